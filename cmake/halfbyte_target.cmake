@@ -1,0 +1,30 @@
+# One function for every library of ours: its flags, its include folder, its exported name halfbyte::NAME.
+#
+#   halfbyte_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...] [HEADERS_FROM dir])
+#
+# Sources include private headers from the repository's root ("quant/kernels/kernels.h") and public ones as <halfbyte/...>.
+
+set(HALFBYTE_WARNINGS -Wall -Wextra -Wconversion -Wshadow)
+if(HALFBYTE_WARNINGS_AS_ERRORS)
+  list(APPEND HALFBYTE_WARNINGS -Werror)
+endif()
+
+function(halfbyte_flags target)
+  target_compile_options(${target} PRIVATE ${HALFBYTE_WARNINGS} -ffp-contract=off)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+endfunction()
+
+function(halfbyte_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  set(target halfbyte_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(halfbyte::${name} ALIAS ${target})
+  halfbyte_flags(${target})
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/include)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  endif()
+  target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY HALFBYTE_LIBRARIES ${target})
+endfunction()

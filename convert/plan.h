@@ -1,0 +1,35 @@
+// What a conversion will do with every tensor, and why: a pure function of the source's description and the options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <halfbyte/convert.h>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::convert {
+
+struct PlannedTensor {
+  std::size_t source;              // index into Checkpoint::tensors
+  models::Role role;
+  const Scheme* scheme = nullptr;  // null: kept as it is
+  std::int64_t group_size = 0;     // in_features for one scale a row
+  Dtype scale_dtype = Dtype::kBfloat16;
+  std::string reason;              // why it is kept, or why the group size differs from the one asked for; else empty
+  std::uint64_t bytes_before = 0;
+  std::uint64_t bytes_after = 0;   // all parts
+};
+
+struct Plan {
+  std::vector<PlannedTensor> tensors;  // in the source's order
+  std::vector<std::string> notes;      // whole-model remarks ("family 'foo' is not known: ...")
+  std::uint64_t bytes_before = 0;
+  std::uint64_t bytes_after = 0;
+};
+
+// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already quantised).
+Plan plan(const files::Checkpoint& source, const QuantizeOptions& options);
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,31 @@
+// Random-weight checkpoints of real models' shapes, for measuring without downloading. Streams; never holds the model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include <halfbyte/dtype.h>
+
+namespace halfbyte::convert {
+
+struct SynthOptions {
+  std::string like = "llama-1.1b";    // a name of synth_shapes()
+  Dtype dtype = Dtype::kBfloat16;
+  std::uint64_t seed = 0;
+  std::uint64_t shard_bytes = 1'000'000'000;
+  bool overwrite = false;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+  std::stop_token stop;
+};
+
+std::span<const std::string_view> synth_shapes() noexcept;  // "tiny", "llama-1.1b", "llama-7b"
+
+// Returns bytes of tensor data written. The same bytes for the same options, whatever the machine. Errors as quantize().
+std::uint64_t synth(const std::filesystem::path& destination, const SynthOptions& options);
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,52 @@
+// A checkpoint on disk, opened and checked but not read: its files, its tensors, its configuration, its manifest.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "loader/files/manifest.h"
+#include "loader/files/platform.h"
+
+namespace halfbyte::files {
+
+struct StoredTensor {
+  std::string name;
+  Dtype dtype;
+  std::vector<std::int64_t> shape;
+  std::size_t file;          // index into Checkpoint::data_files
+  std::uint64_t offset;      // from the start of that file
+  std::uint64_t size_bytes;
+};
+
+struct Checkpoint {
+  fs::path directory;
+  nlohmann::ordered_json config;                         // config.json; null when the source is a lone .safetensors file
+  std::vector<std::shared_ptr<InputFile>> data_files;    // in name order
+  std::vector<std::uint64_t> data_offsets;               // per data file: where tensor data begin
+  std::vector<StoredTensor> tensors;                     // by file, then by offset
+  std::vector<fs::path> side_files;                      // relative: tokenizer, generation_config, licence ...
+  std::vector<fs::path> remote_code;                     // relative: *.py, never copied or run
+  Manifest manifest;                                     // read, or derived (is_derived)
+  const models::Architecture* architecture = nullptr;    // null: unknown family
+  std::uint64_t size_bytes = 0;                          // of tensor data
+
+  const StoredTensor* find(std::string_view name) const; // by name, logarithmic
+  bool is_quantized() const;                             // some tensor has a scheme
+  std::vector<std::uint32_t> by_name;                    // index for find()
+};
+
+// Opens a directory (single or sharded safetensors) or one .safetensors file, detected by content.
+// Checks headers, the shard index (missing shards, names listed and absent, names in two shards), the manifest against
+// the tensors (every part present, shapes and dtypes as the scheme says), names that would leave the directory.
+// Errors: kNotFound ("org/model" that is no directory: download it first), kCorrupt, kUnsupported.
+Checkpoint open_checkpoint(const fs::path& path);
+
+// One data file mapped whole; keep the pointer as long as the bytes are used.
+std::shared_ptr<MappedFile> map_data_file(const Checkpoint& checkpoint, std::size_t file);
+
+}  // namespace halfbyte::files

@@ -1,0 +1,79 @@
+// halfbyte.json: what every tensor was before, and where it is now. Read here, written by convert/. docs/format.md has
+// it field by field.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <halfbyte/dtype.h>
+#include <halfbyte/scheme.h>
+
+#include "models/architectures/architecture.h"
+
+namespace halfbyte::files {
+
+inline constexpr int kFormatVersion = 1;
+inline constexpr const char* kManifestFile = "halfbyte.json";
+
+struct SourceFile {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  std::string xxh3_128;  // 32 hexadecimal digits; empty: not known
+};
+
+struct TensorParts {
+  std::string codes;       // names of tensors in the checkpoint; for a dense tensor `codes` is its own name
+  std::string scale;       // empty: none
+  std::string shape;       // the "weight_shape" tensor of packed ones; empty: none
+};
+
+struct RecordedError {
+  double rel_rmse = 0;
+  double max_abs = 0;
+};
+
+struct TensorRecord {
+  std::string name;
+  bool is_buffer = false;
+  std::vector<std::int64_t> shape;           // as it was
+  std::optional<Dtype> original_dtype;       // nothing: not known
+  const Scheme* scheme = nullptr;            // null: stored dense, as stored_dtype
+  Dtype stored_dtype = Dtype::kFloat32;      // dense only
+  Dtype scale_dtype = Dtype::kBfloat16;      // packed only
+  std::int64_t group_size = 0;               // packed only; in_features for one scale a row
+  TensorParts parts;
+  std::uint64_t size_bytes = 0;              // of all parts
+  std::string xxh3_128;                      // over the bytes of codes, then scale, then shape; empty: not known
+  std::optional<RecordedError> error;
+};
+
+struct Manifest {
+  std::string created_by;
+  std::string source_kind;                   // "safetensors"
+  std::vector<SourceFile> source_files;
+  std::optional<Dtype> declared_dtype;
+  std::vector<TensorRecord> tensors;         // by name
+  std::vector<models::DerivedBuffer> buffers;
+  std::vector<std::pair<std::string, std::string>> ties;  // alias, owner
+  std::map<std::string, std::string> kept;   // name -> why it was not quantised
+  std::string recommended_dtype = "amp:bfloat16";
+  std::vector<std::string> keep_float32;     // patterns ('*' wildcard)
+  bool is_derived = false;                   // there was no halfbyte.json: made from config.json and the tensors
+
+  const TensorRecord* find(std::string_view name) const;
+};
+
+// JSON text of the manifest, keys in a fixed order, and back. Every field is range-checked; unknown keys are ignored.
+// Errors of parse: kCorrupt naming the field; kUnsupported naming the format version.
+std::string manifest_to_json(const Manifest& manifest);
+Manifest parse_manifest(std::string_view json, const std::string& file_name);
+
+// '*' matches any run of characters, '?' one character; a pattern without either also matches a whole dotted part
+// sequence of the name ("lm_head" matches "lm_head.weight"; "layers.1" does not match "layers.10...").
+bool matches_pattern(std::string_view pattern, std::string_view name) noexcept;
+
+}  // namespace halfbyte::files

@@ -1,0 +1,73 @@
+// Every call of the operating system that halfbyte makes on files: mapping, reading, syncing, renaming, free space.
+// platform_posix.cpp is the only file to rewrite for another system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+namespace halfbyte::files {
+
+namespace fs = std::filesystem;
+
+// A file opened for positioned reads. Errors of every method: kIo (kCorrupt when the file ends early), naming the file.
+class InputFile {
+ public:
+  explicit InputFile(const fs::path& path);  // kNotFound, kIo
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  const fs::path& path() const noexcept { return path_; }
+  void read(std::uint64_t offset, std::span<std::byte> out) const;  // thread-safe
+  void drop_cache_behind(std::uint64_t offset, std::uint64_t size) const noexcept;  // advice only
+
+ private:
+  fs::path path_;
+  int descriptor_ = -1;
+  std::uint64_t size_bytes_ = 0;
+};
+
+// A whole file mapped private and writable (copy on write): writes stay in this process.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);  // kNotFound, kIo, kNoResources
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  const fs::path& path() const noexcept { return path_; }
+
+ private:
+  fs::path path_;
+  std::span<std::byte> bytes_;
+};
+
+// A file written at positions, of a size known beforehand. Errors: kIo, kNoResources when the disk is full.
+class OutputFile {
+ public:
+  OutputFile(const fs::path& path, std::uint64_t size_bytes);  // created new; space is reserved where the file system can
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);  // thread-safe for disjoint ranges
+  void sync();
+
+ private:
+  fs::path path_;
+  int descriptor_ = -1;
+};
+
+std::uint64_t free_bytes(const fs::path& directory);
+void sync_directory(const fs::path& directory);
+// Atomic; fails with kAlreadyExists when `to` exists.
+void rename_new(const fs::path& from, const fs::path& to);
+// Atomic; `to` must exist; afterwards `from` holds what `to` held.
+void exchange(const fs::path& from, const fs::path& to);
+// Peak resident set of this process. Units: bytes.
+std::uint64_t peak_rss_bytes() noexcept;
+std::uint64_t current_rss_bytes() noexcept;
+
+}  // namespace halfbyte::files

@@ -1,0 +1,37 @@
+// Reads every byte of a checkpoint and says what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+
+struct VerifyFinding {
+  std::string tensor;   // or a file name
+  std::string problem;  // one line
+};
+
+struct TensorDifference {
+  std::string tensor;
+  double rel_rmse;
+  double max_abs;
+};
+
+struct VerifyReport {
+  std::uint64_t bytes_read = 0;
+  std::int64_t tensors_hashed = 0;    // hash recorded and compared
+  std::int64_t tensors_unhashed = 0;  // no hash on record: only structure and values were checked
+  std::vector<VerifyFinding> findings;         // empty: good
+  std::vector<TensorDifference> differences;   // with `against`: each tensor's error, dequantised
+};
+
+// Hashes, NaN and infinity in float tensors and scales; with `against` also the dequantised difference from the original.
+VerifyReport verify(const Checkpoint& checkpoint, const Checkpoint* against = nullptr,
+                    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+
+}  // namespace halfbyte::files

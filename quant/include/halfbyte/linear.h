@@ -1,0 +1,60 @@
+// The product of activations with a weight matrix that stays as it is stored: packed codes, or dense half rows.
+// Needs no LibTorch; the LibTorch operators of quant/operators call this on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <halfbyte/dtype.h>
+#include <halfbyte/scheme.h>
+
+namespace halfbyte::quant {
+
+// A weight matrix (out_features, in_features), row-major, where it was mapped. Nothing need be aligned.
+struct WeightMatrix {
+  const Scheme* scheme = nullptr;        // null: dense rows of dense_dtype
+  Dtype dense_dtype = Dtype::kFloat32;   // float32, float16 or bfloat16
+  const std::byte* rows = nullptr;       // packed codes (packed_row_bytes a row) or dense values
+  const std::byte* scales = nullptr;     // (out_features, in_features / group_size); null for dense rows
+  Dtype scale_dtype = Dtype::kBfloat16;  // float32, float16 or bfloat16
+  std::int64_t out_features = 0;
+  std::int64_t in_features = 0;
+  std::int64_t group_size = 0;           // in_features for one scale a row
+
+  std::int64_t row_bytes() const noexcept {
+    return scheme ? packed_row_bytes(*scheme, in_features) : in_features * size_bytes(dense_dtype);
+  }
+  std::int64_t groups() const noexcept { return scheme ? in_features / group_size : 0; }
+};
+
+// Dense rows of activations. Shapes: input (rows, in_features), output (rows, out_features), bias (out_features).
+// Dtypes: float32, float16 or bfloat16, each on its own. Sums are accumulated in float32.
+struct LinearArguments {
+  const std::byte* input;
+  Dtype input_dtype;
+  std::int64_t rows;
+  const std::byte* bias;  // null: none
+  Dtype bias_dtype;
+  std::byte* output;
+  Dtype output_dtype;
+};
+
+// Up to this many rows the packed rows are read directly; above, tiles are unpacked into cache and multiplied there.
+inline constexpr std::int64_t kDirectRows = 8;
+
+// output = input * W^T + bias, on OpenMP's threads. A row's result does not depend on the other rows of a call with at
+// most kDirectRows rows. Above that, bfloat16 input is multiplied in bfloat16 where this CPU has it, else in float32.
+// Never unpacks the whole matrix. Threads: reentrant.
+void linear(const WeightMatrix& weight, const LinearArguments& arguments);
+
+// Writes rows [row_begin, row_end) as code * scale, computed in float32 and rounded once to `dtype`. Shape of out: (row_end - row_begin, in_features).
+void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end, std::byte* out, Dtype dtype);
+
+// Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.
+void convert(const std::byte* source, Dtype source_dtype, std::byte* target, Dtype target_dtype, std::int64_t count);
+
+// Name of the kernels in use: "ref", "avx2", "avx512". HALFBYTE_ISA forces one.
+// Errors: kUnsupported when HALFBYTE_ISA names a level that this CPU lacks, or no level.
+const char* isa_name();
+
+}  // namespace halfbyte::quant
