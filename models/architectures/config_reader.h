@@ -1,0 +1,41 @@
+// Checked access to the fields of a config.json: every value is range-checked and every error names the field.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace halfbyte::models {
+
+// Reads fields of one JSON object. A null value counts as absent.
+// Errors: kCorrupt for a missing required field, a wrong type or a value out of range.
+class ConfigReader {
+ public:
+  // `where` prefixes field names in messages ("config.json", "config.json rope_scaling").
+  ConfigReader(const nlohmann::json& object, std::string where);
+
+  bool has(const char* key) const;
+  std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) const;
+  std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
+  double number(const char* key, double low, double high) const;
+  double number_or(const char* key, double fallback, double low, double high) const;
+  bool boolean_or(const char* key, bool fallback) const;
+  std::string string_or(const char* key, std::string_view fallback) const;
+  // A token id, a list of them, or nothing.
+  std::vector<std::int64_t> token_ids(const char* key) const;
+  // A nested object, or nothing.
+  std::optional<ConfigReader> object(const char* key) const;
+
+ private:
+  const nlohmann::json* find(const char* key) const;
+  [[noreturn]] void fail(const char* key, const std::string& wanted) const;
+
+  const nlohmann::json* object_;
+  std::string where_;
+};
+
+}  // namespace halfbyte::models
