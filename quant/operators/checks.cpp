@@ -1,0 +1,79 @@
+#include "quant/operators/checks.h"
+
+#include <sstream>
+#include <string>
+
+#include <halfbyte/error.h>
+
+#include "quant/operators/torch_dtype.h"
+
+namespace halfbyte::operators {
+namespace {
+
+template <class... Parts>
+[[noreturn]] void fail(ErrorCode code, const char* op, const Parts&... parts) {
+  std::ostringstream message;
+  message << "halfbyte::" << op << ": ";
+  (message << ... << parts);
+  throw Error(code, message.str());
+}
+
+}  // namespace
+
+Dtype check_floating(const char* op, const char* operand, at::ScalarType type) {
+  const auto dtype = from_torch(type);
+  if (dtype && is_weight_dtype(*dtype)) return *dtype;
+  fail(ErrorCode::kContract, op, operand, " is ", c10::toString(type), "; expected float32, float16 or bfloat16");
+}
+
+Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor) {
+  if (!tensor.defined()) fail(ErrorCode::kInvalidArgument, op, operand, " is an undefined tensor");
+  return check_floating(op, operand, tensor.scalar_type());
+}
+
+void check_same_device(const char* op, const char* operand, const at::Tensor& tensor, const char* reference_name,
+                       const at::Tensor& reference) {
+  if (tensor.device() == reference.device()) return;
+  fail(ErrorCode::kContract, op, operand, " is on ", tensor.device().str(), " but ", reference_name, " is on ",
+       reference.device().str(), "; move one of them with .to()");
+}
+
+void check_bias(const char* op, const std::optional<at::Tensor>& bias, std::int64_t out_features,
+                const at::Tensor& input) {
+  if (!bias || !bias->defined()) return;
+  check_floating(op, "bias", *bias);
+  check_same_device(op, "bias", *bias, "input", input);
+  if (bias->dim() == 1 && bias->size(0) == out_features) return;
+  fail(ErrorCode::kInvalidArgument, op, "bias has shape ", bias->sizes(), "; expected [", out_features, "]");
+}
+
+void check_input(const char* op, const at::Tensor& input, std::int64_t in_features) {
+  check_floating(op, "input", input);
+  if (input.dim() >= 1 && input.size(-1) == in_features) return;
+  fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; expected (..., ", in_features, ")");
+}
+
+PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+                           std::int64_t in_features, std::int64_t group_size) {
+  const Scheme* known = find_scheme(scheme);
+  if (!known) fail(ErrorCode::kUnsupported, op, "scheme \"", scheme, "\" is not known");
+  if (!codes.defined() || codes.scalar_type() != at::kInt || codes.dim() != 2) {
+    fail(ErrorCode::kContract, op, "codes must be a 2-dimensional int32 tensor of packed words");
+  }
+  check_floating(op, "scales", scales);
+  check_same_device(op, "scales", scales, "codes", codes);
+  if (in_features < 1 || group_size < 1 || in_features % group_size != 0) {
+    fail(ErrorCode::kInvalidArgument, op, "group_size ", group_size, " does not divide in_features ", in_features);
+  }
+  if (codes.size(1) * 4 != packed_row_bytes(*known, in_features)) {
+    fail(ErrorCode::kInvalidArgument, op, "codes have shape ", codes.sizes(), "; in_features ", in_features, " needs ",
+         packed_row_bytes(*known, in_features) / 4, " words a row");
+  }
+  if (scales.dim() != 2 || scales.size(0) != codes.size(0) || scales.size(1) != in_features / group_size) {
+    fail(ErrorCode::kInvalidArgument, op, "scales have shape ", scales.sizes(), "; expected [", codes.size(0), ", ",
+         in_features / group_size, "]");
+  }
+  return {known, codes.size(0), in_features, group_size};
+}
+
+}  // namespace halfbyte::operators

@@ -1,0 +1,35 @@
+// What the operators demand of their operands, checked before ATen or a kernel sees them.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <halfbyte/dtype.h>
+#include <halfbyte/scheme.h>
+
+namespace halfbyte::operators {
+
+// A low-bit weight as the operators receive it, checked.
+struct PackedOperand {
+  const Scheme* scheme;
+  std::int64_t out_features;
+  std::int64_t in_features;
+  std::int64_t group_size;
+};
+
+// Errors: kContract or kInvalidArgument naming the operator, the operand, what was found and what was wanted.
+PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+                           std::int64_t in_features, std::int64_t group_size);
+
+// float32, float16 or bfloat16, or an error that names the operand.
+Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor);
+Dtype check_floating(const char* op, const char* operand, at::ScalarType type);
+void check_same_device(const char* op, const char* operand, const at::Tensor& tensor, const char* reference_name,
+                       const at::Tensor& reference);
+void check_bias(const char* op, const std::optional<at::Tensor>& bias, std::int64_t out_features,
+                const at::Tensor& input);
+// Errors when the input has no last dimension of in_features.
+void check_input(const char* op, const at::Tensor& input, std::int64_t in_features);
+
+}  // namespace halfbyte::operators

@@ -1,0 +1,92 @@
+// The operators on the CPU: checks, then quant/linear on the tensors' memory where it lies.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <halfbyte/linear.h>
+
+#include "quant/operators/checks.h"
+#include "quant/operators/implementations.h"
+#include "quant/operators/torch_dtype.h"
+
+namespace halfbyte::operators::cpu {
+namespace {
+
+const std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.const_data_ptr()); }
+
+quant::WeightMatrix packed_matrix(const PackedOperand& packed, const at::Tensor& codes, const at::Tensor& scales) {
+  quant::WeightMatrix weight;
+  weight.scheme = packed.scheme;
+  weight.rows = bytes_of(codes);
+  weight.scales = bytes_of(scales);
+  weight.scale_dtype = check_floating("low_bit_linear", "scales", scales);
+  weight.out_features = packed.out_features;
+  weight.in_features = packed.in_features;
+  weight.group_size = packed.group_size;
+  return weight;
+}
+
+at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at::Tensor& input,
+                    const OptionalTensor& bias, OptionalType out_dtype) {
+  check_input(op, input, weight.in_features);
+  check_bias(op, bias, weight.out_features, input);
+  const at::Tensor rows = input.contiguous();
+  const at::Tensor bias_row = bias && bias->defined() ? bias->contiguous() : at::Tensor();
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.back() = weight.out_features;
+  const at::ScalarType type = out_dtype.value_or(input.scalar_type());
+  const Dtype result_dtype = check_floating(op, "out_dtype", type);
+  at::Tensor result = at::empty(shape, input.options().dtype(type));
+  quant::LinearArguments arguments{};
+  arguments.input = bytes_of(rows);
+  arguments.input_dtype = check_floating(op, "input", input);
+  arguments.rows = weight.in_features ? rows.numel() / weight.in_features : 0;
+  arguments.bias = bias_row.defined() ? bytes_of(bias_row) : nullptr;
+  arguments.bias_dtype = bias_row.defined() ? check_floating(op, "bias", bias_row) : Dtype::kFloat32;
+  arguments.output = static_cast<std::byte*>(result.mutable_data_ptr());
+  arguments.output_dtype = result_dtype;
+  if (arguments.rows > 0 && weight.out_features > 0) quant::linear(weight, arguments);
+  return result;
+}
+
+}  // namespace
+
+at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                          const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
+                          OptionalType out_dtype) {
+  constexpr const char* kOp = "low_bit_linear";
+  check_floating(kOp, "input", input);
+  const PackedOperand packed =
+      check_packed(kOp, codes, scales, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  check_same_device(kOp, "codes", codes, "input", input);
+  const at::Tensor code_rows = codes.contiguous();
+  const at::Tensor scale_rows = scales.contiguous();
+  return multiply(kOp, packed_matrix(packed, code_rows, scale_rows), input, bias, out_dtype);
+}
+
+at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                        OptionalType out_dtype) {
+  constexpr const char* kOp = "dense_linear";
+  check_same_device(kOp, "weight", weight, "input", input);
+  quant::WeightMatrix matrix;
+  matrix.dense_dtype = check_floating(kOp, "weight", weight);
+  const at::Tensor rows = weight.contiguous();
+  matrix.rows = bytes_of(rows);
+  matrix.out_features = weight.dim() == 2 ? weight.size(0) : 0;
+  matrix.in_features = weight.dim() == 2 ? weight.size(1) : -1;
+  return multiply(kOp, matrix, input, bias, out_dtype);
+}
+
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype) {
+  constexpr const char* kOp = "dequantize";
+  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, in_features, group_size);
+  const Dtype result_dtype = check_floating(kOp, "dtype", dtype);
+  const at::Tensor code_rows = codes.contiguous();
+  const at::Tensor scale_rows = scales.contiguous();
+  at::Tensor result = at::empty({packed.out_features, packed.in_features}, scales.options().dtype(dtype));
+  quant::dequantize(packed_matrix(packed, code_rows, scale_rows), 0, packed.out_features,
+                    static_cast<std::byte*>(result.mutable_data_ptr()), result_dtype);
+  return result;
+}
+
+}  // namespace halfbyte::operators::cpu

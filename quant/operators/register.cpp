@@ -1,0 +1,129 @@
+// The operators' schemas, their kernels per dispatch key, autocast, and the typed functions that call them.
+#include <halfbyte/operators.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "quant/operators/implementations.h"
+
+namespace halfbyte::operators {
+namespace {
+
+using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType);
+using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
+using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, std::string_view, std::int64_t,
+                                       std::int64_t, at::ScalarType);
+
+constexpr const char* kLowBitLinearSchema =
+    "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? bias, str scheme, int group_size, "
+    "ScalarType? out_dtype=None) -> Tensor";
+constexpr const char* kDenseLinearSchema =
+    "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
+constexpr const char* kDequantizeSchema =
+    "dequantize(Tensor codes, Tensor scales, str scheme, int in_features, int group_size, ScalarType dtype) -> Tensor";
+
+template <class Signature>
+auto handle(const char* name) {
+  register_operators();
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// Under autocast the activation takes autocast's dtype; codes, scales, bias and dense weights stay as they are, because
+// the kernels widen them in registers.
+template <c10::DeviceType device, c10::DispatchKey key>
+struct Autocast {
+  static at::Tensor cast(const at::Tensor& input) {
+    return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), input, device);
+  }
+  static at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                                   const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
+                                   OptionalType out_dtype) {
+    c10::impl::ExcludeDispatchKeyGuard guard(key);
+    return operators::low_bit_linear(cast(input), codes, scales, bias, scheme, group_size, out_dtype);
+  }
+  static at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                                 OptionalType out_dtype) {
+    c10::impl::ExcludeDispatchKeyGuard guard(key);
+    return operators::dense_linear(cast(input), weight, bias, out_dtype);
+  }
+};
+
+using Libraries = std::vector<std::unique_ptr<torch::Library>>;
+
+torch::Library& add_library(Libraries& libraries, c10::DispatchKey key) {
+  libraries.push_back(
+      std::make_unique<torch::Library>(torch::Library::IMPL, "halfbyte", key, __FILE__, __LINE__));
+  return *libraries.back();
+}
+
+template <c10::DeviceType device, c10::DispatchKey key>
+void add_autocast(Libraries& libraries) {
+  torch::Library& library = add_library(libraries, key);
+  library.impl("low_bit_linear", TORCH_FN((Autocast<device, key>::low_bit_linear)));
+  library.impl("dense_linear", TORCH_FN((Autocast<device, key>::dense_linear)));
+}
+
+Libraries make_libraries() {
+  Libraries libraries;
+  libraries.push_back(
+      std::make_unique<torch::Library>(torch::Library::DEF, "halfbyte", std::nullopt, __FILE__, __LINE__));
+  libraries.back()->def(kLowBitLinearSchema);
+  libraries.back()->def(kDenseLinearSchema);
+  libraries.back()->def(kDequantizeSchema);
+
+  torch::Library& cpu_library = add_library(libraries, c10::DispatchKey::CPU);
+  cpu_library.impl("low_bit_linear", TORCH_FN(cpu::low_bit_linear));
+  cpu_library.impl("dense_linear", TORCH_FN(cpu::dense_linear));
+  cpu_library.impl("dequantize", TORCH_FN(cpu::dequantize));
+
+  torch::Library& composite_library = add_library(libraries, c10::DispatchKey::CompositeExplicitAutograd);
+  composite_library.impl("low_bit_linear", TORCH_FN(composite::low_bit_linear));
+  composite_library.impl("dense_linear", TORCH_FN(composite::dense_linear));
+  composite_library.impl("dequantize", TORCH_FN(composite::dequantize));
+
+  torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
+  autograd_library.impl("low_bit_linear", TORCH_FN(autograd::low_bit_linear));
+  autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
+
+  add_autocast<c10::kCPU, c10::DispatchKey::AutocastCPU>(libraries);
+  add_autocast<c10::kCUDA, c10::DispatchKey::AutocastCUDA>(libraries);
+  add_autocast<c10::kXPU, c10::DispatchKey::AutocastXPU>(libraries);
+  add_autocast<c10::kMPS, c10::DispatchKey::AutocastMPS>(libraries);
+  return libraries;
+}
+
+}  // namespace
+
+void register_operators() {
+  // Never destroyed: LibTorch's dispatcher may be gone by the time static destructors run.
+  static const Libraries* libraries = new Libraries(make_libraries());
+  static_cast<void>(libraries);
+}
+
+at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                          const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group_size,
+                          std::optional<at::ScalarType> out_dtype) {
+  static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
+  return op.call(input, codes, scales, bias, scheme, group_size, out_dtype);
+}
+
+at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                        std::optional<at::ScalarType> out_dtype) {
+  static const auto op = handle<DenseLinearSignature>("halfbyte::dense_linear");
+  return op.call(input, weight, bias, out_dtype);
+}
+
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype) {
+  static const auto op = handle<DequantizeSignature>("halfbyte::dequantize");
+  return op.call(codes, scales, scheme, in_features, group_size, dtype);
+}
+
+}  // namespace halfbyte::operators
