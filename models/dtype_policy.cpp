@@ -1,0 +1,54 @@
+#include <halfbyte/dtype_policy.h>
+
+#include <array>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte {
+namespace {
+
+struct PolicyName {
+  std::string_view text;
+  DtypePolicy policy;
+};
+
+// The first name of a policy is the one it is printed with.
+const auto& policy_names() {
+  static const std::array rows = {
+      PolicyName{"amp:bfloat16", DtypePolicy::amp(Dtype::kBfloat16)},
+      PolicyName{"amp", DtypePolicy::amp(Dtype::kBfloat16)},
+      PolicyName{"amp:float16", DtypePolicy::amp(Dtype::kFloat16)},
+      PolicyName{"half", DtypePolicy::half()},
+      PolicyName{"float16", DtypePolicy::half()},
+      PolicyName{"bfloat16", DtypePolicy::bfloat16()},
+      PolicyName{"float32", DtypePolicy::float32()},
+  };
+  return rows;
+}
+
+}  // namespace
+
+DtypePolicy DtypePolicy::amp(Dtype dtype) {
+  if (dtype != Dtype::kBfloat16 && dtype != Dtype::kFloat16) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "amp(" + std::string(halfbyte::name(dtype)) + "): mixed precision computes in bfloat16 or float16");
+  }
+  return {Kind::kAmp, dtype};
+}
+
+DtypePolicy DtypePolicy::parse(std::string_view text) {
+  for (const PolicyName& row : policy_names()) {
+    if (row.text == text) return row.policy;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "dtype policy \"" + std::string(text) +
+                                               "\" is not one of amp:bfloat16, amp:float16, half, bfloat16, float32");
+}
+
+std::string DtypePolicy::name() const {
+  for (const PolicyName& row : policy_names()) {
+    if (row.policy == *this) return std::string(row.text);
+  }
+  return std::string(halfbyte::name(dtype_));
+}
+
+}  // namespace halfbyte

@@ -1,0 +1,18 @@
+#include "models/dtype_rules.h"
+
+namespace halfbyte::models {
+namespace {
+
+// Under mixed precision: operands of products take the amp dtype; all else stays as recorded.
+constexpr bool is_product_operand(Role role) noexcept { return role == Role::kLinear || role == Role::kHead; }
+
+}  // namespace
+
+Dtype loaded_dtype(const DtypePolicy& policy, Role role, Dtype recorded, bool is_float32_kept) noexcept {
+  if (!is_floating(recorded)) return recorded;
+  if (is_float32_kept) return Dtype::kFloat32;
+  if (!policy.is_amp()) return policy.stream();
+  return is_product_operand(role) ? policy.operand() : recorded;
+}
+
+}  // namespace halfbyte::models

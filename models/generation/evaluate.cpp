@@ -1,0 +1,140 @@
+#include <halfbyte/evaluate.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <halfbyte/error.h>
+
+#include "models/architectures/architecture.h"
+#include "models/modules/session.h"
+
+namespace halfbyte {
+namespace {
+
+using models::CausalLM;
+
+// Where a window's tokens come from and which of them are scored.
+struct Windows {
+  std::int64_t context;
+  std::int64_t stride;  // tokens of text a window
+  std::int64_t count;
+};
+
+Windows layout(const CausalLM& model, const TokenIds& text, bool has_bos, const PerplexityOptions& options) {
+  const std::int64_t context = options.context;
+  if (context < 4 || context > model.config().max_position_embeddings) {
+    throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) +
+                                                 " tokens; this model takes 4 to " +
+                                                 std::to_string(model.config().max_position_embeddings));
+  }
+  const std::int64_t stride = context - (has_bos ? 1 : 0);
+  const std::int64_t available = static_cast<std::int64_t>(text.size()) / stride;
+  if (available == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
+                                                 " tokens; one window needs " + std::to_string(stride));
+  }
+  return {context, stride, options.windows > 0 ? std::min(options.windows, available) : available};
+}
+
+TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_t index,
+                       std::optional<std::int64_t> bos) {
+  const auto begin = text.begin() + index * windows.stride;
+  TokenIds tokens(begin, begin + windows.stride);
+  if (bos) tokens.insert(tokens.begin(), *bos);
+  return tokens;
+}
+
+// Log-probabilities of the tokens after each scored position. Shape: (context / 2, vocab_size), float64.
+at::Tensor scored_log_probabilities(const CausalLM& model, const TokenIds& tokens) {
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  models::Session session = model.make_session(1, size);
+  const at::Tensor ids = at::tensor(tokens).unsqueeze(0).to(model.device());
+  const std::int64_t first = size / 2 - 1;
+  const at::Tensor hidden = model.hidden(ids, session).narrow(1, first, size - 1 - first);
+  return model.head(hidden).squeeze(0).cpu().log_softmax(-1, at::kDouble);
+}
+
+struct Tally {
+  double negative_log_likelihood = 0;
+  double reference_negative_log_likelihood = 0;
+  std::int64_t tokens = 0;
+  std::int64_t agreements = 0;
+  std::vector<double> divergences;
+};
+
+double negative_log_likelihood(const at::Tensor& log_probabilities, const at::Tensor& targets) {
+  return -log_probabilities.gather(1, targets.unsqueeze(1)).sum().item<double>();
+}
+
+void compare(const at::Tensor& model, const at::Tensor& reference, Tally& tally) {
+  const at::Tensor divergence = (reference.exp() * (reference - model)).sum(-1).contiguous();
+  const double* values = divergence.const_data_ptr<double>();
+  tally.divergences.insert(tally.divergences.end(), values, values + divergence.numel());
+  tally.agreements += model.argmax(-1).eq(reference.argmax(-1)).sum().item<std::int64_t>();
+}
+
+void score(const CausalLM& model, const CausalLM* reference, const TokenIds& tokens, Tally& tally) {
+  const at::Tensor ours = scored_log_probabilities(model, tokens);
+  const std::int64_t first = static_cast<std::int64_t>(tokens.size()) - ours.size(0);
+  const at::Tensor targets = at::tensor(tokens).narrow(0, first, ours.size(0));
+  tally.negative_log_likelihood += negative_log_likelihood(ours, targets);
+  tally.tokens += ours.size(0);
+  if (!reference) return;
+  const at::Tensor theirs = scored_log_probabilities(*reference, tokens);
+  tally.reference_negative_log_likelihood += negative_log_likelihood(theirs, targets);
+  compare(ours, theirs, tally);
+}
+
+Divergence summarize(Tally& tally) {
+  Divergence result;
+  for (const double value : tally.divergences) result.kl_mean += value;
+  const auto count = tally.divergences.size();
+  result.kl_mean /= static_cast<double>(count);
+  const std::size_t rank = std::min(count - 1, count * 99 / 100);
+  std::ranges::nth_element(tally.divergences, tally.divergences.begin() + static_cast<std::ptrdiff_t>(rank));
+  result.kl_p99 = tally.divergences[rank];
+  result.top1_agreement = static_cast<double>(tally.agreements) / static_cast<double>(count);
+  return result;
+}
+
+void check_tokens(const CausalLM& model, const TokenIds& text) {
+  const auto bad = std::ranges::find_if(
+      text, [&](std::int64_t id) { return id < 0 || id >= model.config().vocab_size; });
+  if (bad == text.end()) return;
+  throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(*bad) + " is beyond this model's vocabulary of " +
+                                               std::to_string(model.config().vocab_size));
+}
+
+}  // namespace
+
+PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, std::optional<std::int64_t> bos,
+                            const PerplexityOptions& options, const CausalLM* reference) {
+  const c10::InferenceMode guard;
+  if (reference && reference->config().vocab_size != model.config().vocab_size) {
+    throw Error(ErrorCode::kInvalidArgument, "the models' vocabularies differ: " +
+                                                 std::to_string(model.config().vocab_size) + " and " +
+                                                 std::to_string(reference->config().vocab_size) + " tokens");
+  }
+  check_tokens(model, text);
+  const Windows windows = layout(model, text, bos.has_value(), options);
+  if (reference) layout(*reference, text, bos.has_value(), options);
+  Tally tally;
+  for (std::int64_t index = 0; index < windows.count; ++index) {
+    score(model, reference, window_tokens(text, windows, index, bos), tally);
+    if (options.progress) options.progress(index + 1, windows.count);
+  }
+  const auto scored = static_cast<double>(tally.tokens);
+  PerplexityResult result;
+  result.perplexity = std::exp(tally.negative_log_likelihood / scored);
+  result.tokens = tally.tokens;
+  if (!reference) return result;
+  result.reference_perplexity = std::exp(tally.reference_negative_log_likelihood / scored);
+  result.divergence = summarize(tally);
+  return result;
+}
+
+}  // namespace halfbyte

@@ -1,0 +1,189 @@
+// CausalLM::generate: prefill each prompt in chunks, then decode all of them together.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/error.h>
+
+#include "models/architectures/architecture.h"
+#include "models/generation/sampler.h"
+#include "models/modules/session.h"
+
+namespace halfbyte::models {
+namespace {
+
+// Prompt tokens a pass: bounds the memory of activations.
+constexpr std::int64_t kPrefillTokens = 512;
+// Positions whose logits are made at once when a prompt's log-probabilities are wanted.
+constexpr std::int64_t kLogitRows = 64;
+
+std::span<const float> row_of(const at::Tensor& logits, std::int64_t row) {
+  const auto width = static_cast<std::size_t>(logits.size(-1));
+  return {logits.const_data_ptr<float>() + static_cast<std::size_t>(row) * width, width};
+}
+
+at::Tensor to_tokens(std::span<const std::int64_t> ids, at::Device device) {
+  return at::tensor(at::IntArrayRef(ids.data(), ids.size())).to(device);
+}
+
+void check_options(const GenerateOptions& options) {
+  const auto fail = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
+  if (options.max_gen_len < 0) fail("max_gen_len is " + std::to_string(options.max_gen_len) + "; expected 0 or more");
+  if (!(options.temperature >= 0)) fail("temperature is " + std::to_string(options.temperature) + "; expected 0 or more");
+  if (!(options.top_p > 0 && options.top_p <= 1)) {
+    fail("top_p is " + std::to_string(options.top_p) + "; expected more than 0 and at most 1");
+  }
+}
+
+void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& config) {
+  const std::string which = "prompt " + std::to_string(index);
+  if (prompt.empty()) throw Error(ErrorCode::kInvalidArgument, which + " has no tokens");
+  if (static_cast<std::int64_t>(prompt.size()) > config.max_position_embeddings) {
+    throw Error(ErrorCode::kInvalidArgument, which + " has " + std::to_string(prompt.size()) +
+                                                 " tokens; this model's context is " +
+                                                 std::to_string(config.max_position_embeddings));
+  }
+  for (const std::int64_t token : prompt) {
+    if (token >= 0 && token < config.vocab_size) continue;
+    throw Error(ErrorCode::kInvalidArgument, which + " has token id " + std::to_string(token) +
+                                                 "; this model's vocabulary is 0 to " +
+                                                 std::to_string(config.vocab_size - 1));
+  }
+}
+
+void check_finite(std::span<const float> logits, const DtypePolicy& policy) {
+  const float sum = std::accumulate(logits.begin(), logits.end(), 0.0F);
+  if (std::isfinite(sum)) return;
+  throw Error(ErrorCode::kContract, "the model's logits are not finite under " + policy.name() +
+                                        "; an activation overflowed: load with amp:bfloat16 or float32");
+}
+
+// One prompt being continued.
+struct Sequence {
+  Generation result;
+  Sampler sampler;
+  std::int64_t room;  // tokens it may still gain
+  std::int64_t last_token = 0;
+  bool is_done = false;
+};
+
+class Generator {
+ public:
+  Generator(const CausalLM& model, const std::vector<TokenIds>& prompts, const GenerateOptions& options)
+      : model_(model), prompts_(prompts), options_(options), session_(make_session()) {
+    if (!options.ignore_eos) stop_tokens_ = model.config().eos_token_ids;
+    stop_tokens_.insert(stop_tokens_.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const std::int64_t context = model.config().max_position_embeddings - static_cast<std::int64_t>(prompts[i].size());
+      sequences_.push_back({{}, Sampler(options.temperature, options.top_p, options.seed, i),
+                            std::min(options.max_gen_len, context)});
+    }
+  }
+
+  std::vector<Generation> run() {
+    for (std::size_t i = 0; i < prompts_.size(); ++i) start(i);
+    while (std::ranges::any_of(sequences_, [](const Sequence& s) { return !s.is_done; })) step();
+    std::vector<Generation> results;
+    for (Sequence& sequence : sequences_) results.push_back(std::move(sequence.result));
+    return results;
+  }
+
+ private:
+  Session make_session() const {
+    std::int64_t capacity = 1;
+    for (const TokenIds& prompt : prompts_) {
+      capacity = std::max(capacity, static_cast<std::int64_t>(prompt.size()) + options_.max_gen_len);
+    }
+    capacity = std::min(capacity, model_.config().max_position_embeddings);
+    // One place more: a finished sequence still takes part in the others' steps.
+    return model_.make_session(static_cast<std::int64_t>(prompts_.size()), capacity + 1);
+  }
+
+  // Runs the prompt, records it if asked, and chooses the first token.
+  void start(std::size_t index) {
+    Sequence& sequence = sequences_[index];
+    const TokenIds& prompt = prompts_[index];
+    if (options_.echo) sequence.result.tokens = prompt;
+    if (options_.echo && options_.logprobs) sequence.result.logprobs.emplace_back(std::nullopt);
+    at::Tensor last;
+    const auto size = static_cast<std::int64_t>(prompt.size());
+    for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
+      const std::int64_t count = std::min(kPrefillTokens, size - begin);
+      const std::span ids(prompt.data() + begin, static_cast<std::size_t>(count));
+      const at::Tensor tokens = to_tokens(ids, model_.device()).unsqueeze(0);
+      const at::Tensor hidden = model_.hidden(tokens, session_, static_cast<std::int64_t>(index));
+      if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, hidden);
+      last = hidden.narrow(1, count - 1, 1);
+    }
+    if (sequence.room == 0) {
+      sequence.is_done = true;
+      return;
+    }
+    accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
+  }
+
+  void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, const at::Tensor& hidden) {
+    for (std::int64_t offset = 0; offset < hidden.size(1); offset += kLogitRows) {
+      const std::int64_t rows = std::min(kLogitRows, hidden.size(1) - offset);
+      const at::Tensor logits = model_.head(hidden.narrow(1, offset, rows)).cpu().contiguous();
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto next = static_cast<std::size_t>(begin + offset + row + 1);
+        if (next < prompt.size()) sequence.result.logprobs.emplace_back(log_probability(row_of(logits, row), prompt[next]));
+      }
+    }
+  }
+
+  // One more token for every sequence; those that are done stay where they are.
+  void step() {
+    TokenIds next;
+    for (const Sequence& sequence : sequences_) next.push_back(sequence.last_token);
+    const at::Tensor tokens = to_tokens(next, model_.device()).unsqueeze(1);
+    const at::Tensor logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous();
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      if (sequences_[i].is_done) {
+        session_.advance(static_cast<std::int64_t>(i), 1, -1);
+      } else {
+        accept(i, row_of(logits, static_cast<std::int64_t>(i)));
+      }
+    }
+  }
+
+  void accept(std::size_t index, std::span<const float> logits) {
+    Sequence& sequence = sequences_[index];
+    check_finite(logits, model_.policy());
+    const std::int64_t token = sequence.sampler.sample(logits);
+    sequence.last_token = token;
+    if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) {
+      sequence.is_done = true;
+      return;
+    }
+    sequence.result.tokens.push_back(token);
+    if (options_.logprobs) sequence.result.logprobs.emplace_back(log_probability(logits, token));
+    sequence.is_done = --sequence.room == 0;
+    if (options_.on_token && !options_.on_token(index, token)) sequence.is_done = true;
+  }
+
+  const CausalLM& model_;
+  const std::vector<TokenIds>& prompts_;
+  const GenerateOptions& options_;
+  TokenIds stop_tokens_;
+  std::vector<Sequence> sequences_;
+  Session session_;
+};
+
+}  // namespace
+
+std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
+  check_options(options);
+  for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
+  if (prompts.empty()) return {};
+  const c10::InferenceMode guard;
+  return Generator(*this, prompts, options).run();
+}
+
+}  // namespace halfbyte::models

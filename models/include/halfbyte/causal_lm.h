@@ -1,0 +1,57 @@
+// A language model as a LibTorch module: what load_low_bit builds, for hosts that go below generate().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <halfbyte/dtype_policy.h>
+#include <halfbyte/generate.h>
+
+namespace halfbyte::models {
+
+class Decoder;
+class Linear;
+class Session;
+struct ModelConfig;
+struct ModelWeights;
+struct Violation;
+
+class CausalLM : public torch::nn::Module {
+ public:
+  CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy);
+  ~CausalLM() override;
+
+  // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).
+  at::Tensor forward(const at::Tensor& tokens);
+
+  // Holds InferenceMode itself. Threads: any number may generate from one model at once.
+  // Errors: kInvalidArgument (empty prompt, a token id beyond the vocabulary, a prompt longer than the context, options
+  // out of range); kContract.
+  std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
+
+  const ModelConfig& config() const noexcept { return *config_; }
+  const DtypePolicy& policy() const noexcept { return policy_; }
+  at::Device device() const;
+
+  // Lower level, for evaluation. A session holds `capacity` tokens of `batch` sequences.
+  Session make_session(std::int64_t batch, std::int64_t capacity) const;
+  // Token ids (rows, tokens) appended to the session's rows from first_row on -> (rows, tokens, hidden_size).
+  at::Tensor hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row = 0) const;
+  // Shape: (..., hidden_size) -> (..., vocab_size), float32.
+  at::Tensor head(const at::Tensor& hidden) const;
+
+  // Walks the modules: every operator's operands agree in dtype and device. Errors: kContract naming the first module
+  // that breaks it, the tensor, its dtype, the wanted one and the cure.
+  void check_contract() const;
+
+ private:
+  std::unique_ptr<const ModelConfig> config_;
+  DtypePolicy policy_;
+  std::shared_ptr<Decoder> model_;
+  std::shared_ptr<Linear> lm_head_;
+};
+
+}  // namespace halfbyte::models

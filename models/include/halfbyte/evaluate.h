@@ -1,0 +1,39 @@
+// How well a model predicts a text, and how far it is from another model: perplexity and Kullback-Leibler divergence.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <halfbyte/causal_lm.h>
+
+namespace halfbyte {
+
+struct PerplexityOptions {
+  std::int64_t context = 512;  // tokens a window, the beginning-of-text token included
+  std::int64_t windows = 0;    // 0: all that the text fills
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
+};
+
+struct Divergence {
+  double kl_mean = 0;         // of KL(reference || model) over the scored tokens, natural logarithms
+  double kl_p99 = 0;          // 99th percentile
+  double top1_agreement = 0;  // share of tokens for which both have the same most likely one
+};
+
+struct PerplexityResult {
+  double perplexity = 0;
+  std::int64_t tokens = 0;  // scored
+  std::optional<double> reference_perplexity;
+  std::optional<Divergence> divergence;
+};
+
+// Windows of BOS + context - 1 tokens, one after another; the second half of each is scored. Without `bos` windows hold
+// `context` tokens of text. With a reference both models run window by window, and no more than one window's logits of
+// each exist at a time.
+// Errors: kInvalidArgument when the text does not fill one window, a window exceeds either model's context, or the
+// vocabularies differ.
+PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, std::optional<std::int64_t> bos,
+                            const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
+
+}  // namespace halfbyte

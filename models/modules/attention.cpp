@@ -1,0 +1,78 @@
+#include "models/modules/attention.h"
+
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+namespace halfbyte::models {
+namespace {
+
+// Puts new keys or values where the pass's tokens stand. Shapes: cache (batch, kv_heads, capacity, head_dim), fresh
+// (rows, tokens, kv_heads, head_dim).
+void store(at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
+  const at::Tensor source = fresh.transpose(1, 2);
+  const at::Tensor rows = cache.narrow(0, pass.first_row, pass.rows);
+  if (pass.is_uniform) {
+    rows.narrow(2, pass.past.front(), pass.tokens).copy_(source);
+    return;
+  }
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    rows.select(0, row).narrow(1, pass.past[static_cast<std::size_t>(row)], pass.tokens).copy_(source.select(0, row));
+  }
+}
+
+// LibTorch multiplies float16 on the CPU an order of magnitude slower than float32 unless the CPU has AVX512-FP16, so
+// attention widens it. Source: reference measurements in docs/dtypes.md.
+at::ScalarType product_dtype(const at::Tensor& query) {
+  return query.is_cpu() && query.scalar_type() == at::kHalf ? at::kFloat : query.scalar_type();
+}
+
+// Repeats each key-value head for the query heads that share it: (rows, kv_heads, span, d) -> (rows, heads, span, d).
+at::Tensor repeat_heads(const at::Tensor& x, std::int64_t heads) {
+  const std::int64_t share = heads / x.size(1);
+  if (share == 1) return x;
+  return x.unsqueeze(2).expand({x.size(0), x.size(1), share, x.size(2), x.size(3)}).flatten(1, 2);
+}
+
+}  // namespace
+
+Attention::Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute)
+    : compute_(compute),
+      heads_(config.num_attention_heads),
+      kv_heads_(config.num_key_value_heads),
+      head_dim_(config.head_dim) {
+  q_proj_ = register_module("q_proj", make_linear(std::move(weights.query), compute));
+  k_proj_ = register_module("k_proj", make_linear(std::move(weights.key), compute));
+  v_proj_ = register_module("v_proj", make_linear(std::move(weights.value), compute));
+  o_proj_ = register_module("o_proj", make_linear(std::move(weights.output), compute));
+}
+
+at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                             const Pass& pass) const {
+  const at::ScalarType type = product_dtype(query);
+  const at::Tensor k = keys.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
+  const at::Tensor v = values.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
+  const auto mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
+  if (pass.tokens == 1) {
+    // One token: the heads that share keys become rows of one product, and nothing is repeated.
+    const at::Tensor q = query.to(type).view({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
+    return at::scaled_dot_product_attention(q, k, v, mask).view({pass.rows, 1, heads_ * head_dim_});
+  }
+  const at::Tensor q = query.to(type).transpose(1, 2);
+  const at::Tensor result = at::scaled_dot_product_attention(q, repeat_heads(k, heads_), repeat_heads(v, heads_), mask,
+                                                             0.0, pass.is_causal);
+  return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_});
+}
+
+at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const {
+  const at::Tensor x = input.to(compute_.operand);
+  const auto heads = [&](const at::Tensor& t, std::int64_t count) {
+    return t.view({pass.rows, pass.tokens, count, head_dim_});
+  };
+  const at::Tensor query = rotate(heads(q_proj_->forward(x), heads_), pass.cosine, pass.sine);
+  const at::Tensor key = rotate(heads(k_proj_->forward(x), kv_heads_), pass.cosine, pass.sine);
+  store(session.keys(layer), key, pass);
+  store(session.values(layer), heads(v_proj_->forward(x), kv_heads_), pass);
+  const at::Tensor mixed = attend(query.to(compute_.operand), session.keys(layer), session.values(layer), pass);
+  return o_proj_->forward(mixed.to(compute_.operand));
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,56 @@
+#include <halfbyte/causal_lm.h>
+
+#include <c10/core/InferenceMode.h>
+
+#include <halfbyte/error.h>
+
+#include "models/modules/model_weights.h"
+
+namespace halfbyte::models {
+
+CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy)
+    : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
+  const Compute compute(policy);
+  model_ = register_module(
+      "model", std::make_shared<Decoder>(std::move(weights.embedding), std::move(weights.layers),
+                                         std::move(weights.norm), config, compute, weights.rotary_buffer_dtype));
+  lm_head_ = register_module("lm_head", make_linear(std::move(weights.head), compute));
+  eval();
+}
+
+CausalLM::~CausalLM() = default;
+
+at::Device CausalLM::device() const { return lm_head_->device(); }
+
+Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const {
+  return Session(*config_, model_->rotary().table(capacity, device()), batch, capacity, Compute(policy_).operand,
+                 device());
+}
+
+at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
+  return model_->forward(tokens, session, first_row);
+}
+
+at::Tensor CausalLM::head(const at::Tensor& hidden) const { return lm_head_->forward(hidden, at::kFloat); }
+
+at::Tensor CausalLM::forward(const at::Tensor& tokens) {
+  Session session = make_session(tokens.size(0), tokens.size(1));
+  return head(hidden(tokens, session));
+}
+
+void CausalLM::check_contract() const {
+  std::vector<Violation> violations;
+  for (const auto& item : named_modules()) {
+    if (const auto* linear = dynamic_cast<const Linear*>(item.value().get())) linear->check(item.key(), violations);
+    if (const auto* norm = dynamic_cast<const RmsNorm*>(item.value().get())) norm->check(item.key(), violations);
+    for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false)) {
+      if (parameter.value().device() == device()) continue;
+      violations.push_back({item.key(), parameter.key() + " is on " + parameter.value().device().str() +
+                                            ", the head is on " + device().str() + "; move the whole model with .to()"});
+    }
+  }
+  if (violations.empty()) return;
+  throw Error(ErrorCode::kContract, violations.front().module + ": " + violations.front().what);
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,25 @@
+#include "models/modules/rms_norm.h"
+
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rsqrt.h>
+
+namespace halfbyte::models {
+
+RmsNorm::RmsNorm(at::Tensor weight, double epsilon, const Compute& compute) : compute_(compute), epsilon_(epsilon) {
+  weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
+}
+
+at::Tensor RmsNorm::forward(const at::Tensor& input) const {
+  const at::Tensor x = input.to(at::kFloat);
+  const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
+  // As the original: normalised, rounded to the stream, then weighted.
+  return (x * scale).to(compute_.stream).mul(weight_).to(compute_.stream);
+}
+
+void RmsNorm::check(const std::string& name, std::vector<Violation>& violations) const {
+  if (at::isFloatingType(weight_.scalar_type())) return;
+  violations.push_back({name, std::string("weight is ") + c10::toString(weight_.scalar_type()) +
+                                  "; a norm weight must be floating: load the checkpoint again"});
+}
+
+}  // namespace halfbyte::models

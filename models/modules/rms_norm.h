@@ -1,0 +1,24 @@
+// Root-mean-square normalisation, always computed in float32.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "models/modules/compute.h"
+
+namespace halfbyte::models {
+
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(at::Tensor weight, double epsilon, const Compute& compute);
+
+  // Shape: (..., hidden_size), kept; the result has the stream's dtype.
+  at::Tensor forward(const at::Tensor& input) const;
+  void check(const std::string& name, std::vector<Violation>& violations) const;
+
+ private:
+  Compute compute_;
+  double epsilon_;
+  at::Tensor weight_;
+};
+
+}  // namespace halfbyte::models

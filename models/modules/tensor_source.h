@@ -1,0 +1,22 @@
+// Where a model's tensors come from: the loader implements it, the models ask it by checkpoint name.
+#pragma once
+
+#include <string>
+
+#include "models/modules/model_weights.h"
+
+namespace halfbyte::models {
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // "X.weight" as it is stored, and "X.bias" when `has_bias`, both in the dtype the policy gives them.
+  virtual LinearWeights linear(const std::string& module, bool has_bias) = 0;
+  virtual at::Tensor parameter(const std::string& name) = 0;
+  virtual at::ScalarType derived_buffer_dtype(const std::string& name) = 0;
+};
+
+// Asks for every tensor of a Llama-shaped model.
+ModelWeights gather_weights(const ModelConfig& config, TensorSource& source);
+
+}  // namespace halfbyte::models
