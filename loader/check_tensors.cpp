@@ -1,0 +1,79 @@
+#include "loader/check_tensors.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte {
+namespace {
+
+using files::Manifest;
+using files::TensorRecord;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+std::string and_more(std::size_t count) {
+  return count > 1 ? " (and " + std::to_string(count - 1) + " more)" : std::string();
+}
+
+const TensorRecord* find_through_ties(const Manifest& manifest, const std::string& name) {
+  if (const TensorRecord* record = manifest.find(name)) return record;
+  const auto tie = std::ranges::find(manifest.ties, name, &std::pair<std::string, std::string>::first);
+  return tie == manifest.ties.end() ? nullptr : manifest.find(tie->second);
+}
+
+void check_one(const std::string& where, const models::ExpectedTensor& wanted, const TensorRecord& record) {
+  if (record.shape != wanted.shape) {
+    throw Error(ErrorCode::kCorrupt, where + ": " + wanted.name + " has shape " + shape_text(record.shape) +
+                                         "; config.json makes it " + shape_text(wanted.shape) +
+                                         "; the two do not belong together");
+  }
+  if (!record.scheme && !is_weight_dtype(record.stored_dtype)) {
+    throw Error(ErrorCode::kUnsupported, where + ": " + wanted.name + " is stored as " +
+                                             std::string(name(record.stored_dtype)) +
+                                             "; float32, float16 and bfloat16 can be computed with");
+  }
+}
+
+void check_missing(const std::string& where, const Manifest& manifest,
+                   const std::vector<models::ExpectedTensor>& expected) {
+  std::vector<std::string> missing;
+  for (const auto& wanted : expected) {
+    if (!find_through_ties(manifest, wanted.name)) missing.push_back(wanted.name);
+  }
+  if (missing.empty()) return;
+  throw Error(ErrorCode::kCorrupt, where + ": tensor " + missing.front() + and_more(missing.size()) +
+                                       " is missing; config.json says the model has it, so the checkpoint is incomplete");
+}
+
+void check_extra(const std::string& where, const files::Checkpoint& checkpoint,
+                 const std::vector<models::ExpectedTensor>& expected) {
+  std::map<std::string_view, bool> known;
+  for (const auto& wanted : expected) known[wanted.name] = true;
+  std::vector<std::string> extra;
+  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    const bool is_buffer = models::role_of(checkpoint.architecture, record.name, record.shape) == models::Role::kBuffer;
+    if (!known.contains(record.name) && !is_buffer) extra.push_back(record.name);
+  }
+  if (extra.empty()) return;
+  throw Error(ErrorCode::kCorrupt, where + ": tensor " + extra.front() + and_more(extra.size()) +
+                                       " belongs to no module of this model; config.json and the weights do not match");
+}
+
+}  // namespace
+
+void check_tensors(const files::Checkpoint& checkpoint, const models::ModelConfig& config) {
+  const std::string where = checkpoint.directory.string();
+  const auto expected = checkpoint.architecture->expected(config);
+  check_missing(where, checkpoint.manifest, expected);
+  check_extra(where, checkpoint, expected);
+  for (const auto& wanted : expected) check_one(where, wanted, *find_through_ties(checkpoint.manifest, wanted.name));
+}
+
+}  // namespace halfbyte

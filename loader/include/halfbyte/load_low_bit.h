@@ -1,0 +1,48 @@
+// Brings a checkpoint back as a model whose every parameter and buffer has a dtype its operators accept.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <halfbyte/dtype_policy.h>
+#include <halfbyte/error.h>
+#include <halfbyte/generate.h>
+#include <halfbyte/load_report.h>
+
+namespace halfbyte {
+
+namespace models {
+class CausalLM;
+}
+
+struct LoadOptions {
+  DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
+  // Patterns of tensors that stay in (or become) float32 whatever the policy, besides those the manifest names.
+  std::vector<std::string> keep_float32;
+};
+
+// A loaded model. Copies share it. Threads: any number may generate from one model at once.
+class Model {
+ public:
+  Model(std::shared_ptr<models::CausalLM> module, LoadReport report);
+
+  // Errors: see <halfbyte/causal_lm.h>.
+  std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
+  const LoadReport& report() const noexcept { return *report_; }
+  // The LibTorch module, for hosts that include <halfbyte/causal_lm.h>.
+  models::CausalLM& module() const noexcept { return *module_; }
+
+ private:
+  std::shared_ptr<models::CausalLM> module_;
+  std::shared_ptr<const LoadReport> report_;
+};
+
+// Opens a quantised checkpoint, or an original one, and builds its model on the CPU. Weights are mapped, not copied,
+// unless the policy asks for another dtype. Leaves the model in eval mode with gradients off.
+// Errors: kNotFound, kCorrupt (a missing, extra, mis-shaped or mis-typed tensor), kUnsupported (an unknown family),
+// kContract, kNoResources.
+Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options = {});
+
+}  // namespace halfbyte

@@ -1,0 +1,44 @@
+// What loading did with every tensor: recorded dtype, loaded dtype, bytes, mapped or cast. Needs no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <halfbyte/dtype.h>
+
+namespace halfbyte {
+
+enum class Placement {
+  kMapped,   // used where the file is mapped: no memory of its own
+  kCast,     // copied into another dtype
+  kCopied,   // copied as it is (the file does not align it)
+  kDerived,  // computed from config.json
+};
+
+const char* name(Placement placement) noexcept;
+
+struct LoadedTensor {
+  std::string name;
+  bool is_buffer = false;
+  std::optional<Dtype> recorded;  // before quantisation; nothing: the file does not say
+  std::string loaded;             // a dtype, or a scheme with its group size ("sym_int4 g64")
+  std::uint64_t bytes = 0;
+  Placement placement = Placement::kMapped;
+  std::string note;               // "tied to ...", "kept in float32"
+};
+
+struct LoadReport {
+  std::vector<LoadedTensor> tensors;
+  std::vector<std::string> notes;  // whole-model remarks
+  std::string policy;              // "amp:bfloat16"
+  std::string operand_dtype;       // of products
+  std::string stream_dtype;        // of all between products
+  bool is_manifest_derived = false;
+
+  // Units: bytes.
+  std::uint64_t bytes_with(Placement placement) const noexcept;
+};
+
+}  // namespace halfbyte

@@ -1,0 +1,74 @@
+#include <halfbyte/load_low_bit.h>
+
+#include <new>
+
+#include <c10/util/Exception.h>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/operators.h>
+
+#include "loader/check_tensors.h"
+#include "loader/checkpoint_source.h"
+
+namespace halfbyte {
+namespace {
+
+const models::Architecture& known_architecture(const files::Checkpoint& checkpoint) {
+  if (checkpoint.architecture) return *checkpoint.architecture;
+  const auto type = checkpoint.config.is_object() ? checkpoint.config.value("model_type", nlohmann::ordered_json()) : nlohmann::ordered_json();
+  const std::string found = type.is_string() ? "the family \"" + type.get<std::string>() + "\"" : "no family that halfbyte knows";
+  std::string known;
+  for (const models::Architecture& row : models::architectures()) known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+  throw Error(ErrorCode::kUnsupported, checkpoint.directory.string() + ": config.json names " + found +
+                                           "; models of these families can be run: " + known);
+}
+
+void note_float16(const DtypePolicy& policy, LoadReport& report) {
+  if (policy.operand() != Dtype::kFloat16) return;
+  report.notes.emplace_back("float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
+}
+
+Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
+  const models::Architecture& architecture = known_architecture(checkpoint);
+  const models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
+  check_tensors(checkpoint, config);
+  LoadReport report;
+  report.policy = options.dtype.name();
+  report.operand_dtype = name(options.dtype.operand());
+  report.stream_dtype = name(options.dtype.stream());
+  report.is_manifest_derived = checkpoint.manifest.is_derived;
+  if (report.is_manifest_derived) report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
+  note_float16(options.dtype, report);
+  CheckpointSource source(checkpoint, options, report);
+  auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);
+  source.report_unused_buffers();
+  module->check_contract();
+  return Model(std::move(module), std::move(report));
+}
+
+}  // namespace
+
+Model::Model(std::shared_ptr<models::CausalLM> module, LoadReport report)
+    : module_(std::move(module)), report_(std::make_shared<const LoadReport>(std::move(report))) {}
+
+std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
+  try {
+    return module_->generate(prompts, options);
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kContract, std::string("LibTorch: ") + error.what_without_backtrace());
+  }
+}
+
+Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options) {
+  operators::register_operators();
+  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+  try {
+    return build(opened, options);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kNoResources, opened.directory.string() + ": not enough memory to load this model");
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kContract, opened.directory.string() + ": LibTorch: " + error.what_without_backtrace());
+  }
+}
+
+}  // namespace halfbyte
