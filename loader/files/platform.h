@@ -1,11 +1,10 @@
-// Every call of the operating system that halfbyte makes on files: mapping, reading, syncing, renaming, free space.
+// Every call of the operating system that halfbyte makes on files: mapping, reading, syncing, renaming, locking, free space.
 // platform_posix.cpp is the only file to rewrite for another system.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 
 namespace halfbyte::files {
@@ -52,7 +51,8 @@ class OutputFile {
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  void write(std::uint64_t offset, std::span<const std::byte> bytes);  // thread-safe for disjoint ranges
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);       // thread-safe for disjoint ranges
+  void read(std::uint64_t offset, std::span<std::byte> out) const;          // what was written; thread-safe
   void sync();
 
  private:
@@ -60,12 +60,26 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
+// An exclusive claim on a directory, gone when the object or the process is; it follows the directory when renamed.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const fs::path& directory);  // kNotFound, kIo, kAlreadyExists when another process holds it
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 std::uint64_t free_bytes(const fs::path& directory);
 void sync_directory(const fs::path& directory);
 // Atomic; fails with kAlreadyExists when `to` exists.
 void rename_new(const fs::path& from, const fs::path& to);
-// Atomic; `to` must exist; afterwards `from` holds what `to` held.
+// Atomic where the system can; `to` must exist; afterwards `from` holds what `to` held.
 void exchange(const fs::path& from, const fs::path& to);
+// Physical memory of this machine. Units: bytes; 0 when not known.
+std::uint64_t memory_bytes() noexcept;
 // Peak resident set of this process. Units: bytes.
 std::uint64_t peak_rss_bytes() noexcept;
 std::uint64_t current_rss_bytes() noexcept;

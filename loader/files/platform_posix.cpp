@@ -1,0 +1,230 @@
+// The operating system, as Linux and other POSIX systems have it.
+#include "loader/files/platform.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/printable.h"
+
+namespace halfbyte::files {
+namespace {
+
+// One call moves at most 2 GiB on Linux; smaller pieces also let other threads in.
+constexpr std::size_t kMaxTransfer = std::size_t{1} << 26;
+
+ErrorCode code_of(int error_number) noexcept {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::kNotFound;
+    case EEXIST:
+    case ENOTEMPTY:
+      return ErrorCode::kAlreadyExists;
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+      return ErrorCode::kNoResources;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
+[[noreturn]] void fail(const fs::path& path, const char* doing, int error_number = errno) {
+  std::string message = printable_path(path) + ": " + doing + " failed: " + std::strerror(error_number);
+  if (error_number == ENOSPC || error_number == EDQUOT) message += "; free some space or write to another disk";
+  throw Error(code_of(error_number), message);
+}
+
+int open_or_fail(const fs::path& path, int flags, mode_t mode = 0) {
+  int descriptor = -1;
+  do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) fail(path, "opening");
+  return descriptor;
+}
+
+// Closes on every way out of a constructor that throws.
+struct Descriptor {
+  int value;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+  int release() noexcept { return std::exchange(value, -1); }
+};
+
+std::uint64_t regular_file_size(int descriptor, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail(path, "reading the size");
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, printable_path(path) + ": not a regular file");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void read_fully(int descriptor, const fs::path& path, std::uint64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor, out.data(), std::min(out.size(), kMaxTransfer), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path, "reading");
+    if (got == 0) {
+      throw Error(ErrorCode::kCorrupt, printable_path(path) + ": the file ends at byte " + std::to_string(offset) +
+                                           ", " + std::to_string(out.size()) + " more were wanted; copy it again");
+    }
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace
+
+InputFile::InputFile(const fs::path& path) : path_(path) {
+  Descriptor descriptor{open_or_fail(path, O_RDONLY)};
+  size_bytes_ = regular_file_size(descriptor.value, path);
+  descriptor_ = descriptor.release();
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  read_fully(descriptor_, path_, offset, out);
+}
+
+void InputFile::drop_cache_behind(std::uint64_t offset, std::uint64_t size) const noexcept {
+  static_cast<void>(
+      ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_DONTNEED));
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  Descriptor descriptor{open_or_fail(path, O_RDONLY)};
+  const std::uint64_t size = regular_file_size(descriptor.value, path);
+  if (size == 0) return;
+  // NORESERVE: pages that nobody writes to must not count against the commit limit.
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor.value, 0);
+  if (address == MAP_FAILED) fail(path, "mapping");
+  bytes_ = {static_cast<std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes) : path_(path) {
+  Descriptor descriptor{open_or_fail(path, O_RDWR | O_CREAT | O_EXCL, 0666)};
+  const auto size = static_cast<off_t>(size_bytes);
+#ifdef __linux__
+  // Not posix_fallocate, which writes every block itself where the file system cannot reserve.
+  if (size > 0 && ::fallocate(descriptor.value, 0, 0, size) != 0 && code_of(errno) == ErrorCode::kNoResources) {
+    fail(path, "reserving space");
+  }
+#endif
+  if (::ftruncate(descriptor.value, size) != 0) fail(path, "setting the size");
+  descriptor_ = descriptor.release();
+}
+
+OutputFile::~OutputFile() { ::close(descriptor_); }
+
+void OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put =
+        ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMaxTransfer), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail(path_, "writing");
+    offset += static_cast<std::uint64_t>(put);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+}
+
+void OutputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  read_fully(descriptor_, path_, offset, out);
+}
+
+void OutputFile::sync() {
+  if (::fsync(descriptor_) != 0) fail(path_, "syncing");
+}
+
+DirectoryLock::DirectoryLock(const fs::path& directory) {
+  Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
+  if (::flock(descriptor.value, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) fail(directory, "locking");
+    throw Error(ErrorCode::kAlreadyExists,
+                printable_path(directory) + ": another process is writing here; wait for it");
+  }
+  // The holder before us may have renamed the directory between our open and our lock.
+  struct stat locked {};
+  struct stat named {};
+  const bool is_same = ::fstat(descriptor.value, &locked) == 0 && ::stat(directory.c_str(), &named) == 0 &&
+                       locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+  if (!is_same)
+    throw Error(ErrorCode::kAlreadyExists, printable_path(directory) + ": another process was writing here just now");
+  descriptor_ = descriptor.release();
+}
+
+DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
+
+std::uint64_t free_bytes(const fs::path& directory) {
+  struct statvfs status {};
+  if (::statvfs(directory.c_str(), &status) != 0) fail(directory, "asking for free space");
+  return std::uint64_t{status.f_bavail} * std::uint64_t{status.f_frsize};
+}
+
+void sync_directory(const fs::path& directory) {
+  const Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
+  // EINVAL: a file system without directory syncing; there is nothing more to do then.
+  if (::fsync(descriptor.value) != 0 && errno != EINVAL) fail(directory, "syncing");
+}
+
+void rename_new(const fs::path& from, const fs::path& to) {
+#ifdef RENAME_NOREPLACE
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) fail(to, "renaming the finished result to this name");
+#endif
+  if (fs::exists(fs::symlink_status(to))) fail(to, "renaming the finished result to this name", EEXIST);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "renaming the finished result to this name");
+}
+
+void exchange(const fs::path& from, const fs::path& to) {
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) fail(to, "exchanging with the finished result");
+#endif
+  const fs::path aside = to.string() + ".old";
+  rename_new(to, aside);
+  rename_new(from, to);
+  rename_new(aside, from);
+}
+
+std::uint64_t memory_bytes() noexcept {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+}
+
+std::uint64_t peak_rss_bytes() noexcept {
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;  // Linux counts KiB
+}
+
+std::uint64_t current_rss_bytes() noexcept {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (!file) return 0;
+  unsigned long total = 0;
+  unsigned long resident = 0;
+  const int fields = std::fscanf(file, "%lu %lu", &total, &resident);
+  std::fclose(file);
+  return fields == 2 ? std::uint64_t{resident} * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+}  // namespace halfbyte::files
