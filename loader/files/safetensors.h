@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <halfbyte/dtype.h>
@@ -11,6 +12,9 @@
 #include "loader/files/platform.h"
 
 namespace halfbyte::files {
+
+// The header's own limit in safetensors/src/tensor.rs. Units: bytes.
+inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 struct SafetensorsEntry {
   std::string name;
@@ -30,5 +34,8 @@ struct SafetensorsHeader {
 // checked arithmetic, no holes, no overlap, the last byte is the file's last.
 // Errors: kCorrupt or kUnsupported, naming the file and the tensor.
 SafetensorsHeader read_safetensors_header(const InputFile& file);
+
+// The same for a header's JSON text that was read already; `data_bytes` follow it in the file.
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes, const std::string& file_name);
 
 }  // namespace halfbyte::files
