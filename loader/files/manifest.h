@@ -25,6 +25,15 @@ struct SourceFile {
   std::string xxh3_128;  // 32 hexadecimal digits; empty: not known
 };
 
+// A file of the checkpoint itself. Of a data file only the safetensors header is hashed here: each tensor has a hash of its
+// own. Every other file is hashed whole.
+struct FileRecord {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t hashed_bytes = 0;  // the hash is over this many bytes from the start
+  std::string xxh3_128;
+};
+
 struct TensorParts {
   std::string codes;       // names of tensors in the checkpoint; for a dense tensor `codes` is its own name
   std::string scale;       // empty: none
@@ -62,15 +71,20 @@ struct Manifest {
   std::map<std::string, std::string> kept;   // name -> why it was not quantised
   std::string recommended_dtype = "amp:bfloat16";
   std::vector<std::string> keep_float32;     // patterns ('*' wildcard)
+  std::vector<FileRecord> files;             // of the checkpoint, except the manifest
   bool is_derived = false;                   // there was no halfbyte.json: made from config.json and the tensors
 
   const TensorRecord* find(std::string_view name) const;
 };
 
 // JSON text of the manifest, keys in a fixed order, and back. Every field is range-checked; unknown keys are ignored.
-// Errors of parse: kCorrupt naming the field; kUnsupported naming the format version.
+// The last key is the text's own hash, taken with zeros in the place of its digits.
+// Errors of parse: kCorrupt naming the field; kUnsupported naming the format version or the scheme.
 std::string manifest_to_json(const Manifest& manifest);
 Manifest parse_manifest(std::string_view json, const std::string& file_name);
+
+// Whether the text's own hash is there and right. The loader does not ask: a manifest may be edited by hand. verify does.
+bool manifest_hash_matches(std::string_view json);
 
 // '*' matches any run of characters, '?' one character; a pattern without either also matches a whole dotted part
 // sequence of the name ("lm_head" matches "lm_head.weight"; "layers.1" does not match "layers.10...").

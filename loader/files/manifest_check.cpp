@@ -1,0 +1,113 @@
+#include "loader/files/manifest_check.h"
+
+#include <optional>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/printable.h"
+
+namespace halfbyte::files {
+namespace {
+
+class Check {
+ public:
+  explicit Check(const Checkpoint& checkpoint)
+      : checkpoint_(checkpoint),
+        where_(printable_path(checkpoint.directory / (checkpoint.manifest.is_derived ? "" : kManifestFile)) + ": "),
+        owners_(checkpoint.tensors.size()) {}
+
+  void run() {
+    for (const TensorRecord& record : checkpoint_.manifest.tensors) check_record(record);
+    for (std::size_t i = 0; i < owners_.size(); ++i) {
+      if (!owners_[i]) fail(checkpoint_.tensors[i].name, "is stored, but belongs to no tensor on record");
+    }
+    check_names();
+    check_files();
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view tensor, const std::string& problem) const {
+    throw Error(ErrorCode::kCorrupt, where_ + "tensor " + in_quotes(tensor) + ": " + problem);
+  }
+
+  // Takes the part and gives its size.
+  std::uint64_t take(const TensorRecord& record, const std::string& part, Dtype dtype,
+                     const std::vector<std::int64_t>& shape) {
+    const StoredTensor* stored = checkpoint_.find(part);
+    if (!stored)
+      fail(record.name, "its part " + in_quotes(part) + " is in none of the files; copy the checkpoint again");
+    const auto index = static_cast<std::size_t>(stored - checkpoint_.tensors.data());
+    if (owners_[index])
+      fail(record.name, "its part " + in_quotes(part) + " belongs to " + in_quotes(owners_[index]->name) + " too");
+    owners_[index] = &record;
+    if (stored->dtype != dtype || stored->shape != shape) {
+      fail(record.name, in_quotes(part) + " is stored as " + std::string(name(stored->dtype)) + " " +
+                            printable(stored->shape) + ", the record wants " + std::string(name(dtype)) + " " +
+                            printable(shape));
+    }
+    return stored->size_bytes;
+  }
+
+  std::uint64_t take_packed(const TensorRecord& record) {
+    // 2^60 keeps packed_row_bytes from overflowing; no file is that long.
+    if (record.shape.size() != 2 || record.shape[1] < 1 || record.shape[1] > (std::int64_t{1} << 60)) {
+      fail(record.name,
+           "shape " + printable(record.shape) + " cannot be packed as " + std::string(record.scheme->name));
+    }
+    const std::int64_t out_features = record.shape[0];
+    const std::int64_t in_features = record.shape[1];
+    if (record.group_size < 1 || in_features % record.group_size != 0) {
+      fail(record.name, "group_size " + std::to_string(record.group_size) + " does not divide in_features " +
+                            std::to_string(in_features));
+    }
+    std::uint64_t size = take(record, record.parts.codes, Dtype::kInt32,
+                              {out_features, packed_row_bytes(*record.scheme, in_features) / 4});
+    size += take(record, record.parts.scale, record.scale_dtype, {out_features, in_features / record.group_size});
+    if (!record.parts.shape.empty()) size += take(record, record.parts.shape, Dtype::kInt64, {2});
+    return size;
+  }
+
+  void check_record(const TensorRecord& record) {
+    const std::uint64_t size =
+        record.scheme ? take_packed(record) : take(record, record.parts.codes, record.stored_dtype, record.shape);
+    if (size != record.size_bytes) {
+      fail(record.name,
+           "\"bytes\" is " + std::to_string(record.size_bytes) + ", its parts have " + std::to_string(size));
+    }
+  }
+
+  void check_names() const {
+    const Manifest& manifest = checkpoint_.manifest;
+    for (const auto& [alias, owner] : manifest.ties) {
+      if (!manifest.find(owner)) fail(alias, "is tied to " + in_quotes(owner) + ", which is not on record");
+      if (manifest.find(alias)) fail(alias, "is tied to " + in_quotes(owner) + " and has a record of its own");
+    }
+    for (const auto& [tensor, reason] : manifest.kept) {
+      if (!manifest.find(tensor)) fail(tensor, "\"kept\" names it, but it is not on record");
+    }
+    for (const auto& buffer : manifest.buffers) {
+      if (manifest.find(buffer.name)) fail(buffer.name, "is said to be derived and is stored too");
+    }
+  }
+
+  void check_files() const {
+    for (const FileRecord& record : checkpoint_.manifest.files) {
+      for (const auto& file : checkpoint_.data_files) {
+        if (file->path().filename() != record.name || file->size_bytes() == record.size_bytes) continue;
+        throw Error(ErrorCode::kCorrupt, where_ + printable(record.name) + " has " +
+                                             std::to_string(file->size_bytes()) + " bytes, " +
+                                             std::to_string(record.size_bytes) + " are on record; copy it again");
+      }
+    }
+  }
+
+  const Checkpoint& checkpoint_;
+  std::string where_;
+  std::vector<const TensorRecord*> owners_;  // of each stored tensor
+};
+
+}  // namespace
+
+void check_manifest(const Checkpoint& checkpoint) { Check(checkpoint).run(); }
+
+}  // namespace halfbyte::files

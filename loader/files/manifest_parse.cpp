@@ -1,0 +1,186 @@
+// Text of halfbyte.json -> Manifest. Ranges are checked here; manifest_check.cpp compares with the files described.
+#include <algorithm>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/hash.h"
+#include "loader/files/json_fields.h"
+#include "loader/files/json_text.h"
+#include "loader/files/manifest.h"
+#include "loader/files/manifest_keys.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::files {
+namespace {
+
+[[noreturn]] void unsupported(const JsonField& field, const std::string& what) {
+  throw Error(ErrorCode::kUnsupported,
+              field.path() + ": " + what + " is unknown to this version of halfbyte; use a newer one");
+}
+
+void check_format(const JsonField& root) {
+  const JsonField format = root.at("format");
+  if (format.string() != kFormatName) format.fail_wanting('"' + std::string(kFormatName) + '"');
+  const JsonField version = root.at("format_version");
+  const std::int64_t number = version.integer(0);
+  if (number != kFormatVersion) unsupported(version, "format version " + std::to_string(number));
+}
+
+Dtype dtype(const JsonField& field) {
+  const auto found = dtype_from_name(field.string());
+  if (!found) unsupported(field, "dtype " + in_quotes(field.string()));
+  return *found;
+}
+
+Dtype scale_dtype(const JsonField& field) {
+  const Dtype found = dtype(field);
+  if (!is_weight_dtype(found)) field.fail_wanting("float32, float16 or bfloat16");
+  return found;
+}
+
+std::optional<Dtype> optional_dtype(const std::optional<JsonField>& field) {
+  return field ? std::optional(dtype(*field)) : std::nullopt;
+}
+
+std::string optional_string(const std::optional<JsonField>& field) { return field ? field->string() : std::string(); }
+
+std::string optional_hash(const std::optional<JsonField>& field) {
+  if (field && !is_hash_hex(field->string())) field->fail_wanting("32 lower-case hexadecimal digits");
+  return optional_string(field);
+}
+
+std::vector<std::string> strings(const std::optional<JsonField>& field) {
+  std::vector<std::string> out;
+  if (!field) return out;
+  for (const JsonField& item : field->items()) out.push_back(item.string());
+  return out;
+}
+
+void read_source(const JsonField& source, Manifest& out) {
+  out.source_kind = source.at("kind").string();
+  out.declared_dtype = optional_dtype(source.find("declared_dtype"));
+  for (const JsonField& file : source.at("files").items()) {
+    out.source_files.push_back(
+        {file.at("name").string(), file.at("bytes").size(), optional_hash(file.find("xxh3_128"))});
+  }
+}
+
+struct SchemeDefaults {
+  const Scheme* scheme;
+  std::int64_t group_size;
+  Dtype scale_dtype;
+};
+
+std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
+  std::map<std::string, SchemeDefaults> out;
+  for (const auto& [name, field] : table.members()) {
+    const Scheme* scheme = find_scheme(name);
+    if (!scheme) unsupported(field, "scheme " + in_quotes(name));
+    const JsonField bits = field.at("bits");
+    if (bits.integer(1, 32) != scheme->bits) bits.fail_wanting(std::to_string(scheme->bits));
+    const JsonField zero_point = field.at("zero_point");
+    if (zero_point.boolean()) zero_point.fail_wanting("false, " + name + " has no zero points");
+    out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"))};
+  }
+  return out;
+}
+
+void read_stored(const JsonField& field, const std::map<std::string, SchemeDefaults>& schemes, TensorRecord& out) {
+  const JsonField stored = field.at("stored");
+  const auto defaults = schemes.find(stored.string());
+  if (defaults == schemes.end()) {
+    if (find_scheme(stored.string())) stored.fail_wanting("a scheme that \"schemes\" describes");
+    const auto dense = dtype_from_name(stored.string());
+    if (!dense) unsupported(stored, "scheme or dtype " + in_quotes(stored.string()));
+    out.stored_dtype = *dense;
+    return;
+  }
+  out.scheme = defaults->second.scheme;
+  const auto group_size = field.find("group_size");
+  out.group_size = group_size ? group_size->integer(1) : defaults->second.group_size;
+  const auto scales = field.find("scale_dtype");
+  out.scale_dtype = scales ? scale_dtype(*scales) : defaults->second.scale_dtype;
+}
+
+void read_parts(const JsonField& parts, TensorRecord& out) {
+  out.parts.codes = parts.at("codes").string();
+  out.parts.scale = optional_string(parts.find("scale"));
+  out.parts.shape = optional_string(parts.find("shape"));
+  const bool has_scale = parts.find("scale").has_value();
+  if (has_scale != (out.scheme != nullptr))
+    parts.fail_wanting(out.scheme ? "a \"scale\" with the codes" : "no \"scale\"");
+}
+
+TensorRecord read_tensor(const std::string& name, const JsonField& field,
+                         const std::map<std::string, SchemeDefaults>& schemes) {
+  TensorRecord out;
+  out.name = name;
+  const JsonField kind = field.at("kind");
+  out.is_buffer = kind.string() == "buffer";
+  if (!out.is_buffer && kind.string() != "parameter") kind.fail_wanting("\"parameter\" or \"buffer\"");
+  out.shape = field.at("shape").shape();
+  out.original_dtype = optional_dtype(field.find("original_dtype"));
+  read_stored(field, schemes, out);
+  read_parts(field.at("parts"), out);
+  out.size_bytes = field.at("bytes").size();
+  out.xxh3_128 = optional_hash(field.find("xxh3_128"));
+  if (const auto error = field.find("error")) {
+    out.error = RecordedError{error->at("rel_rmse").number(), error->at("max_abs").number()};
+    if (out.error->rel_rmse < 0 || out.error->max_abs < 0) error->fail_wanting("numbers from 0 on");
+  }
+  return out;
+}
+
+void read_ties(const JsonField& ties, Manifest& out) {
+  for (const JsonField& pair : ties.items()) {
+    const auto names = pair.items();
+    if (names.size() != 2) pair.fail_wanting("two names, alias and owner");
+    out.ties.emplace_back(names[0].string(), names[1].string());
+  }
+}
+
+void read_dtype(const JsonField& field, Manifest& out) {
+  if (const auto recommended = field.find("recommended")) out.recommended_dtype = recommended->string();
+  out.keep_float32 = strings(field.find("keep_float32"));
+}
+
+void read_files(const JsonField& files, Manifest& out) {
+  for (const JsonField& file : files.items()) {
+    FileRecord record{file.at("name").string(), file.at("bytes").size(), 0, optional_hash(file.find("xxh3_128"))};
+    if (!is_plain_file_name(record.name)) file.at("name").fail_wanting("a file's name without folders");
+    const JsonField hashed = file.at("hashed_bytes");
+    record.hashed_bytes = hashed.size();
+    if (record.hashed_bytes > record.size_bytes) hashed.fail_wanting("at most \"bytes\"");
+    out.files.push_back(std::move(record));
+  }
+}
+
+}  // namespace
+
+Manifest parse_manifest(std::string_view json, const std::string& file_name) {
+  const auto tree = parse_json<nlohmann::json>(json, file_name, kManifestLimits);
+  const JsonField root(tree, file_name);
+  check_format(root);
+  Manifest out;
+  out.created_by = optional_string(root.find("created_by"));
+  read_source(root.at("source"), out);
+  const auto schemes = read_schemes(root.at("schemes"));
+  for (const auto& [name, field] : root.at("tensors").members())
+    out.tensors.push_back(read_tensor(name, field, schemes));
+  std::ranges::sort(out.tensors, {}, &TensorRecord::name);
+  if (const auto buffers = root.find("buffers")) {
+    for (const auto& [name, field] : buffers->members()) {
+      out.buffers.push_back(
+          {name, dtype(field.at("original_dtype")), field.at("how").string(), field.at("inputs").json()});
+    }
+  }
+  if (const auto ties = root.find("ties")) read_ties(*ties, out);
+  if (const auto kept = root.find("kept")) {
+    for (const auto& [name, field] : kept->members()) out.kept[name] = field.string();
+  }
+  if (const auto field = root.find("dtype")) read_dtype(*field, out);
+  if (const auto files = root.find("files")) read_files(*files, out);
+  return out;
+}
+
+}  // namespace halfbyte::files
