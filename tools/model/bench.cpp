@@ -1,0 +1,125 @@
+// halfbyte bench CKPT: speed of prefill and decode, medians of several runs.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/linear.h>
+
+#include "loader/files/platform.h"
+#include "models/architectures/architecture.h"
+#include "models/modules/session.h"
+#include "tools/cli/errors.h"
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+#include "tools/cli/parse.h"
+#include "tools/model/model_options.h"
+#include "tools/model/model_verbs.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Words {
+  ModelWords model;
+  std::int64_t prompt_tokens = 512;
+  std::int64_t gen_tokens = 64;
+  std::int64_t runs = 3;
+};
+
+void declare(CLI::App& app, Words& words) {
+  declare_model(app, words.model);
+  app.add_option("--prompt-tokens", words.prompt_tokens, "tokens of the prompt")
+      ->check(whole_number(1, 1'000'000))->capture_default_str();
+  app.add_option("--gen-tokens", words.gen_tokens, "tokens decoded after it")
+      ->check(whole_number(1, 1'000'000))->capture_default_str();
+  app.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
+      ->check(whole_number(1, 1000))->capture_default_str();
+}
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+struct Run {
+  double prefill_seconds;
+  double decode_seconds;
+};
+
+Run run_once(const models::CausalLM& model, const Words& words) {
+  const std::int64_t vocab = model.config().vocab_size;
+  at::Tensor prompt = at::arange(words.prompt_tokens, at::kLong).mul(7919).remainder(vocab).unsqueeze(0);
+  models::Session session = model.make_session(1, words.prompt_tokens + words.gen_tokens);
+  const auto start = Clock::now();
+  at::Tensor next = model.head(model.hidden(prompt, session).narrow(1, words.prompt_tokens - 1, 1)).argmax(-1);
+  const double prefill = seconds_since(start);
+  const auto decode_start = Clock::now();
+  for (std::int64_t i = 0; i < words.gen_tokens; ++i) next = model.head(model.hidden(next, session)).argmax(-1);
+  return {prefill, seconds_since(decode_start)};
+}
+
+ExitStatus run(const Words& words, const CommonOptions& common) {
+  const auto load_start = Clock::now();
+  const Model model = load_model(words.model, common);
+  const double load_seconds = seconds_since(load_start);
+  const std::int64_t context = model.module().config().max_position_embeddings;
+  if (words.prompt_tokens + words.gen_tokens > context) {
+    throw UsageError("--prompt-tokens and --gen-tokens make " + std::to_string(words.prompt_tokens + words.gen_tokens) +
+                     "; this model's context is " + std::to_string(context));
+  }
+  const c10::InferenceMode guard;
+  run_once(model.module(), words);
+  std::vector<double> prefill;
+  std::vector<double> decode;
+  for (std::int64_t i = 0; i < words.runs; ++i) {
+    const Run result = run_once(model.module(), words);
+    prefill.push_back(static_cast<double>(words.prompt_tokens) / result.prefill_seconds);
+    decode.push_back(static_cast<double>(words.gen_tokens) / result.decode_seconds);
+  }
+  const std::uint64_t weight_bytes = model.report().bytes_with(Placement::kMapped) +
+                                     model.report().bytes_with(Placement::kCast) +
+                                     model.report().bytes_with(Placement::kCopied);
+  nlohmann::ordered_json json = {{"prefill_tokens_per_s", median(prefill)},
+                                 {"decode_tokens_per_s", median(decode)},
+                                 {"time_to_first_token_s", static_cast<double>(words.prompt_tokens) / median(prefill)},
+                                 {"load_s", load_seconds},
+                                 {"prompt_tokens", words.prompt_tokens},
+                                 {"gen_tokens", words.gen_tokens},
+                                 {"runs", words.runs},
+                                 {"threads", at::get_num_threads()},
+                                 {"dtype", model.report().policy},
+                                 {"isa", quant::isa_name()},
+                                 {"weight_bytes", weight_bytes},
+                                 {"peak_rss_bytes", files::peak_rss_bytes()}};
+  if (common.is_json) {
+    print_json(json);
+    return ExitStatus::kDone;
+  }
+  print_line("prefill  " + fixed(median(prefill), 1) + " tokens/s (" + std::to_string(words.prompt_tokens) + " tokens)");
+  print_line("decode   " + fixed(median(decode), 1) + " tokens/s (" + std::to_string(words.gen_tokens) + " tokens)");
+  print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) + ", " +
+             std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " + model.report().policy);
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Action prepare_bench(CLI::App& app, const CommonOptions& common) {
+  const auto words = std::make_shared<Words>();
+  declare(app, *words);
+  return [words, &common] { return run(*words, common); };
+}
+
+}  // namespace halfbyte::cli

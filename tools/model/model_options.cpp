@@ -1,0 +1,51 @@
+#include "tools/model/model_options.h"
+
+#include <filesystem>
+
+#include <ATen/Parallel.h>
+
+#include "tools/cli/format.h"
+#include "tools/cli/log.h"
+#include "tools/cli/parse.h"
+
+namespace halfbyte::cli {
+
+std::vector<std::string> policy_names() { return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32"}; }
+
+void declare_model(CLI::App& app, ModelWords& words) {
+  app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
+  app.add_option("--dtype", words.dtype, "dtype policy: automatic mixed precision, or one dtype for everything")
+      ->check(one_of(policy_names()))->capture_default_str();
+  app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
+      ->type_name("PATTERN")->expected(1)->take_all();
+  app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
+}
+
+void log_report(const LoadReport& report) {
+  log_info("policy " + report.policy + ": products in " + report.operand_dtype + ", the rest in " + report.stream_dtype +
+           "; " + human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
+           human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied");
+  for (const std::string& note : report.notes) log_info(note);
+  for (const LoadedTensor& tensor : report.tensors) {
+    const std::string recorded = tensor.recorded ? std::string(name(*tensor.recorded)) : "unknown";
+    log_info(tensor.name + ": " + recorded + " -> " + tensor.loaded + ", " + name(tensor.placement) +
+             (tensor.note.empty() ? "" : " (" + tensor.note + ")"));
+  }
+}
+
+Model load_model(const ModelWords& words, const CommonOptions&) {
+  if (words.threads > 0) at::set_num_threads(words.threads);
+  LoadOptions options;
+  options.dtype = DtypePolicy::parse(words.dtype);
+  options.keep_float32 = words.keep_float32;
+  Model model = load_low_bit(words.checkpoint, options);
+  log_report(model.report());
+  return model;
+}
+
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint) {
+  const std::filesystem::path path(checkpoint);
+  return models::load_tokenizer(std::filesystem::is_directory(path) ? path : path.parent_path());
+}
+
+}  // namespace halfbyte::cli

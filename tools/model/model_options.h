@@ -1,0 +1,36 @@
+// What every verb that runs a model asks for: which checkpoint, which dtype policy, how many threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <halfbyte/load_low_bit.h>
+
+#include "models/tokenizers/tokenizer.h"
+#include "tools/cli/verb.h"
+
+namespace halfbyte::cli {
+
+struct ModelWords {
+  std::string checkpoint;
+  std::string dtype = "amp:bfloat16";
+  std::vector<std::string> keep_float32;
+  int threads = 0;
+};
+
+std::vector<std::string> policy_names();
+void declare_model(CLI::App& app, ModelWords& words);
+
+// Sets the threads, loads the model, and logs what the load report says with -v.
+Model load_model(const ModelWords& words, const CommonOptions& common);
+
+// The report as a table on stderr's log (-v).
+void log_report(const LoadReport& report);
+
+// The checkpoint's tokenizer, or null.
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint);
+
+}  // namespace halfbyte::cli

@@ -1,0 +1,108 @@
+// halfbyte perplexity CKPT --text FILE [--against SRC]
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/evaluate.h>
+
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/progress.h"
+#include "tools/model/model_options.h"
+#include "tools/model/model_verbs.h"
+
+namespace halfbyte::cli {
+namespace {
+
+struct Words {
+  ModelWords model;
+  std::string text;
+  std::string against;
+  std::string against_dtype = "float32";
+  std::int64_t context = 512;
+  std::int64_t chunks = 0;
+};
+
+void declare(CLI::App& app, Words& words) {
+  declare_model(app, words.model);
+  app.add_option("--text", words.text, "text to predict, UTF-8")->type_name("FILE")->required();
+  app.add_option("--ctx", words.context, "tokens a window; the second half of each is scored")
+      ->check(whole_number(4, 1'000'000'000))->capture_default_str();
+  app.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
+      ->check(whole_number(0, 1'000'000'000))->capture_default_str();
+  app.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")->type_name("SRC");
+  app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
+      ->check(one_of(policy_names()))->capture_default_str();
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.good() && !in.eof()) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
+  return text;
+}
+
+nlohmann::ordered_json json_of(const PerplexityResult& result) {
+  nlohmann::ordered_json json = {{"perplexity", result.perplexity}, {"tokens", result.tokens}};
+  if (!result.divergence) return json;
+  json["reference_perplexity"] = *result.reference_perplexity;
+  json["kl_mean"] = result.divergence->kl_mean;
+  json["kl_p99"] = result.divergence->kl_p99;
+  json["top1_agreement"] = result.divergence->top1_agreement;
+  return json;
+}
+
+void print_result(const PerplexityResult& result) {
+  print_line("perplexity     " + fixed(result.perplexity, 4) + " over " + std::to_string(result.tokens) + " tokens");
+  if (!result.divergence) return;
+  print_line("original's     " + fixed(*result.reference_perplexity, 4));
+  print_line("KL divergence  mean " + fixed(result.divergence->kl_mean, 5) + ", 99th percentile " +
+             fixed(result.divergence->kl_p99, 5));
+  print_line("top-1 agrees   " + fixed(100 * result.divergence->top1_agreement, 2) + " %");
+}
+
+ExitStatus run(const Words& words, const CommonOptions& common) {
+  const std::string text = read_text(words.text);
+  const Model model = load_model(words.model, common);
+  const auto tokenizer = tokenizer_of(words.model.checkpoint);
+  if (!tokenizer) {
+    throw Error(ErrorCode::kUnsupported, words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
+  }
+  std::optional<Model> reference;
+  if (!words.against.empty()) {
+    ModelWords other = words.model;
+    other.checkpoint = words.against;
+    other.dtype = words.against_dtype;
+    reference = load_model(other, common);
+  }
+  PerplexityOptions options;
+  options.context = words.context;
+  options.windows = words.chunks;
+  Progress progress("perplexity", !common.is_quiet);
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+  };
+  const PerplexityResult result = perplexity(model.module(), tokenizer->encode(text), tokenizer->bos(), options,
+                                             reference ? &reference->module() : nullptr);
+  if (common.is_json) {
+    print_json(json_of(result));
+  } else {
+    print_result(result);
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Action prepare_perplexity(CLI::App& app, const CommonOptions& common) {
+  const auto words = std::make_shared<Words>();
+  declare(app, *words);
+  return [words, &common] { return run(*words, common); };
+}
+
+}  // namespace halfbyte::cli
