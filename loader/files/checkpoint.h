@@ -24,13 +24,15 @@ struct StoredTensor {
 };
 
 struct Checkpoint {
-  fs::path directory;
+  fs::path directory;                                    // of a lone file: the folder it lies in
   nlohmann::ordered_json config;                         // config.json; null when the source is a lone .safetensors file
   std::vector<std::shared_ptr<InputFile>> data_files;    // in name order
   std::vector<std::uint64_t> data_offsets;               // per data file: where tensor data begin
   std::vector<StoredTensor> tensors;                     // by file, then by offset
   std::vector<fs::path> side_files;                      // relative: tokenizer, generation_config, licence ...
   std::vector<fs::path> remote_code;                     // relative: *.py, never copied or run
+  std::vector<fs::path> other_weights;                   // relative: weights in other formats or beside the index; not read
+  std::vector<std::string> notes;                        // what a user should hear about this checkpoint
   Manifest manifest;                                     // read, or derived (is_derived)
   const models::Architecture* architecture = nullptr;    // null: unknown family
   std::uint64_t size_bytes = 0;                          // of tensor data

@@ -1,0 +1,146 @@
+#include "loader/files/checkpoint.h"
+
+#include <algorithm>
+#include <numeric>
+#include <system_error>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/derive.h"
+#include "loader/files/directory.h"
+#include "loader/files/json_text.h"
+#include "loader/files/manifest_check.h"
+#include "loader/files/printable.h"
+#include "loader/files/safetensors.h"
+
+namespace halfbyte::files {
+namespace {
+
+void add_data_file(const fs::path& path, Checkpoint& out) {
+  out.data_files.push_back(std::make_shared<InputFile>(path));
+  SafetensorsHeader header = read_safetensors_header(*out.data_files.back());
+  out.data_offsets.push_back(header.data_offset);
+  const std::size_t file = out.data_files.size() - 1;
+  for (SafetensorsEntry& entry : header.entries) {
+    out.size_bytes += entry.size_bytes;
+    out.tensors.push_back(
+        {std::move(entry.name), entry.dtype, std::move(entry.shape), file, entry.offset, entry.size_bytes});
+  }
+}
+
+void index_names(Checkpoint& out) {
+  out.by_name.resize(out.tensors.size());
+  std::iota(out.by_name.begin(), out.by_name.end(), 0U);
+  const auto name_of = [&](std::uint32_t i) -> const std::string& { return out.tensors[i].name; };
+  std::ranges::sort(out.by_name, {}, name_of);
+  const auto twice = std::ranges::adjacent_find(out.by_name, {}, name_of);
+  if (twice == out.by_name.end()) return;
+  const auto file_of = [&](std::uint32_t i) {
+    return printable_path(out.data_files[out.tensors[i].file]->path().filename());
+  };
+  throw Error(ErrorCode::kCorrupt, printable_path(out.directory) + ": tensor " + in_quotes(name_of(*twice)) +
+                                       " is in two files, " + file_of(*twice) + " and " + file_of(*(twice + 1)));
+}
+
+// Every tensor is where the index says, and every one that the index names is there.
+void check_index(const Checkpoint& checkpoint, const DirectoryContents& contents) {
+  const std::string where = printable_path(checkpoint.directory / kIndexFile) + ": tensor ";
+  for (const StoredTensor& tensor : checkpoint.tensors) {
+    const std::string file = checkpoint.data_files[tensor.file]->path().filename().string();
+    const auto listed = contents.weight_map.find(tensor.name);
+    if (listed == contents.weight_map.end()) {
+      throw Error(ErrorCode::kCorrupt, where + in_quotes(tensor.name) + " of " + printable(file) + " is not listed");
+    }
+    if (listed->second != file) {
+      throw Error(ErrorCode::kCorrupt, where + in_quotes(tensor.name) + " is listed in " + printable(listed->second) +
+                                           " but lies in " + printable(file));
+    }
+  }
+  for (const auto& [tensor, file] : contents.weight_map) {
+    if (checkpoint.find(tensor)) continue;
+    throw Error(ErrorCode::kCorrupt, where + in_quotes(tensor) + " is listed in " + printable(file) +
+                                         ", which does not hold it; download the checkpoint again");
+  }
+}
+
+void read_config(Checkpoint& out) {
+  const fs::path path = out.directory / kConfigFile;
+  out.config =
+      parse_json<nlohmann::ordered_json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
+  if (!out.config.is_object()) throw Error(ErrorCode::kCorrupt, printable_path(path) + ": not a JSON object");
+  out.architecture = models::find_architecture(nlohmann::json(out.config));
+}
+
+void read_manifest(Checkpoint& out) {
+  const fs::path path = out.directory / kManifestFile;
+  out.manifest = parse_manifest(read_text(path, kManifestLimits.max_bytes), printable_path(path));
+}
+
+void open_directory(const fs::path& path, Checkpoint& out) {
+  out.directory = path;
+  DirectoryContents contents = list_checkpoint(path);
+  for (const std::string& name : contents.data_files) add_data_file(path / name, out);
+  index_names(out);
+  if (contents.has_index) check_index(out, contents);
+  if (contents.has_config) {
+    read_config(out);
+  } else {
+    out.notes.push_back("there is no config.json; the family of the model is not known");
+  }
+  out.side_files = std::move(contents.side_files);
+  out.remote_code = std::move(contents.remote_code);
+  out.other_weights = std::move(contents.other_weights);
+  if (contents.has_manifest) {
+    read_manifest(out);
+  } else {
+    out.manifest = derive_manifest(out, out.notes);
+  }
+}
+
+void open_file(const fs::path& path, Checkpoint& out) {
+  refuse_other_formats(path);
+  out.directory = path.parent_path();
+  add_data_file(path, out);
+  index_names(out);
+  out.notes.push_back("a single file without config.json; the family of the model is not known");
+  out.manifest = derive_manifest(out, out.notes);
+}
+
+[[noreturn]] void fail_not_found(const fs::path& path) {
+  const std::string text = printable_path(path);
+  const bool may_be_a_model_id = std::ranges::count(text, '/') == 1 && !text.starts_with('/') && !text.starts_with('.');
+  throw Error(ErrorCode::kNotFound, may_be_a_model_id ? text + " is not a directory here; download the checkpoint first"
+                                                      : text + ": there is no such file or directory");
+}
+
+}  // namespace
+
+const StoredTensor* Checkpoint::find(std::string_view name) const {
+  const auto found =
+      std::ranges::lower_bound(by_name, name, {}, [&](std::uint32_t i) { return std::string_view(tensors[i].name); });
+  return found != by_name.end() && tensors[*found].name == name ? &tensors[*found] : nullptr;
+}
+
+bool Checkpoint::is_quantized() const {
+  return std::ranges::any_of(manifest.tensors, [](const TensorRecord& tensor) { return tensor.scheme != nullptr; });
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  Checkpoint out;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) fail_not_found(path);
+  if (fs::is_directory(status)) {
+    open_directory(path, out);
+  } else {
+    open_file(path, out);
+  }
+  check_manifest(out);
+  return out;
+}
+
+std::shared_ptr<MappedFile> map_data_file(const Checkpoint& checkpoint, std::size_t file) {
+  return std::make_shared<MappedFile>(checkpoint.data_files.at(file)->path());
+}
+
+}  // namespace halfbyte::files

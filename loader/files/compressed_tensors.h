@@ -1,0 +1,20 @@
+// Checkpoints that compressed-tensors wrote ("pack-quantized", symmetric), described in halfbyte's words.
+// Source: vllm-project/compressed-tensors, compressors/pack_quantized/{base,helpers}.py, quantization/quant_args.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+
+inline constexpr const char* kPackedSuffix = "_packed";
+inline constexpr const char* kScaleSuffix = "_scale";
+inline constexpr const char* kShapeSuffix = "_shape";
+
+// Records of all tensors as config.json's quantization_config (or its absence) explains them.
+// Errors: kUnsupported naming a method, format or option that this version does not read; kCorrupt.
+std::vector<TensorRecord> foreign_records(const Checkpoint& checkpoint);
+
+}  // namespace halfbyte::files

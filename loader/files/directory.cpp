@@ -1,0 +1,193 @@
+#include "loader/files/directory.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/json_fields.h"
+#include "loader/files/json_text.h"
+#include "loader/files/manifest.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::files {
+namespace {
+
+struct OtherFormat {
+  std::string_view extension;
+  std::string_view kind;  // empty: never the model itself
+};
+
+// Weights that are not safetensors, or an index of such.
+constexpr auto kOtherFormats = std::to_array<OtherFormat>({
+    {".gguf", "GGUF"},
+    {".bin", "PyTorch pickle"},
+    {".pth", "PyTorch pickle"},
+    {".pt", "PyTorch pickle"},
+    {".ckpt", "PyTorch pickle"},
+    {".h5", "TensorFlow HDF5"},
+    {".msgpack", "Flax msgpack"},
+    {".onnx", "ONNX"},
+    {".bin.index.json", ""},
+    {".onnx_data", ""},
+    {".h5.index.json", ""},
+    {".msgpack.index.json", ""},
+    {".npz", ""},
+    {".safetensors.index.json", ""},
+});
+
+struct Magic {
+  std::string_view bytes;
+  std::string_view kind;
+};
+
+constexpr auto kMagics = std::to_array<Magic>({
+    {"GGUF", "GGUF"},
+    {"PK\x03\x04", "PyTorch pickle (in a zip)"},
+    {"\x80\x02", "PyTorch pickle"},
+    {"\x80\x04", "PyTorch pickle"},
+    {"\x89HDF\r\n", "HDF5"},
+});
+
+[[noreturn]] void refuse(const fs::path& path, std::string_view kind) {
+  throw Error(ErrorCode::kUnsupported, printable_path(path) + ": this is " + std::string(kind) +
+                                           ", which this version does not read yet; give the model as safetensors");
+}
+
+const OtherFormat* other_format(std::string_view name) {
+  const auto row = std::ranges::find_if(kOtherFormats, [&](const auto& r) { return name.ends_with(r.extension); });
+  return row == kOtherFormats.end() ? nullptr : &*row;
+}
+
+std::vector<std::string> file_names(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    std::error_code ignored;  // a dangling link is no file
+    if (!name.starts_with('.') && fs::is_regular_file(entry->path(), ignored)) names.push_back(std::move(name));
+  }
+  if (error) throw Error(ErrorCode::kIo, printable_path(directory) + ": listing it failed: " + error.message());
+  std::ranges::sort(names);
+  return names;
+}
+
+void read_index(const fs::path& directory, DirectoryContents& out) {
+  const std::string file = printable_path(directory / kIndexFile);
+  const auto tree =
+      parse_json<nlohmann::json>(read_text(directory / kIndexFile, kManifestLimits.max_bytes), file, kManifestLimits);
+  std::set<std::string> shards;
+  for (const auto& [tensor, field] : JsonField(tree, file).at("weight_map").members()) {
+    const std::string& shard = field.string();
+    if (!is_plain_file_name(shard) || !shard.ends_with(".safetensors")) {
+      field.fail_wanting("the name of a .safetensors file in the same folder");
+    }
+    if (shards.insert(shard).second && !fs::is_regular_file(directory / shard)) {
+      throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": shard " + printable(shard) +
+                                           " is missing; the index names it for tensor " + in_quotes(tensor) +
+                                           ". Download it again");
+    }
+    out.weight_map.emplace(tensor, shard);
+  }
+  out.data_files.assign(shards.begin(), shards.end());
+}
+
+// N of "model-00001-of-0000N.safetensors".
+std::optional<std::size_t> shard_count(const std::string& name) {
+  const auto at = name.rfind("-of-");
+  unsigned long count = 0;
+  if (at == std::string::npos || std::sscanf(name.c_str() + at, "-of-%lu.safetensors", &count) != 1)
+    return std::nullopt;
+  return count;
+}
+
+void check_shard_count(const fs::path& directory, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const auto wanted = shard_count(name);
+    if (!wanted || *wanted == names.size()) continue;
+    throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": " + printable(name) + " is one of " +
+                                         std::to_string(*wanted) + " shards, " + std::to_string(names.size()) +
+                                         " are here; download the missing ones");
+  }
+}
+
+// Without an index: "model.safetensors", else "model*.safetensors", else all there are.
+std::vector<std::string> choose_data_files(const std::vector<std::string>& candidates) {
+  if (std::ranges::find(candidates, kSingleFile) != candidates.end()) return {kSingleFile};
+  std::vector<std::string> chosen;
+  std::ranges::copy_if(candidates, std::back_inserter(chosen),
+                       [](const auto& name) { return name.starts_with("model"); });
+  return chosen.empty() ? candidates : chosen;
+}
+
+void check_single_is_not_stale(const fs::path& directory, const DirectoryContents& contents,
+                               const std::vector<std::string>& candidates) {
+  const bool has_single = std::ranges::find(candidates, kSingleFile) != candidates.end();
+  if (!has_single || std::ranges::find(contents.data_files, kSingleFile) != contents.data_files.end()) return;
+  throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": both " + kSingleFile + " and " + kIndexFile +
+                                       " are here, and the index does not name the former; delete the stale one");
+}
+
+[[noreturn]] void fail_without_weights(const fs::path& directory, const DirectoryContents& contents) {
+  for (const fs::path& file : contents.other_weights) {
+    const OtherFormat* format = other_format(file.string());
+    if (format && !format->kind.empty()) refuse(directory / file, format->kind);
+  }
+  throw Error(ErrorCode::kNotFound,
+              printable_path(directory) + ": no *.safetensors file is in this folder; is it a checkpoint?");
+}
+
+}  // namespace
+
+void refuse_other_formats(const fs::path& file) {
+  const InputFile input(file);
+  std::string start(std::min<std::uint64_t>(input.size_bytes(), 8), '\0');
+  input.read(0, std::as_writable_bytes(std::span(start)));
+  // A safetensors file starts with its header's length, which may look like any magic; the '{' after it decides.
+  std::array<char, 1> brace{};
+  if (input.size_bytes() > 8) input.read(8, std::as_writable_bytes(std::span(brace)));
+  if (brace[0] == '{') return;
+  for (const Magic& magic : kMagics) {
+    if (start.starts_with(magic.bytes)) refuse(file, magic.kind);
+  }
+}
+
+DirectoryContents list_checkpoint(const fs::path& directory) {
+  DirectoryContents out;
+  std::vector<std::string> candidates;
+  for (const std::string& name : file_names(directory)) {
+    if (name == kConfigFile) {
+      out.has_config = true;
+    } else if (name == kIndexFile) {
+      out.has_index = true;
+    } else if (name == kManifestFile) {
+      out.has_manifest = true;
+    } else if (name.ends_with(".safetensors")) {
+      candidates.push_back(name);
+    } else if (name.ends_with(".py")) {
+      out.remote_code.emplace_back(name);
+    } else if (other_format(name)) {
+      out.other_weights.emplace_back(name);
+    } else {
+      out.side_files.emplace_back(name);
+    }
+  }
+  if (out.has_index) {
+    read_index(directory, out);
+    check_single_is_not_stale(directory, out, candidates);
+  } else {
+    out.data_files = choose_data_files(candidates);
+    check_shard_count(directory, out.data_files);
+  }
+  for (const std::string& name : candidates) {
+    if (std::ranges::find(out.data_files, name) == out.data_files.end()) out.other_weights.emplace_back(name);
+  }
+  if (out.data_files.empty()) fail_without_weights(directory, out);
+  return out;
+}
+
+}  // namespace halfbyte::files

@@ -1,0 +1,34 @@
+// What lies in a checkpoint's directory, by kind, before anything is opened. For open_checkpoint.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loader/files/platform.h"
+
+namespace halfbyte::files {
+
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+inline constexpr const char* kSingleFile = "model.safetensors";
+
+struct DirectoryContents {
+  std::vector<std::string> data_files;            // *.safetensors to read, by name
+  std::map<std::string, std::string> weight_map;  // tensor -> file; empty without an index
+  bool has_index = false;
+  bool has_config = false;
+  bool has_manifest = false;
+  std::vector<fs::path> side_files;  // relative, by name
+  std::vector<fs::path> remote_code;
+  std::vector<fs::path> other_weights;
+};
+
+// Follows symbolic links to files (Hugging Face's cache is made of them); hidden files and folders are left out.
+// Errors: kNotFound without weights, kUnsupported when they are of another format only, kCorrupt for a bad index.
+DirectoryContents list_checkpoint(const fs::path& directory);
+
+// Errors: kUnsupported when the file's first bytes are those of GGUF or of a pickle.
+void refuse_other_formats(const fs::path& file);
+
+}  // namespace halfbyte::files
