@@ -1,0 +1,37 @@
+// The values of one tensor on record, dense or packed, as float32 and block by block. For verify, and for dequantising.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+
+class TensorReader {
+ public:
+  // Whether the values can be read as float32: packed, or dense float32, float16 or bfloat16.
+  static bool can_read(const TensorRecord& record) noexcept;
+  TensorReader(const Checkpoint& checkpoint, const TensorRecord& record);
+
+  std::int64_t size() const noexcept { return size_; }          // Units: values.
+  std::int64_t row_size() const noexcept { return row_size_; }  // read() takes multiples of it
+  // Values [begin, begin + out.size()) in row-major order.
+  void read(std::int64_t begin, std::span<float> out);
+
+ private:
+  void read_dense(std::int64_t begin, std::span<float> out);
+  void read_packed(std::int64_t begin, std::span<float> out);
+
+  const Checkpoint& checkpoint_;
+  const TensorRecord& record_;
+  const StoredTensor& codes_;
+  const StoredTensor* scale_;
+  std::int64_t size_ = 0;
+  std::int64_t row_size_ = 1;
+  std::vector<std::byte> code_bytes_;
+  std::vector<std::byte> scale_bytes_;
+};
+
+}  // namespace halfbyte::files
