@@ -1,0 +1,86 @@
+#include "tools/cli/errors.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+namespace halfbyte::cli {
+namespace {
+
+ExitStatus say(std::string_view message, ExitStatus status) {
+  const std::string line = "halfbyte: " + printable(message) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return status;
+}
+
+ExitStatus status_of(const std::error_code& code) {
+  const bool is_full =
+      code == std::errc::no_space_on_device || code == std::errc::not_enough_memory || code.value() == EDQUOT;
+  return is_full ? ExitStatus::kNoResources : ExitStatus::kFailed;
+}
+
+// A result that did not reach its reader is a failure, as for every program that writes to a full disk.
+ExitStatus flush_stdout(ExitStatus status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  const std::error_code code(errno, std::generic_category());
+  return say("cannot write to standard output: " + code.message(), status_of(code));
+}
+
+ExitStatus report_current_exception() {
+  try {
+    throw;
+  } catch (const UsageError& error) {
+    return say(error.what(), ExitStatus::kUsage);
+  } catch (const Error& error) {
+    return say(error.what(), exit_status(error.code()));
+  } catch (const std::bad_alloc&) {
+    return say("out of memory", ExitStatus::kNoResources);
+  } catch (const std::system_error& error) {
+    return say(error.what(), status_of(error.code()));
+  } catch (const std::exception& error) {
+    return say(std::string("internal error: ") + error.what(), ExitStatus::kFailed);
+  } catch (...) {
+    return say("internal error: unknown exception", ExitStatus::kFailed);
+  }
+}
+
+}  // namespace
+
+ExitStatus report_errors(const std::function<ExitStatus()>& body) noexcept {
+  try {
+    try {
+      return flush_stdout(body());
+    } catch (...) {
+      std::fflush(stdout);
+      return report_current_exception();
+    }
+  } catch (...) {  // no memory even for the message
+    return ExitStatus::kNoResources;
+  }
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080..U+009F arrive as C2 80..9F and steer terminals just as the ASCII ones do.
+    const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (byte >= 0x20 && byte != 0x7F && !is_c1) {
+      out += text[i];
+      continue;
+    }
+    char escaped[5];
+    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+    out += escaped;
+    if (is_c1) {
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[++i])));
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+}  // namespace halfbyte::cli

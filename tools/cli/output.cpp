@@ -1,0 +1,63 @@
+#include "tools/cli/output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/cli/errors.h"
+
+namespace halfbyte::cli {
+namespace {
+
+// Columns on a terminal: bytes less the continuation bytes of UTF-8.
+std::size_t width(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string padded(const std::string& text, std::size_t columns, Align align) {
+  const std::string space(columns - std::min(columns, width(text)), ' ');
+  return align == Align::kRight ? space + text : text + space;
+}
+
+}  // namespace
+
+void print_line(const std::string& line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+void print_json(const nlohmann::ordered_json& value) {
+  print_line(value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void Table::add(std::vector<std::string> cells) {
+  cells.resize(columns_.size());
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+void Table::print(const std::string& indent) const {
+  std::vector<std::string> titles;
+  std::vector<std::size_t> widths;
+  for (const Column& column : columns_) {
+    titles.push_back(column.title);
+    widths.push_back(width(column.title));
+  }
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  }
+  const auto print_row = [&](const std::vector<std::string>& row) {
+    std::string line = indent;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += (i > 0 ? "  " : "") + padded(row[i], widths[i], columns_[i].align);
+    line.erase(line.find_last_not_of(' ') + 1);
+    print_line(line);
+  };
+  print_row(titles);
+  for (const auto& row : rows_) print_row(row);
+}
+
+}  // namespace halfbyte::cli

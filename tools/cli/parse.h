@@ -1,0 +1,22 @@
+// Command lines parsed with CLI11, wrong ones answered in one line that says what was meant, perhaps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace halfbyte::cli {
+
+// Validators whose messages name the value, the wanted ones and the nearest. For Option::check().
+CLI::Validator one_of(std::vector<std::string> names);
+CLI::Validator whole_number(std::int64_t smallest, std::int64_t largest);
+
+std::shared_ptr<CLI::FormatterBase> help_formatter();
+
+// Parses the words after the verb. Returns false when --help was asked for (and printed). Errors: UsageError.
+bool parse_words(CLI::App& app, int argc, char** argv);
+
+}  // namespace halfbyte::cli

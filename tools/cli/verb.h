@@ -1,0 +1,49 @@
+// The verbs of halfbyte: one table of what they are called, and how a program runs the ones it has.
+//
+// `halfbyte` needs no LibTorch and runs the kCore verbs itself. For a kModel verb it becomes the second program,
+// `halfbyte-model`, which links LibTorch and has those rows. Both call run_program() with their rows.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "tools/cli/exit_status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace halfbyte::cli {
+
+enum class Home { kCore, kModel };
+
+struct VerbInfo {
+  std::string_view name;
+  std::string_view summary;   // one line of `halfbyte --help`
+  std::string_view examples;  // the end of `halfbyte VERB --help`
+  Home home;
+};
+
+std::span<const VerbInfo> verbs() noexcept;
+
+// Options that every verb has.
+struct CommonOptions {
+  bool is_json = false;
+  bool is_quiet = false;  // warnings and progress are off
+  int verbosity = 0;
+};
+
+using Action = std::function<ExitStatus()>;
+
+// A program's implementation of one row of verbs(). `prepare` declares the verb's options on `app` and returns what to
+// do once they are parsed; `common` outlives the action.
+struct VerbRow {
+  std::string_view name;
+  Action (*prepare)(CLI::App& app, const CommonOptions& common);
+};
+
+// Everything between main() and a verb: parsing, help, version, errors, exit status.
+int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept;
+
+}  // namespace halfbyte::cli

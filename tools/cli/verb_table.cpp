@@ -1,0 +1,40 @@
+// The table of verbs, for --help and for finding the program that has one.
+#include "tools/cli/verb.h"
+
+namespace halfbyte::cli {
+namespace {
+
+constexpr VerbInfo kVerbs[] = {
+    {"quantize", "write a 4-bit (or 8-bit) copy of a checkpoint",
+     "  halfbyte quantize llama-bf16 llama-4bit\n"
+     "  halfbyte quantize llama-bf16 llama-4bit --group-size 32 --keep 'model.layers.0' --scheme-for "
+     "'*down_proj*=sym_int8'\n"
+     "  halfbyte quantize llama-bf16 llama-4bit --dry-run",
+     Home::kCore},
+    {"inspect", "say what a checkpoint holds and what each tensor was before",
+     "  halfbyte inspect llama-4bit\n"
+     "  halfbyte inspect llama-4bit --tensors",
+     Home::kCore},
+    {"verify", "read every byte of a checkpoint and say what is wrong with it",
+     "  halfbyte verify llama-4bit\n"
+     "  halfbyte verify llama-4bit --against llama-bf16",
+     Home::kCore},
+    {"generate", "continue a prompt",
+     "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"
+     "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json",
+     Home::kModel},
+    {"perplexity", "measure a checkpoint on a text, alone or against the original",
+     "  halfbyte perplexity llama-4bit --text book.txt --ctx 512\n"
+     "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16",
+     Home::kModel},
+    {"bench", "measure the speed of prefill and decode",
+     "  halfbyte bench llama-4bit --prompt-len 512 --max-gen-len 64", Home::kModel},
+    {"synth", "write a random-weight checkpoint of a real model's shape, for measuring",
+     "  halfbyte synth llama-random --like llama-1.1b --dtype bfloat16", Home::kCore},
+};
+
+}  // namespace
+
+std::span<const VerbInfo> verbs() noexcept { return kVerbs; }
+
+}  // namespace halfbyte::cli

@@ -1,0 +1,12 @@
+// The program `halfbyte`: verbs that need no LibTorch. The others are in halfbyte-model (tools/model/).
+#include "tools/cli/verb.h"
+#include "tools/verbs/verbs.h"
+
+int main(int argc, char** argv) {
+  using namespace halfbyte::cli;
+  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize},
+                               {"inspect", prepare_inspect},
+                               {"verify", prepare_verify},
+                               {"synth", prepare_synth}};
+  return run_program(kRows, argc, argv);
+}

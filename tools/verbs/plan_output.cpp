@@ -1,0 +1,74 @@
+#include "tools/verbs/plan_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTensor& tensor) {
+  ordered_json row = {{"name", stored.name},
+                      {"shape", stored.shape},
+                      {"dtype", name(stored.dtype)},
+                      {"role", models::name(tensor.role)},
+                      {"scheme", nullptr},
+                      {"group_size", nullptr},
+                      {"scale_dtype", nullptr},
+                      {"reason", tensor.reason},
+                      {"bytes_before", tensor.bytes_before},
+                      {"bytes_after", tensor.bytes_after}};
+  if (tensor.scheme != nullptr) {
+    row["scheme"] = tensor.scheme->name;
+    row["group_size"] = tensor.group_size;
+    row["scale_dtype"] = name(tensor.scale_dtype);
+  }
+  return row;
+}
+
+void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan) {
+  ordered_json tensors = ordered_json::array();
+  for (const convert::PlannedTensor& tensor : plan.tensors)
+    tensors.push_back(json_of(source.tensors[tensor.source], tensor));
+  print_json({{"bytes_before", plan.bytes_before},
+              {"bytes_after", plan.bytes_after},
+              {"notes", plan.notes},
+              {"tensors", std::move(tensors)}});
+}
+
+std::string treatment(const convert::PlannedTensor& tensor) {
+  if (tensor.scheme == nullptr) return "kept: " + tensor.reason;
+  const std::string scheme = std::string(tensor.scheme->name) + " g" + std::to_string(tensor.group_size);
+  return tensor.reason.empty() ? scheme : scheme + " (" + tensor.reason + ")";
+}
+
+void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan) {
+  Table table(
+      {{"tensor"}, {"shape"}, {"dtype"}, {"before", Align::kRight}, {"after", Align::kRight}, {"scheme, or why not"}});
+  std::int64_t quantized = 0;
+  for (const convert::PlannedTensor& tensor : plan.tensors) {
+    const files::StoredTensor& stored = source.tensors[tensor.source];
+    quantized += tensor.scheme != nullptr ? 1 : 0;
+    table.add({stored.name, human_shape(stored.shape), std::string(name(stored.dtype)),
+               human_bytes(tensor.bytes_before), human_bytes(tensor.bytes_after), treatment(tensor)});
+  }
+  table.print();
+  const auto kept = static_cast<std::int64_t>(plan.tensors.size()) - quantized;
+  print_line(human_bytes(plan.bytes_before) + " -> " + human_bytes(plan.bytes_after) + " (" +
+             counted(quantized, "tensor") + " to quantise, " + std::to_string(kept) + " kept); nothing was written");
+}
+
+}  // namespace
+
+void print_plan(const files::Checkpoint& source, const convert::Plan& plan, bool is_json) {
+  if (is_json) {
+    print_plan_json(source, plan);
+  } else {
+    print_plan_table(source, plan);
+  }
+}
+
+}  // namespace halfbyte::cli

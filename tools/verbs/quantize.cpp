@@ -1,0 +1,193 @@
+// halfbyte quantize SRC DST
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/convert.h>
+#include <halfbyte/scheme.h>
+
+#include "convert/plan.h"
+#include "tools/cli/format.h"
+#include "tools/cli/log.h"
+#include "tools/cli/output.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
+#include "tools/cli/progress.h"
+#include "tools/verbs/plan_output.h"
+#include "tools/verbs/verbs.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Words {
+  std::string source;
+  std::string destination;
+  std::string scheme = "sym_int4";
+  std::string group_size = "64";
+  std::string search = "search";
+  std::vector<std::string> keep;
+  std::vector<std::string> scheme_for;
+  int threads = 0;
+  bool overwrite = false;
+  bool dry_run = false;
+};
+
+struct SearchName {
+  const char* name;
+  quant::Search search;
+};
+constexpr SearchName kSearches[] = {{"search", quant::Search::kSquaredError}, {"absmax", quant::Search::kAbsmax}};
+
+std::vector<std::string> scheme_names() {
+  std::vector<std::string> names;
+  for (const Scheme& scheme : schemes()) names.emplace_back(scheme.name);
+  return names;
+}
+
+std::vector<std::string> group_size_names() {
+  std::vector<std::string> names;
+  for (const std::int64_t size : kGroupSizes) names.push_back(std::to_string(size));
+  names.emplace_back("channel");
+  return names;
+}
+
+std::vector<std::string> search_names() {
+  std::vector<std::string> names;
+  for (const SearchName& row : kSearches) names.emplace_back(row.name);
+  return names;
+}
+
+// PATTERN=SCHEME, split at the last '='; "keep" is a scheme here.
+CLI::Validator scheme_assignment() {
+  const auto check = [](std::string& value) -> std::string {
+    const std::size_t equals = value.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      return "'" + value + "' is not PATTERN=SCHEME ('*down_proj*=sym_int8')";
+    std::vector<std::string> names = scheme_names();
+    names.emplace_back("keep");
+    std::string scheme = value.substr(equals + 1);
+    return one_of(names)(scheme);
+  };
+  return CLI::Validator(check, "");
+}
+
+void declare(CLI::App& app, Words& words) {
+  app.add_option("SRC", words.source, "model to read: a Hugging Face directory, or a .safetensors file")->required();
+  app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
+  app.add_option("--scheme", words.scheme, "how Linear weights are stored")
+      ->check(one_of(scheme_names()))
+      ->capture_default_str();
+  app.add_option("--group-size", words.group_size, "weights that share a scale")
+      ->check(one_of(group_size_names()))
+      ->capture_default_str();
+  app.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")
+      ->check(one_of(search_names()))
+      ->capture_default_str();
+  app.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
+      ->type_name("PATTERN")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--scheme-for", words.scheme_for,
+                 "another scheme (or 'keep') for some tensors; the last match wins; repeatable")
+      ->type_name("PATTERN=SCHEME")
+      ->check(scheme_assignment())
+      ->expected(1)
+      ->take_all();
+  app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
+  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+  app.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
+}
+
+convert::QuantizeOptions options_of(const Words& words) {
+  convert::QuantizeOptions options;
+  options.scheme = words.scheme;
+  options.group_size = words.group_size == "channel" ? kPerChannel : std::stoll(words.group_size);
+  for (const SearchName& row : kSearches) {
+    if (words.search == row.name) options.search = row.search;
+  }
+  options.keep = words.keep;
+  for (const std::string& pair : words.scheme_for) {
+    const std::size_t equals = pair.rfind('=');
+    options.scheme_for.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  options.threads = words.threads;
+  options.overwrite = words.overwrite;
+  return options;
+}
+
+// Remarks of the plan, once, on stderr: what the user may not expect of the result.
+void log_remarks(const files::Checkpoint& source, const convert::Plan& plan) {
+  for (const std::string& note : plan.notes) log_warning(note);
+  for (const auto& file : source.remote_code) {
+    log_warning(file.string() + " is code and was not copied: models are never made of code here");
+  }
+}
+
+// "154 tensors to sym_int4, 1 tensor to sym_int8, 46 kept".
+std::string counts_line(const convert::Plan& plan) {
+  std::map<std::string, std::int64_t> by_scheme;
+  std::int64_t kept = 0;
+  for (const convert::PlannedTensor& tensor : plan.tensors) {
+    if (tensor.scheme == nullptr) {
+      ++kept;
+    } else {
+      ++by_scheme[std::string(tensor.scheme->name)];
+    }
+  }
+  std::string line;
+  for (const auto& [scheme, count] : by_scheme) line += counted(count, "tensor") + " to " + scheme + ", ";
+  return line + std::to_string(kept) + " kept";
+}
+
+ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary) {
+  return {{"source", words.source},
+          {"destination", words.destination},
+          {"source_bytes", summary.source_bytes},
+          {"result_bytes", summary.result_bytes},
+          {"quantized_tensors", summary.quantized_tensors},
+          {"kept_tensors", summary.kept_tensors},
+          {"rel_rmse", summary.rel_rmse},
+          {"seconds", summary.seconds}};
+}
+
+ExitStatus run(const Words& words, const CommonOptions& common) {
+  const InterruptWatch interrupt;  // before OpenMP's threads
+  convert::QuantizeOptions options = options_of(words);
+  const files::Checkpoint source = files::open_checkpoint(words.source);
+  const convert::Plan plan = convert::plan(source, options);
+  log_remarks(source, plan);
+  if (words.dry_run) {
+    print_plan(source, plan, common.is_json);
+    return ExitStatus::kDone;
+  }
+  options.stop = interrupt.token();
+  convert::QuantizeSummary summary;
+  {
+    Progress progress("quantize", !common.is_quiet);
+    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+    summary = convert::quantize(words.source, words.destination, options);
+  }
+  if (common.is_json) {
+    print_json(json_of(words, summary));
+  } else {
+    print_line(human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
+               human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
+               fixed(summary.rel_rmse, 3) + ")");
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Action prepare_quantize(CLI::App& app, const CommonOptions& common) {
+  const auto words = std::make_shared<Words>();
+  declare(app, *words);
+  return [words, &common] { return run(*words, common); };
+}
+
+}  // namespace halfbyte::cli

@@ -1,0 +1,80 @@
+// halfbyte synth DST
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/synth.h"
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
+#include "tools/cli/progress.h"
+#include "tools/verbs/verbs.h"
+
+namespace halfbyte::cli {
+namespace {
+
+struct Words {
+  std::string destination;
+  std::string like = "llama-1.1b";
+  std::string dtype = "bfloat16";
+  std::uint64_t seed = 0;
+  bool overwrite = false;
+};
+
+void declare(CLI::App& app, Words& words) {
+  std::vector<std::string> shapes;
+  for (const std::string_view shape : convert::synth_shapes()) shapes.emplace_back(shape);
+  app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
+  app.add_option("--like", words.like, "whose shape")->check(one_of(shapes))->capture_default_str();
+  app.add_option("--dtype", words.dtype, "of every tensor")
+      ->check(one_of({"bfloat16", "float16", "float32"}))
+      ->capture_default_str();
+  app.add_option("--seed", words.seed, "the same seed gives the same bytes on every machine")
+      ->check(whole_number(0, INT64_MAX))
+      ->capture_default_str();
+  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+}
+
+ExitStatus run(const Words& words, const CommonOptions& common) {
+  const InterruptWatch interrupt;
+  const auto start = std::chrono::steady_clock::now();
+  std::uint64_t bytes = 0;
+  {
+    Progress progress("synth", !common.is_quiet);
+    convert::SynthOptions options;
+    options.like = words.like;
+    options.dtype = *dtype_from_name(words.dtype);
+    options.seed = words.seed;
+    options.overwrite = words.overwrite;
+    options.stop = interrupt.token();
+    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+    bytes = convert::synth(words.destination, options);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (common.is_json) {
+    print_json({{"destination", words.destination},
+                {"like", words.like},
+                {"dtype", words.dtype},
+                {"seed", words.seed},
+                {"bytes", bytes},
+                {"seconds", seconds}});
+  } else {
+    print_line(human_bytes(bytes) + " written in " + human_seconds(seconds) + " (random weights of " + words.like +
+               "'s shape, " + words.dtype + ")");
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Action prepare_synth(CLI::App& app, const CommonOptions& common) {
+  const auto words = std::make_shared<Words>();
+  declare(app, *words);
+  return [words, &common] { return run(*words, common); };
+}
+
+}  // namespace halfbyte::cli
