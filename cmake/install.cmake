@@ -1,0 +1,43 @@
+# Where everything goes: libraries and headers as the package halfbyte::*, programs, and the licence.
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY HALFBYTE_LIBRARIES)
+get_property(programs GLOBAL PROPERTY HALFBYTE_PROGRAMS)
+set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/halfbyte)
+
+install(TARGETS ${libraries} EXPORT halfbyte-targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(folder IN ITEMS quant quant/operators models loader convert)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/include)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+  endif()
+endforeach()
+
+# Opened at run time, never linked: quant/ says why.
+if(TARGET halfbyte_onednn)
+  install(TARGETS halfbyte_onednn LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+if(programs)
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET halfbyte_model)
+  set_target_properties(halfbyte_model PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # LibTorch stays where it was found
+  install(TARGETS halfbyte_model RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/halfbyte)
+endif()
+
+set(HALFBYTE_PACKAGE_TORCH_LIBRARIES)
+foreach(library IN LISTS libraries)
+  get_target_property(linked ${library} LINK_LIBRARIES)
+  if("${linked}" MATCHES "torch")
+    get_target_property(exported ${library} EXPORT_NAME)
+    list(APPEND HALFBYTE_PACKAGE_TORCH_LIBRARIES ${exported})
+  endif()
+endforeach()
+configure_package_config_file(cmake/halfbyte-config.cmake.in ${PROJECT_BINARY_DIR}/halfbyte-config.cmake
+                              INSTALL_DESTINATION ${package_directory} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/halfbyte-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(EXPORT halfbyte-targets NAMESPACE halfbyte:: DESTINATION ${package_directory})
+install(FILES ${PROJECT_BINARY_DIR}/halfbyte-config.cmake ${PROJECT_BINARY_DIR}/halfbyte-config-version.cmake
+              cmake/FindxxHash.cmake cmake/FindSentencePiece.cmake
+        DESTINATION ${package_directory})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,25 @@
+# Installs halfbyte into a scratch prefix, then configures, builds and runs the outside project against it.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " line)
+    message(FATAL_ERROR "failed (${status}): ${line}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${SCRATCH})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
+    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix -DWITH_TORCH=${WITH_TORCH})
+run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
+run(${SCRATCH}/build/quantize ${MODEL} ${SCRATCH}/tiny-4bit)
+if(WITH_TORCH)
+  run(${SCRATCH}/build/generate ${SCRATCH}/tiny-4bit)
+endif()
+
+# The installed programs find each other.
+run(${SCRATCH}/prefix/bin/halfbyte inspect ${SCRATCH}/tiny-4bit)
+if(WITH_TORCH)
+  run(${SCRATCH}/prefix/bin/halfbyte generate ${SCRATCH}/tiny-4bit --prompt-tokens 1,300 --max-gen-len 4 --temperature 0)
+endif()
