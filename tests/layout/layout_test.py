@@ -1,0 +1,48 @@
+"""Runs check_layout.py on the repository, and on planted violations, each of which it must find."""
+import pathlib
+import tempfile
+import unittest
+
+import check_layout
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+# What is planted: {file: text}, and a part of the line that must be reported (None: nothing may be).
+PLANTED = [
+    ("clean", {"quant/include/halfbyte/a.h": "", "loader/b.cpp": "#include <halfbyte/a.h>\n#include <torch/torch.h>\n"}, None),
+    ("backwards", {"loader/files/x.h": "", "quant/b.cpp": '#include "loader/files/x.h"\n'}, "quant/b.cpp:1: quant/ must not"),
+    ("backwards public", {"convert/include/halfbyte/c.h": "", "models/b.h": "\n#include <halfbyte/c.h>\n"}, "models/b.h:2: models/"),
+    ("backwards relative", {"models/m.h": "", "quant/b.cpp": '#include "../models/m.h"\n#include "models/m.h"\n'}, "quant/b.cpp:2"),
+    ("unknown public", {"quant/b.cpp": "#include <halfbyte/none.h>\n"}, "in no folder's include"),
+    ("private in public", {"quant/p.h": "", "quant/include/halfbyte/a.h": '#include "quant/p.h"\n'}, "is not installed"),
+    ("torch in the core", {"loader/files/b.cpp": "#include <ATen/ATen.h>\n"}, "must do without LibTorch"),
+    ("torch by a header", {"models/include/halfbyte/m.h": "#include <torch/nn.h>\n",
+                           "tools/verbs/b.cpp": "#include <halfbyte/m.h>\n"}, "tools/verbs/b.cpp:1: must do without"),
+    ("torch with oneDNN", {"quant/operators/d.h": "#include <oneapi/dnnl/dnnl.hpp>\n",
+                           "quant/operators/b.cpp": '#include <torch/types.h>\n#include "quant/operators/d.h"\n'}, "oneDNN"),
+    ("torch with spdlog", {"tools/model/b.cpp": "#include <torch/types.h>\n#include <spdlog/spdlog.h>\n"}, "spdlog"),
+    ("printing", {"quant/b.cpp": 'void f() { printf("x"); }\n'}, "quant/b.cpp:1: only tools/"),
+    ("printing in words", {"quant/b.cpp": '// printf("x")\nconst char* s = "exit(1)";\nint n = std::snprintf(0, 0, "");\n'}, None),
+]
+
+
+class Layout(unittest.TestCase):
+    def test_repository(self):
+        self.assertEqual(list(check_layout.violations(REPOSITORY)), [])
+
+    def test_planted_violations_are_found(self):
+        for name, files, expected in PLANTED:
+            with self.subTest(name), tempfile.TemporaryDirectory() as directory:
+                for path, text in files.items():
+                    file = pathlib.Path(directory, path)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text)
+                found = list(check_layout.violations(directory))
+                if expected is None:
+                    self.assertEqual(found, [])
+                else:
+                    self.assertTrue(any(expected in line for line in found), found)
+
+
+if __name__ == "__main__":
+    unittest.main()
