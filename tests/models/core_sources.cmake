@@ -1,0 +1,1 @@
+set(HALFBYTE_CORE_MODELS_TESTS models/architecture_test.cpp models/dtype_rules_test.cpp)

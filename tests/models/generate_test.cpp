@@ -1,0 +1,172 @@
+// generate(): batches, sampling, log-probabilities, stopping, and what it refuses.
+#include "tests/catch.h"
+
+#include <cmath>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/evaluate.h>
+#include <halfbyte/load_low_bit.h>
+
+#include "models/generation/sampler.h"
+#include "models/modules/session.h"
+#include "models/tokenizers/tokenizer.h"
+#include "tests/places.h"
+
+namespace halfbyte {
+namespace {
+
+const Model& tiny() {
+  static const Model model = load_low_bit(tests::data("tiny-llama"), {.dtype = DtypePolicy::float32()});
+  return model;
+}
+
+std::string refusal(const std::vector<TokenIds>& prompts, const GenerateOptions& options) {
+  try {
+    tiny().generate(prompts, options);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("a batch of prompts of different lengths gives what each gives alone", "[generate]") {
+  const std::vector<TokenIds> prompts = {{1, 300, 301, 302, 303, 304, 305}, {1, 500}, {1, 600, 601, 602}};
+  const GenerateOptions options{.max_gen_len = 20, .temperature = 0, .logprobs = true};
+  const auto together = tiny().generate(prompts, options);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto alone = tiny().generate({prompts[i]}, options);
+    CHECK(together[i].tokens == alone[0].tokens);
+    REQUIRE(together[i].logprobs.size() == together[i].tokens.size());
+    for (std::size_t j = 0; j < alone[0].logprobs.size(); ++j) {
+      CHECK(*together[i].logprobs[j] == Approx(*alone[0].logprobs[j]).margin(1e-4));
+    }
+  }
+}
+
+TEST_CASE("a prompt that fills the context does not disturb the others of its batch", "[generate]") {
+  const TokenIds full(256, 300);
+  const auto out = tiny().generate({full, {1, 500}}, {.max_gen_len = 8, .temperature = 0});
+  CHECK(out[0].tokens.empty());
+  CHECK(out[1].tokens == tiny().generate({{1, 500}}, {.max_gen_len = 8, .temperature = 0})[0].tokens);
+}
+
+TEST_CASE("sampling is the same for the same seed, whatever else is in the batch", "[generate]") {
+  const GenerateOptions options{.max_gen_len = 24, .temperature = 1.0, .top_p = 0.95, .seed = 7};
+  const auto first = tiny().generate({{1, 300, 301}}, options);
+  CHECK(first[0].tokens == tiny().generate({{1, 300, 301}}, options)[0].tokens);
+  CHECK(first[0].tokens == tiny().generate({{1, 300, 301}, {1, 9}}, options)[0].tokens);
+  GenerateOptions other = options;
+  other.seed = 8;
+  CHECK(first[0].tokens != tiny().generate({{1, 300, 301}}, other)[0].tokens);
+}
+
+TEST_CASE("echoed log-probabilities are those of the whole text", "[generate]") {
+  const TokenIds prompt = {1, 300, 301, 302, 303};
+  const auto out = tiny().generate({prompt}, {.max_gen_len = 6, .temperature = 0, .logprobs = true, .echo = true});
+  const TokenIds& tokens = out[0].tokens;
+  REQUIRE(tokens.size() == prompt.size() + 6);
+  REQUIRE(out[0].logprobs.size() == tokens.size());
+  CHECK_FALSE(out[0].logprobs[0].has_value());
+  const c10::InferenceMode guard;
+  const at::Tensor logits = tiny().module().forward(at::tensor(tokens).unsqueeze(0)).squeeze(0);
+  const at::Tensor expected = logits.log_softmax(-1);
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    const double wanted = expected[static_cast<std::int64_t>(i) - 1][tokens[i]].item<double>();
+    CHECK(*out[0].logprobs[i] == Approx(wanted).margin(1e-3));
+  }
+}
+
+TEST_CASE("generation stops at stop tokens, at the limit, and when the caller says so", "[generate]") {
+  const TokenIds prompt = {1, 300, 301};
+  const GenerateOptions greedy{.max_gen_len = 12, .temperature = 0};
+  const TokenIds all = tiny().generate({prompt}, greedy)[0].tokens;
+  REQUIRE(all.size() == 12);
+  GenerateOptions stopping = greedy;
+  stopping.stop_tokens = {all[4]};
+  const auto first = static_cast<std::size_t>(std::find(all.begin(), all.end(), all[4]) - all.begin());
+  CHECK(tiny().generate({prompt}, stopping)[0].tokens == TokenIds(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first)));
+  TokenIds seen;
+  GenerateOptions calling = greedy;
+  calling.on_token = [&](std::size_t, std::int64_t token) {
+    seen.push_back(token);
+    return seen.size() < 3;
+  };
+  CHECK(tiny().generate({prompt}, calling)[0].tokens == TokenIds(all.begin(), all.begin() + 3));
+  CHECK(seen == TokenIds(all.begin(), all.begin() + 3));
+  CHECK(tiny().generate({prompt}, {.max_gen_len = 0, .temperature = 0})[0].tokens.empty());
+}
+
+TEST_CASE("a long prompt prefilled in chunks gives the logits of one pass", "[generate]") {
+  // 200 tokens in passes of 64, 64 and 72 through one session.
+  const c10::InferenceMode guard;
+  const at::Tensor tokens = at::arange(200, at::kLong).mul(37).remainder(1024).unsqueeze(0);
+  const at::Tensor whole = tiny().module().forward(tokens);
+  models::Session session = tiny().module().make_session(1, 200);
+  std::vector<at::Tensor> parts;
+  for (const auto& [begin, count] : std::vector<std::pair<int, int>>{{0, 64}, {64, 64}, {128, 72}}) {
+    parts.push_back(tiny().module().head(tiny().module().hidden(tokens.narrow(1, begin, count), session)));
+  }
+  CHECK((at::cat(parts, 1) - whole).abs().max().item<double>() < 1e-4);
+}
+
+TEST_CASE("what generate cannot do it refuses in one line", "[generate]") {
+  CHECK_THAT(refusal({{}}, {}), Catch::Contains("prompt 0 has no tokens"));
+  CHECK_THAT(refusal({{1}, {1024}}, {}), Catch::Contains("prompt 1 has token id 1024"));
+  CHECK_THAT(refusal({{-1}}, {}), Catch::Contains("token id -1"));
+  CHECK_THAT(refusal({TokenIds(257, 1)}, {}), Catch::Contains("context is 256"));
+  CHECK_THAT(refusal({{1}}, {.temperature = -1}), Catch::Contains("temperature"));
+  CHECK_THAT(refusal({{1}}, {.temperature = std::nan("")}), Catch::Contains("temperature"));
+  CHECK_THAT(refusal({{1}}, {.top_p = 0}), Catch::Contains("top_p"));
+  CHECK_THAT(refusal({{1}}, {.max_gen_len = -1}), Catch::Contains("max_gen_len"));
+  CHECK(tiny().generate({}, {}).empty());
+}
+
+TEST_CASE("nucleus sampling keeps the smallest set that exceeds top_p", "[generate]") {
+  const float logits[] = {std::log(0.5F), std::log(0.3F), std::log(0.15F), std::log(0.05F)};
+  models::Sampler narrow(1.0, 0.49, 1, 0);
+  models::Sampler wide(1.0, 0.79, 1, 0);
+  int counts[4] = {};
+  for (int i = 0; i < 2000; ++i) {
+    CHECK(narrow.sample(logits) == 0);
+    ++counts[wide.sample(logits)];
+  }
+  CHECK(counts[0] == Approx(2000 * 0.5 / 0.8).margin(120));
+  CHECK(counts[2] == 0);
+  CHECK(counts[3] == 0);
+  CHECK(models::log_probability(logits, 1) == Approx(std::log(0.3)).margin(1e-6));
+}
+
+TEST_CASE("streamed text is the text, never half a character", "[tokenizer]") {
+  const auto tokenizer = models::load_tokenizer(tests::data("tiny-llama"));
+  REQUIRE(tokenizer != nullptr);
+  for (const std::string text : {"The ship was late.", "na\xC3\xAFve \xE2\x82\xAC 5 \xF0\x9F\x98\x80 end", "  two  spaces\nand a line"}) {
+    const TokenIds ids = tokenizer->encode(text);
+    const std::string whole = tokenizer->decode(ids);
+    CHECK(whole == text);
+    models::StreamingDecoder stream(*tokenizer);
+    std::string streamed;
+    for (const std::int64_t id : ids) {
+      const std::string piece = stream.push(id);
+      CHECK(models::incomplete_utf8_tail(piece) == 0);
+      CHECK(piece.find("\xEF\xBF\xBD") == std::string::npos);
+      streamed += piece;
+    }
+    CHECK(streamed + stream.finish() == whole);
+  }
+  CHECK_THROWS_AS(tokenizer->decode({5000}), Error);
+}
+
+TEST_CASE("perplexity refuses what it cannot score", "[perplexity]") {
+  const TokenIds text(600, 300);
+  CHECK_THROWS_AS(perplexity(tiny().module(), TokenIds(10, 300), 1, {.context = 64}), Error);
+  CHECK_THROWS_AS(perplexity(tiny().module(), text, 1, {.context = 512}), Error);
+  CHECK_THROWS_AS(perplexity(tiny().module(), TokenIds(600, 1024), 1, {.context = 64}), Error);
+  const PerplexityResult result = perplexity(tiny().module(), text, 1, {.context = 64, .windows = 3}, &tiny().module());
+  CHECK(result.tokens == 3 * 32);
+  CHECK(result.divergence->kl_mean == Approx(0).margin(1e-9));
+  CHECK(result.divergence->top1_agreement == 1.0);
+}
+
+}  // namespace
+}  // namespace halfbyte

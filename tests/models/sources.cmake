@@ -1,0 +1,1 @@
+set(HALFBYTE_MODELS_TESTS models/families_test.cpp models/generate_test.cpp models/rotary_test.cpp)

@@ -1,0 +1,1 @@
+set(HALFBYTE_OPERATORS_TESTS quant/operators_test.cpp)

@@ -1,0 +1,197 @@
+// The LibTorch operators: every backend answers, gradients are right, autocast casts the activation and nothing else, and
+// operands that do not fit are refused in our words.
+#include "tests/catch.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <halfbyte/error.h>
+#include <halfbyte/operators.h>
+#include <halfbyte/quantize.h>
+
+#include "quant/operators/implementations.h"
+
+namespace halfbyte::operators {
+namespace {
+
+struct Packed {
+  at::Tensor codes, scales, dense;
+  std::string scheme;
+  std::int64_t in_features, group_size;
+};
+
+Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t group_size, const Scheme& scheme) {
+  at::manual_seed(1);
+  const at::Tensor weight = at::randn({out_features, in_features});
+  Packed packed{at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt),
+                at::zeros({out_features, in_features / group_size}, at::kHalf),
+                {}, std::string(scheme.name), in_features, group_size};
+  quant::ErrorStats stats;
+  quant::quantize_rows({static_cast<const std::byte*>(weight.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
+                       {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat16},
+                       {static_cast<std::byte*>(packed.codes.mutable_data_ptr()),
+                        static_cast<std::byte*>(packed.scales.mutable_data_ptr())},
+                       stats);
+  packed.dense = dequantize(packed.codes, packed.scales, packed.scheme, in_features, group_size, at::kFloat);
+  return packed;
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() / b.to(at::kDouble).abs().max().item<double>();
+}
+
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {{64, 64}, {192, 64}, {128, 32}, {48, 16}, {172, 172}};
+
+TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]") {
+  for (const Scheme& scheme : schemes()) {
+    for (const auto& [in_features, group_size] : kShapes) {
+      const Packed p = pack(40, in_features, group_size, scheme);
+      CHECK(composite::dequantize(p.codes, p.scales, p.scheme, in_features, group_size, at::kFloat).equal(p.dense));
+      for (const std::int64_t rows : {1, 5, 40}) {
+        const at::Tensor x = at::randn({2, rows, in_features});
+        const at::Tensor bias = at::randn({40});
+        INFO(scheme.name << " " << in_features << "/" << group_size << ", " << rows << " rows");
+        const at::Tensor wanted = composite::low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size, std::nullopt);
+        CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size), wanted) < 1e-5);
+        CHECK(relative_difference(wanted, at::linear(x, p.dense, bias)) < 1e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("every dtype of activation, weight and result is accepted as it is", "[operators]") {
+  const Packed p = pack(24, 128, 64, schemes()[0]);
+  for (const std::int64_t rows : {1, 20}) {
+    const at::Tensor x = at::randn({rows, 128});
+    for (const at::ScalarType in : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const at::ScalarType out : {at::kFloat, at::kHalf, at::kBFloat16}) {
+        const at::Tensor wanted = at::matmul(x.to(in).to(at::kFloat), p.dense.t());
+        const at::Tensor result = low_bit_linear(x.to(in), p.codes, p.scales, std::nullopt, p.scheme, 64, out);
+        INFO(in << " -> " << out << ", " << rows << " rows");
+        CHECK(result.scalar_type() == out);
+        // bfloat16 products round the unpacked weight to bfloat16 as well.
+        CHECK(relative_difference(result, wanted) < (in == at::kBFloat16 || out == at::kBFloat16 ? 1e-2 : 2e-3));
+        for (const at::ScalarType weight : {at::kFloat, at::kHalf, at::kBFloat16}) {
+          CHECK(relative_difference(dense_linear(x.to(in), p.dense.to(weight), std::nullopt, out), wanted) < 1e-2);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every operator answers on Meta through its composite form", "[operators]") {
+  const at::TensorOptions meta = at::TensorOptions().device(at::kMeta);
+  const at::Tensor x = at::empty({3, 128}, meta);
+  const at::Tensor codes = at::empty({24, 16}, meta.dtype(at::kInt));
+  const at::Tensor scales = at::empty({24, 2}, meta.dtype(at::kHalf));
+  CHECK(low_bit_linear(x, codes, scales, std::nullopt, "sym_int4", 64).sizes() == at::IntArrayRef({3, 24}));
+  CHECK(dense_linear(x, at::empty({24, 128}, meta), std::nullopt).sizes() == at::IntArrayRef({3, 24}));
+  CHECK(dequantize(codes, scales, "sym_int4", 128, 64, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
+}
+
+TEST_CASE("every operator has a kernel for every key that a backend can arrive with", "[operators]") {
+  register_operators();
+  struct Row {
+    const char* name;
+    bool has_gradient;
+  };
+  for (const Row& row : {Row{"halfbyte::low_bit_linear", true}, Row{"halfbyte::dense_linear", true}, Row{"halfbyte::dequantize", false}}) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(row.name, "");
+    for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::XPU, c10::DispatchKey::MPS,
+                                       c10::DispatchKey::Meta, c10::DispatchKey::HPU, c10::DispatchKey::PrivateUse1}) {
+      INFO(row.name << " " << c10::toString(key));
+      CHECK(op.hasComputedKernelForDispatchKey(key));
+    }
+    for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::AutocastXPU}) {
+      CHECK(op.hasKernelForDispatchKey(key) == row.has_gradient);
+    }
+    CHECK(op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) == row.has_gradient);
+  }
+}
+
+TEST_CASE("gradients equal those of the dense product and finite differences", "[operators]") {
+  const Packed p = pack(6, 32, 16, schemes()[0]);
+  const at::Tensor x = at::randn({2, 3, 32}).requires_grad_();
+  const at::Tensor bias = at::randn({6}).requires_grad_();
+  const at::Tensor weight = p.dense.clone().requires_grad_();
+  const at::Tensor seed = at::randn({2, 3, 6});
+  low_bit_linear(x, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum().backward();
+  const at::Tensor x_gradient = x.grad().clone();
+  const at::Tensor bias_gradient = bias.grad().clone();
+  x.mutable_grad() = {};
+  bias.mutable_grad() = {};
+  dense_linear(x, weight, bias).mul(seed).sum().backward();
+  CHECK(relative_difference(x.grad(), x_gradient) < 1e-5);
+  CHECK(relative_difference(bias.grad(), bias_gradient) < 1e-5);
+  const at::Tensor weight_gradient = weight.grad().clone();
+  x.mutable_grad() = {};
+  at::linear(x, weight, bias).mul(seed).sum().backward();
+  CHECK(relative_difference(x_gradient, x.grad()) < 1e-5);
+  CHECK(relative_difference(weight_gradient, weight.grad().sub(weight_gradient)) < 1e-5);
+  // The product is linear, so a wide step is exact but for rounding.
+  const at::NoGradGuard guard;
+  for (const std::int64_t k : {0, 13, 31}) {
+    at::Tensor moved = x.detach().clone();
+    moved.index({1, 2, k}).add_(0.5);
+    const at::Tensor difference = low_bit_linear(moved, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum() -
+                                  low_bit_linear(x, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum();
+    CHECK(difference.item<double>() / 0.5 == Approx(x_gradient.index({1, 2, k}).item<double>()).margin(1e-4));
+  }
+}
+
+TEST_CASE("autocast casts the activation and nothing else", "[operators]") {
+  const Packed p = pack(24, 128, 64, schemes()[0]);
+  const at::Tensor x = at::randn({4, 128});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor low_bit = low_bit_linear(x, p.codes, p.scales, std::nullopt, p.scheme, 64);
+  const at::Tensor dense = dense_linear(x, p.dense, std::nullopt);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  CHECK(low_bit.scalar_type() == at::kBFloat16);
+  CHECK(dense.scalar_type() == at::kBFloat16);
+  CHECK(low_bit.equal(low_bit_linear(x.to(at::kBFloat16), p.codes, p.scales, std::nullopt, p.scheme, 64)));
+}
+
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("operands that do not fit are named", "[operators]") {
+  const Packed p = pack(24, 128, 64, schemes()[0]);
+  const at::Tensor x = at::randn({4, 128});
+  const auto call = [&](const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                        const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group) {
+    return refusal([&] { low_bit_linear(input, codes, scales, bias, scheme, group); });
+  };
+  using Catch::Contains;
+  const at::Tensor meta = x.to(at::kMeta);
+  CHECK_THAT(call(meta, p.codes, p.scales, std::nullopt, "sym_int4", 64), Contains("codes is on cpu but input is on meta"));
+  CHECK_THAT(call(x, p.codes, p.scales.to(at::kMeta), std::nullopt, "sym_int4", 64), Contains("scales is on meta"));
+  CHECK_THAT(call(x.to(at::kDouble), p.codes, p.scales, std::nullopt, "sym_int4", 64), Contains("input is Double"));
+  CHECK_THAT(call(x, p.codes.to(at::kFloat), p.scales, std::nullopt, "sym_int4", 64), Contains("codes must be"));
+  CHECK_THAT(call(x, p.codes, p.scales, std::nullopt, "sym_int3", 64), Contains("\"sym_int3\" is not known"));
+  CHECK_THAT(call(x, p.codes, p.scales, std::nullopt, "sym_int4", 0), Contains("group_size 0"));
+  CHECK_THAT(call(x, p.codes, p.scales, std::nullopt, "sym_int4", 32), Contains("scales have shape"));
+  CHECK_THAT(call(x.narrow(1, 0, 64), p.codes, p.scales, std::nullopt, "sym_int4", 64), Contains("words a row"));
+  CHECK_THAT(call(x, p.codes, p.scales, at::ones({23}), "sym_int4", 64), Contains("bias has shape [23]"));
+  CHECK_THAT(refusal([&] { dense_linear(x, at::ones({4, 64}), std::nullopt); }), Contains("expected (..., 64)"));
+  CHECK_THAT(refusal([&] { dense_linear(x, at::ones({128}), std::nullopt); }), Contains("input has shape"));
+}
+
+TEST_CASE("empty batches and strided inputs are handled", "[operators]") {
+  const Packed p = pack(24, 128, 64, schemes()[0]);
+  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, std::nullopt, p.scheme, 64).sizes() == at::IntArrayRef({0, 24}));
+  const at::Tensor wide = at::randn({4, 256});
+  const at::Tensor strided = wide.narrow(1, 64, 128);
+  CHECK(low_bit_linear(strided, p.codes, p.scales, std::nullopt, p.scheme, 64)
+            .equal(low_bit_linear(strided.contiguous(), p.codes, p.scales, std::nullopt, p.scheme, 64)));
+}
+
+}  // namespace
+}  // namespace halfbyte::operators
