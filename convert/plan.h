@@ -18,6 +18,7 @@ struct PlannedTensor {
   std::int64_t group_size = 0;     // in_features for one scale a row
   Dtype scale_dtype = Dtype::kBfloat16;
   std::string reason;              // why it is kept, or why the group size differs from the one asked for; else empty
+  std::string tied_to;             // not empty: config.json ties it to this stored tensor, and it is not written again
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;   // all parts
 };
@@ -29,7 +30,8 @@ struct Plan {
   std::uint64_t bytes_after = 0;
 };
 
-// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already quantised).
+// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already quantised;
+// a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different shapes).
 Plan plan(const files::Checkpoint& source, const QuantizeOptions& options);
 
 }  // namespace halfbyte::convert

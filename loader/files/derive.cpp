@@ -37,6 +37,14 @@ TensorRecord dense_record(const Checkpoint& checkpoint, const StoredTensor& tens
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> declared_ties(const Checkpoint& checkpoint) try {
+  if (!checkpoint.architecture) return {};
+  return checkpoint.architecture->ties(checkpoint.architecture->parse(nlohmann::json(checkpoint.config)));
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kUnsupported) throw;
+  return {};
+}
+
 Manifest derive_manifest(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   Manifest out;
   out.is_derived = true;

@@ -46,8 +46,7 @@ class TensorCheck {
   void find(const std::string& problem) { report_.findings.push_back({record_.name, problem}); }
 
   void check_part(const StoredTensor& part) {
-    // A buffer may well hold infinities: attention masks do.
-    bool is_checked = is_weight_dtype(part.dtype) && !record_.is_buffer;
+    bool is_checked = is_weight_dtype(part.dtype) && must_be_finite();
     for (std::uint64_t at = 0; at < part.size_bytes; at += block_.size()) {
       block_.resize(std::min(kBlockBytes, part.size_bytes - at));
       checkpoint_.data_files[part.file]->read(part.offset + at, block_);
@@ -56,6 +55,12 @@ class TensorCheck {
       report_.bytes_read += block_.size();
       progress_(block_.size());
     }
+  }
+
+  // A buffer, or what is no known kind of weight, may well hold infinities: attention masks do.
+  bool must_be_finite() const {
+    const models::Role role = models::role_of(checkpoint_.architecture, record_.name, record_.shape);
+    return !record_.is_buffer && role != models::Role::kBuffer && role != models::Role::kUnknown;
   }
 
   // False after a finding: one a part is enough.

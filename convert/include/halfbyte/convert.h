@@ -34,6 +34,7 @@ struct QuantizeSummary {
   std::int64_t kept_tensors = 0;
   double rel_rmse = 0;             // over all quantised weights together
   double seconds = 0;
+  std::vector<std::string> notes;  // what a user should hear: files that were not copied, an unknown family ...
 };
 
 // Streams SRC into DST, which appears under its name only when it is complete and synced.

@@ -1,0 +1,265 @@
+#include "convert/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "loader/files/compressed_tensors.h"
+#include "loader/files/derive.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::in_quotes;
+using files::matches_pattern;
+using files::StoredTensor;
+using models::Role;
+
+constexpr std::string_view kKeepWord = "keep";
+constexpr std::uint64_t kShapePartBytes = 16;
+
+struct RoleReason {
+  Role role;
+  std::string_view reason;
+};
+
+// Why a tensor of a role stays when nobody asked for it.
+constexpr auto kRoleReasons = std::to_array<RoleReason>({
+    {Role::kEmbedding, "an embedding, not a Linear"},
+    {Role::kHead, "the output head; quantised when --scheme-for asks for it"},
+    {Role::kNorm, "a norm"},
+    {Role::kBias, "a bias"},
+    {Role::kBuffer, "a buffer"},
+    {Role::kUnknown, "not known to be a Linear"},
+});
+
+std::string role_reason(Role role) {
+  return std::string(std::ranges::find(kRoleReasons, role, &RoleReason::role)->reason);
+}
+
+[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }
+
+const Scheme& scheme_or_fail(const std::string& name) {
+  if (const Scheme* found = find_scheme(name)) return *found;
+  std::string known;
+  for (const Scheme& scheme : schemes()) known += (known.empty() ? "" : ", ") + std::string(scheme.name);
+  invalid("scheme " + in_quotes(name) + " is not known; known are " + known);
+}
+
+void check_group_size(std::int64_t group_size) {
+  if (group_size == kPerChannel || std::ranges::find(kGroupSizes, group_size) != std::end(kGroupSizes)) return;
+  invalid("group size " + std::to_string(group_size) +
+          " is not known; known are 128, 64, 32, 16 and 0 (one scale a row)");
+}
+
+// What the user said about one tensor.
+struct Wish {
+  const Scheme* scheme = nullptr;
+  std::string keep_reason;             // not empty: keep it
+  const std::string* asked = nullptr;  // the --scheme-for pattern that names it
+};
+
+class Planner {
+ public:
+  Planner(const files::Checkpoint& source, const QuantizeOptions& options)
+      : source_(source),
+        options_(options),
+        scheme_(scheme_or_fail(options.scheme)),
+        ties_(files::declared_ties(source)) {
+    check_group_size(options.group_size);
+    for (const auto& [pattern, scheme] : options.scheme_for) {
+      if (scheme != kKeepWord) scheme_or_fail(scheme);
+    }
+    refuse_quantized();
+    for (const std::string& pattern : options.keep) check_pattern("--keep", pattern);
+    for (const auto& [pattern, scheme] : options.scheme_for) check_pattern("--scheme-for", pattern);
+  }
+
+  Plan run() {
+    Plan out;
+    for (std::size_t i = 0; i < source_.tensors.size(); ++i) {
+      out.tensors.push_back(decide(i));
+      out.bytes_before += out.tensors.back().bytes_before;
+      out.bytes_after += out.tensors.back().bytes_after;
+    }
+    refuse_unusable_wishes();
+    add_notes(out);
+    return out;
+  }
+
+ private:
+  void refuse_quantized() const {
+    for (const files::TensorRecord& record : source_.manifest.tensors) {
+      if (!record.scheme) continue;
+      throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) + ": tensor " +
+                                               in_quotes(record.name) + " is quantised already (" +
+                                               std::string(record.scheme->name) +
+                                               "); quantise the original checkpoint instead");
+    }
+  }
+
+  void check_pattern(const char* option, const std::string& pattern) const {
+    const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
+    if (std::ranges::any_of(source_.tensors, matches, &StoredTensor::name)) return;
+    for (const auto& [alias, owner] : ties_) {
+      if (!matches(alias)) continue;
+      if (std::string_view(option) == "--keep") return;
+      invalid(std::string(option) + " " + in_quotes(pattern) + " names " + alias + ", which is tied to " + owner +
+              ": it has no weights of its own");
+    }
+    invalid(std::string(option) + " " + in_quotes(pattern) + " matches no tensor of " +
+            files::printable_path(source_.directory));
+  }
+
+  Wish wish(const std::string& name) const {
+    Wish out{&scheme_, {}, nullptr};
+    for (const std::string& pattern : options_.keep) {
+      if (matches_pattern(pattern, name)) return {nullptr, "matched --keep " + pattern, nullptr};
+    }
+    for (const auto& [pattern, scheme] : options_.scheme_for) {
+      if (!matches_pattern(pattern, name)) continue;
+      if (scheme == kKeepWord) {
+        out = {nullptr, "matched --scheme-for " + pattern + "=keep", nullptr};
+      } else {
+        out = {find_scheme(scheme), {}, &pattern};
+      }
+    }
+    return out;
+  }
+
+  // Empty: the tensor can be packed so that readers of compressed-tensors find it.
+  static std::string obstacle(const StoredTensor& tensor, Role role) {
+    if (role == Role::kEmbedding) return "an embedding; readers of the packed layout know it for Linear layers only";
+    if (tensor.shape.size() != 2)
+      return "rank " + std::to_string(tensor.shape.size()) + "; only matrices are quantised";
+    if (tensor.size_bytes == 0) return "empty";
+    if (!is_floating(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not a floating-point dtype";
+    if (!is_weight_dtype(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not float32, float16 or bfloat16";
+    if (!tensor.name.ends_with(".weight")) return "its name does not end in .weight, so no reader would find its parts";
+    return {};
+  }
+
+  // Empty: the names of the parts are free.
+  std::string taken_part_name(const StoredTensor& tensor) const {
+    for (const char* suffix : {files::kPackedSuffix, files::kScaleSuffix, files::kShapeSuffix}) {
+      if (source_.find(tensor.name + suffix)) return tensor.name + suffix;
+    }
+    return {};
+  }
+
+  const std::string* tied_owner(const std::string& name) const {
+    const auto tie = std::ranges::find(ties_, name, [](const auto& pair) { return pair.first; });
+    return tie != ties_.end() && source_.find(tie->second) ? &tie->second : nullptr;
+  }
+
+  void check_tied(const StoredTensor& alias, const StoredTensor& owner) const {
+    if (alias.shape == owner.shape && alias.dtype == owner.dtype) return;
+    throw Error(ErrorCode::kCorrupt,
+                files::printable_path(source_.directory) + ": config.json ties " + in_quotes(alias.name) + " to " +
+                    in_quotes(owner.name) +
+                    ", but they are stored with different shapes or dtypes; set tie_word_embeddings to false");
+  }
+
+  // Sets group_size, or gives the reason why there is none.
+  bool choose_group_size(std::int64_t in_features, PlannedTensor& out) const {
+    out.group_size = options_.group_size == kPerChannel ? in_features : options_.group_size;
+    if (in_features % out.group_size == 0) return true;
+    const std::string in = "in_features " + std::to_string(in_features) + ": ";
+    const auto* fits = std::ranges::find_if(kGroupSizes, [&](std::int64_t size) { return in_features % size == 0; });
+    if (fits == std::end(kGroupSizes)) {
+      out.reason = in + "no group size of 128, 64, 32, 16 divides it";
+      return false;
+    }
+    out.reason =
+        in + "group size " + std::to_string(out.group_size) + " does not divide it, " + std::to_string(*fits) + " does";
+    out.group_size = *fits;
+    return true;
+  }
+
+  PlannedTensor keep(PlannedTensor out, std::string reason) const {
+    out.reason = std::move(reason);
+    out.group_size = 0;
+    out.bytes_after = out.bytes_before;
+    return out;
+  }
+
+  PlannedTensor decide(std::size_t index) {
+    const StoredTensor& tensor = source_.tensors[index];
+    PlannedTensor out;
+    out.source = index;
+    out.role = models::role_of(source_.architecture, tensor.name, tensor.shape);
+    out.bytes_before = tensor.size_bytes;
+    if (const std::string* owner = tied_owner(tensor.name)) {
+      check_tied(tensor, *source_.find(*owner));
+      out.tied_to = *owner;
+      out.reason = "tied to " + *owner + ", stored once";
+      return out;
+    }
+    const Wish wanted = wish(tensor.name);
+    if (!wanted.keep_reason.empty()) return keep(std::move(out), wanted.keep_reason);
+    if (!wanted.asked && out.role != Role::kLinear) return keep(std::move(out), role_reason(out.role));
+    if (auto reason = obstacle(tensor, out.role); !reason.empty()) {
+      if (wanted.asked) refused_.emplace(*wanted.asked, in_quotes(tensor.name) + ": " + reason);
+      return keep(std::move(out), std::move(reason));
+    }
+    if (auto taken = taken_part_name(tensor); !taken.empty())
+      return keep(std::move(out), in_quotes(taken) + " is there already");
+    if (!choose_group_size(tensor.shape[1], out)) return keep(out, out.reason);
+    if (wanted.asked) granted_.push_back(*wanted.asked);
+    return packed(tensor, *wanted.scheme, std::move(out));
+  }
+
+  static PlannedTensor packed(const StoredTensor& tensor, const Scheme& scheme, PlannedTensor out) {
+    const std::int64_t rows = tensor.shape[0];
+    out.scheme = &scheme;
+    out.scale_dtype = tensor.dtype == Dtype::kFloat32 ? Dtype::kFloat16 : tensor.dtype;
+    const std::int64_t scale_row = tensor.shape[1] / out.group_size * size_bytes(out.scale_dtype);
+    out.bytes_after =
+        static_cast<std::uint64_t>(rows * (packed_row_bytes(scheme, tensor.shape[1]) + scale_row)) + kShapePartBytes;
+    return out;
+  }
+
+  // A pattern may name some tensors in vain ("*=sym_int8"), but not all of them.
+  void refuse_unusable_wishes() const {
+    for (const auto& [pattern, reason] : refused_) {
+      if (std::ranges::find(granted_, pattern) != granted_.end()) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  "--scheme-for " + pattern + " names nothing that can be quantised; " + reason);
+    }
+  }
+
+  std::string unknown_family() const {
+    const auto type = source_.config.find("model_type");
+    const bool has_name = type != source_.config.end() && type->is_string();
+    return "the family " + (has_name ? in_quotes(type->get_ref<const std::string&>()) + " " : std::string()) +
+           "is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for a Linear";
+  }
+
+  static std::string listed(const std::vector<files::fs::path>& names) {
+    std::string out;
+    for (const auto& name : names) out += (out.empty() ? "" : ", ") + files::printable_path(name);
+    return out;
+  }
+
+  void add_notes(Plan& out) const {
+    out.notes = source_.notes;
+    if (!source_.architecture && source_.config.is_object()) out.notes.push_back(unknown_family());
+    if (!source_.remote_code.empty()) out.notes.push_back("code is never copied: " + listed(source_.remote_code));
+    if (!source_.other_weights.empty())
+      out.notes.push_back("other weight files are not copied: " + listed(source_.other_weights));
+  }
+
+  const files::Checkpoint& source_;
+  const QuantizeOptions& options_;
+  const Scheme& scheme_;
+  std::vector<std::pair<std::string, std::string>> ties_;
+  std::map<std::string, std::string> refused_;  // pattern -> the first tensor it named in vain, and why
+  std::vector<std::string> granted_;
+};
+
+}  // namespace
+
+Plan plan(const files::Checkpoint& source, const QuantizeOptions& options) { return Planner(source, options).run(); }
+
+}  // namespace halfbyte::convert
