@@ -1,0 +1,30 @@
+// Bytes that are used again and again without being cleared. For the pipeline's blocks.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace halfbyte::convert {
+
+class Buffer {
+ public:
+  // The old content is gone.
+  std::span<std::byte> resize(std::size_t size) {
+    if (size > capacity_) {
+      data_.reset();  // first, so that both never exist at once
+      data_ = std::make_unique_for_overwrite<std::byte[]>(size);
+      capacity_ = size;
+    }
+    size_ = size;
+    return bytes();
+  }
+  std::span<std::byte> bytes() const noexcept { return {data_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace halfbyte::convert

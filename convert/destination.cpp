@@ -1,0 +1,114 @@
+#include "convert/destination.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/manifest.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::printable_path;
+
+fs::path without_trailing_slash(const fs::path& path) {
+  fs::path out = fs::absolute(path).lexically_normal();
+  if (out.has_relative_path() && !out.has_filename()) out = out.parent_path();
+  if (out.has_filename()) return out;
+  throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for a new directory");
+}
+
+// What --overwrite may delete: an empty directory or a checkpoint, never somebody's other files.
+bool is_replaceable(const fs::path& directory) {
+  if (fs::is_empty(directory) || fs::exists(directory / files::kManifestFile)) return true;
+  return std::ranges::any_of(fs::directory_iterator(directory), [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".safetensors";
+  });
+}
+
+bool is_inside(const fs::path& inner, const fs::path& outer) {
+  return std::ranges::mismatch(outer, inner).in1 == outer.end();
+}
+
+fs::path resolved(const fs::path& path) {
+  fs::path out = fs::weakly_canonical(path);
+  return out.has_filename() ? out : out.parent_path();
+}
+
+}  // namespace
+
+void check_apart(const fs::path& source, const fs::path& destination) {
+  const fs::path from = resolved(source);
+  const fs::path to = resolved(destination);
+  if (!is_inside(from, to) && !is_inside(to, from)) return;
+  throw Error(ErrorCode::kInvalidArgument, printable_path(destination) + " and the source " + printable_path(source) +
+                                               " lie within each other; give a destination elsewhere");
+}
+
+Destination::Destination(const fs::path& path, bool overwrite)
+    : final_(without_trailing_slash(path)), partial_(final_.string() + ".partial"), overwrite_(overwrite) {
+  if (!fs::is_directory(final_.parent_path())) {
+    throw Error(ErrorCode::kNotFound,
+                printable_path(final_.parent_path()) + ": there is no such directory; create it first");
+  }
+  check_final();
+  claim();
+}
+
+void Destination::check_final() const {
+  const fs::file_status status = fs::symlink_status(final_);
+  if (!fs::exists(status)) return;
+  const std::string name = printable_path(final_);
+  if (!fs::is_directory(status))
+    throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a directory; give another name");
+  if (!overwrite_) throw Error(ErrorCode::kAlreadyExists, name + ": exists already; --overwrite replaces it");
+  if (!is_replaceable(final_)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                name + ": holds files that are no checkpoint; it is not overwritten, delete it yourself");
+  }
+}
+
+void Destination::claim() {
+  const bool is_new = fs::create_directory(partial_);
+  lock_ = std::make_unique<files::DirectoryLock>(partial_);
+  if (is_new) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial_)) fs::remove_all(entry.path());
+}
+
+Destination::~Destination() {
+  std::error_code ignored;
+  if (!is_committed_) fs::remove_all(partial_, ignored);
+}
+
+void Destination::check_space(std::uint64_t needed_bytes) const {
+  const std::uint64_t free = files::free_bytes(partial_);
+  if (free >= needed_bytes) return;
+  throw Error(ErrorCode::kNoResources, printable_path(final_) + ": needs " + files::printable_bytes(needed_bytes) +
+                                           ", the disk has " + files::printable_bytes(free) +
+                                           " free; make room or write elsewhere");
+}
+
+void Destination::write_file(const fs::path& name, std::string_view text) const {
+  files::OutputFile file(partial_ / name, text.size());
+  file.write(0, std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+void Destination::commit() {
+  files::sync_directory(partial_);
+  check_final();  // something may have come in the meantime
+  const bool replaces = fs::exists(fs::symlink_status(final_));
+  if (replaces) {
+    files::exchange(partial_, final_);
+  } else {
+    files::rename_new(partial_, final_);
+  }
+  is_committed_ = true;
+  files::sync_directory(final_.parent_path());
+  std::error_code ignored;  // the result stands; leftovers go with the next run
+  if (replaces) fs::remove_all(partial_, ignored);
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,93 @@
+#include "convert/quantization_config.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "loader/files/derive.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using models::Role;
+using nlohmann::ordered_json;
+
+// (bits, group size; 0: one scale a row) -> modules.
+using Groups = std::map<std::pair<int, std::int64_t>, std::vector<std::string>>;
+
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, tensor.size() - std::string_view(".weight").size());
+}
+
+// A row that is one group can be called either; one word for the whole checkpoint keeps it in one group where possible.
+bool is_per_channel(const files::Checkpoint& source, const Plan& plan) {
+  return std::ranges::all_of(plan.tensors, [&](const PlannedTensor& planned) {
+    return !planned.scheme || planned.group_size == source.tensors[planned.source].shape[1];
+  });
+}
+
+Groups groups_of(const files::Checkpoint& source, const Plan& plan) {
+  const bool is_channel = is_per_channel(source, plan);
+  Groups out;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (!planned.scheme) continue;
+    const std::string& name = source.tensors[planned.source].name;
+    out[{planned.scheme->bits, is_channel ? 0 : planned.group_size}].push_back(module_of(name));
+  }
+  return out;
+}
+
+// Every module that may be a Linear and was kept: readers expect packed parts of any that is not named.
+std::set<std::string> ignored_modules(const files::Checkpoint& source, const Plan& plan) {
+  std::set<std::string> out;
+  for (const PlannedTensor& planned : plan.tensors) {
+    const files::StoredTensor& tensor = source.tensors[planned.source];
+    const bool may_be_linear = tensor.name.ends_with(".weight") && tensor.shape.size() == 2 &&
+                               planned.role != Role::kEmbedding && planned.role != Role::kNorm;
+    if (!planned.scheme && may_be_linear) out.insert(module_of(tensor.name));
+  }
+  for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
+  const auto is_tied = source.config.find("tie_word_embeddings");
+  if (!source.architecture && is_tied != source.config.end() && *is_tied == true) out.insert("lm_head");
+  return out;
+}
+
+ordered_json group(const std::pair<int, std::int64_t>& key, const ordered_json& targets) {
+  const auto& [bits, group_size] = key;
+  const bool is_channel = group_size == 0;
+  const ordered_json weights{{"num_bits", bits},
+                             {"type", "int"},
+                             {"symmetric", true},
+                             {"strategy", is_channel ? "channel" : "group"},
+                             {"group_size", is_channel ? ordered_json(nullptr) : ordered_json(group_size)},
+                             {"block_structure", nullptr},
+                             {"dynamic", false},
+                             {"actorder", nullptr}};
+  return {{"targets", targets},
+          {"weights", weights},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr},
+          {"format", "pack-quantized"}};
+}
+
+}  // namespace
+
+ordered_json quantization_config(const files::Checkpoint& source, const Plan& plan) {
+  const Groups groups = groups_of(source, plan);
+  if (groups.empty()) return nullptr;
+  ordered_json config_groups = ordered_json::object();
+  for (const auto& [key, modules] : groups) {
+    const ordered_json targets = groups.size() == 1 ? ordered_json::array({"Linear"}) : ordered_json(modules);
+    config_groups["group_" + std::to_string(config_groups.size())] = group(key, targets);
+  }
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "pack-quantized"},
+          {"quantization_status", "compressed"},
+          {"global_compression_ratio", nullptr},
+          {"config_groups", std::move(config_groups)},
+          {"ignore", ignored_modules(source, plan)},
+          {"kv_cache_scheme", nullptr}};
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,77 @@
+#include "convert/result_layout.h"
+
+#include <map>
+#include <string_view>
+
+#include "loader/files/compressed_tensors.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::StoredTensor;
+
+void append_parts(const StoredTensor& tensor, const PlannedTensor& planned, std::vector<OutputTensor>& out) {
+  if (!planned.tied_to.empty()) return;
+  const files::TensorParts names = part_names(tensor, planned);
+  if (!planned.scheme) {
+    out.push_back({names.codes, tensor.dtype, tensor.shape, tensor.size_bytes, 0});
+    return;
+  }
+  const std::int64_t rows = tensor.shape[0];
+  const std::int64_t in_features = tensor.shape[1];
+  out.push_back(output_tensor(names.codes, Dtype::kInt32, {rows, packed_row_bytes(*planned.scheme, in_features) / 4}));
+  out.push_back(output_tensor(names.scale, planned.scale_dtype, {rows, in_features / planned.group_size}));
+  out.push_back(output_tensor(names.shape, Dtype::kInt64, {2}));
+}
+
+using PlaceOf = std::map<std::string_view, PartPlace>;
+
+PlaceOf places_by_name(const ResultLayout& layout) {
+  PlaceOf out;
+  for (std::size_t file = 0; file < layout.files.size(); ++file) {
+    for (const OutputTensor& tensor : layout.files[file].tensors)
+      out[tensor.name] = {file, tensor.offset, tensor.size_bytes};
+  }
+  return out;
+}
+
+TensorPlaces places_of(const StoredTensor& tensor, const PlannedTensor& planned, const PlaceOf& by_name) {
+  TensorPlaces out;
+  if (!planned.tied_to.empty()) return out;
+  const files::TensorParts names = part_names(tensor, planned);
+  out.codes = by_name.at(names.codes);
+  if (!planned.scheme) return out;
+  out.scale = by_name.at(names.scale);
+  out.shape = by_name.at(names.shape);
+  return out;
+}
+
+}  // namespace
+
+files::TensorParts part_names(const StoredTensor& tensor, const PlannedTensor& planned) {
+  if (!planned.scheme) return {tensor.name, {}, {}};
+  return {tensor.name + files::kPackedSuffix, tensor.name + files::kScaleSuffix, tensor.name + files::kShapeSuffix};
+}
+
+ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan) {
+  std::vector<std::vector<OutputTensor>> by_file(source.data_files.size());
+  for (const PlannedTensor& planned : plan.tensors) {
+    const StoredTensor& tensor = source.tensors[planned.source];
+    append_parts(tensor, planned, by_file[tensor.file]);
+  }
+  std::erase_if(by_file, [](const auto& tensors) { return tensors.empty(); });
+  if (by_file.empty()) by_file.emplace_back();  // a checkpoint without tensors is one empty file
+  ResultLayout out;
+  for (std::size_t i = 0; i < by_file.size(); ++i) {
+    // transformers asks for "format".
+    out.files.push_back(lay_out(data_file_name(i, by_file.size()), std::move(by_file[i]), {{"format", "pt"}}));
+    out.size_bytes += out.files.back().size_bytes;
+  }
+  const PlaceOf by_name = places_by_name(out);
+  for (const PlannedTensor& planned : plan.tensors) {
+    out.places.push_back(places_of(source.tensors[planned.source], planned, by_name));
+  }
+  return out;
+}
+
+}  // namespace halfbyte::convert

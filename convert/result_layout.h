@@ -1,0 +1,37 @@
+// Which files a planned conversion will write, and where each part of each tensor goes in them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "convert/data_file_layout.h"
+#include "convert/plan.h"
+
+namespace halfbyte::convert {
+
+struct PartPlace {
+  std::size_t file = 0;      // index into ResultLayout::files
+  std::uint64_t offset = 0;  // from the start of the file
+  std::uint64_t size_bytes = 0;
+};
+
+// Where the parts of one planned tensor go. Kept tensors have codes only; tied duplicates nothing.
+struct TensorPlaces {
+  PartPlace codes;
+  PartPlace scale;
+  PartPlace shape;
+};
+
+struct ResultLayout {
+  std::vector<DataFileLayout> files;
+  std::vector<TensorPlaces> places;  // one for each of Plan::tensors
+  std::uint64_t size_bytes = 0;      // of all data files, headers included
+};
+
+// Sharded as the source is; a file that would hold nothing is left out.
+ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan);
+
+// Names of the parts in the files.
+files::TensorParts part_names(const files::StoredTensor& tensor, const PlannedTensor& planned);
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,55 @@
+#include "convert/result_manifest.h"
+
+#include <algorithm>
+
+#include "loader/files/derive.h"
+#include "loader/files/hash.h"
+
+namespace halfbyte::convert {
+namespace {
+
+files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor& planned, const TensorResult& result) {
+  const files::StoredTensor& tensor = source.tensors[planned.source];
+  files::TensorRecord out = files::dense_record(source, tensor);
+  out.scheme = planned.scheme;
+  out.scale_dtype = planned.scale_dtype;
+  out.group_size = planned.group_size;
+  out.parts = part_names(tensor, planned);
+  out.size_bytes = planned.bytes_after;
+  out.xxh3_128 = result.xxh3_128;
+  if (result.error) out.error = {result.error->rel_rmse(), result.error->max_abs};
+  return out;
+}
+
+}  // namespace
+
+files::Manifest result_manifest(const files::Checkpoint& source, const Plan& plan, const ConversionResult& result) {
+  files::Manifest out = source.manifest;  // what it says of ties, buffers and dtypes stays true
+  out.is_derived = false;
+  out.created_by = "halfbyte " HALFBYTE_VERSION;
+  for (std::size_t i = 0; i < out.source_files.size(); ++i) out.source_files[i].xxh3_128 = result.source_hashes[i];
+  out.tensors.clear();
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const PlannedTensor& planned = plan.tensors[i];
+    const std::string& name = source.tensors[planned.source].name;
+    if (!planned.tied_to.empty()) {
+      out.ties.emplace_back(name, planned.tied_to);
+      continue;
+    }
+    out.tensors.push_back(record(source, planned, result.tensors[i]));
+    if (!planned.scheme) out.kept[name] = planned.reason;
+  }
+  std::ranges::sort(out.tensors, {}, &files::TensorRecord::name);
+  std::ranges::sort(out.ties);
+  return out;
+}
+
+std::vector<files::FileRecord> data_file_records(const ResultLayout& layout) {
+  std::vector<files::FileRecord> out;
+  for (const DataFileLayout& file : layout.files) {
+    out.push_back({file.name, file.size_bytes, file.header.size(), files::hash_hex(file.header)});
+  }
+  return out;
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,45 @@
+// First stage of a conversion: reads the source's files from front to back, in blocks, hashing them as they pass.
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "convert/buffer.h"
+#include "convert/channel.h"
+#include "loader/files/checkpoint.h"
+#include "loader/files/hash.h"
+
+namespace halfbyte::convert {
+
+struct SourceBlock {
+  std::size_t tensor;   // index into Checkpoint::tensors
+  std::uint64_t begin;  // from the start of the tensor. Units: bytes.
+  bool is_last;         // of its tensor; an empty tensor has one empty block
+  Buffer buffer;
+};
+
+class SourceReader {
+ public:
+  // A block of tensor i has `block_bytes[i]` bytes (the last one of a tensor fewer).
+  SourceReader(const files::Checkpoint& source, std::vector<std::uint64_t> block_bytes);
+
+  // Sends every block of every tensor in the order of Checkpoint::tensors, then closes `out`.
+  void run(Channel<Buffer>& free, Channel<SourceBlock>& out, std::stop_token stop);
+
+  // Of each data file, whole; complete after run().
+  const std::vector<std::string>& hashes() const noexcept { return hashes_; }
+
+ private:
+  bool send_tensor(std::size_t tensor, files::Hash128& hash, Channel<Buffer>& free, Channel<SourceBlock>& out,
+                   const std::stop_token& stop);
+  void hash_header(std::size_t file, files::Hash128& hash) const;
+
+  const files::Checkpoint& source_;
+  std::vector<std::uint64_t> block_bytes_;
+  bool is_larger_than_cache_;
+  std::vector<std::string> hashes_;
+};
+
+}  // namespace halfbyte::convert
