@@ -1,0 +1,261 @@
+// The kernels for AVX2 with FMA and F16C. Compiled with those flags; called only where the CPU has them.
+#include <immintrin.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+using Ints = __m256i;
+using Floats = __m256;
+
+constexpr std::size_t kWidth = 8;
+constexpr std::size_t kElementBytes[kFloatCount] = {4, 2, 2};
+// Far enough ahead to hide memory's latency behind one row; the sequential prefetchers stop at 4 KiB pages.
+constexpr std::size_t kPrefetchBytes = 6144;
+
+template <Float kFrom>
+Floats load_floats(const Byte* from) {
+  if constexpr (kFrom == kFloat32) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  if constexpr (kFrom == kFloat16) return _mm256_cvtph_ps(values);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(values), 16));
+}
+
+// The first `count` of eight values, then zeros; reads nothing beyond them.
+template <Float kFrom>
+Floats load_some(const Byte* from, std::size_t count) {
+  if (count >= kWidth) return load_floats<kFrom>(from);
+  Byte values[kWidth * 4] = {};
+  __builtin_memcpy(values, from, count * kElementBytes[kFrom]);
+  return load_floats<kFrom>(values);
+}
+
+void store_some(float* out, Floats value, std::size_t count) {
+  if (count >= kWidth) return _mm256_storeu_ps(out, value);
+  float values[kWidth];
+  _mm256_storeu_ps(values, value);
+  __builtin_memcpy(out, values, count * sizeof(float));
+}
+
+__m128i to_bfloat(Floats value) {
+  const Ints bits = _mm256_castps_si256(value);
+  const Ints odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const Ints rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const Ints quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const Ints is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  const Ints chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1));
+}
+
+template <Float kFrom>
+void load_run(const Byte* source, std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    store_some(out + i, load_some<kFrom>(source + i * kElementBytes[kFrom], count - i), count - i);
+  }
+}
+
+void load(Float from, const Byte* source, std::size_t count, float* out) noexcept {
+  constexpr decltype(&load_run<kFloat32>) kRuns[] = {load_run<kFloat32>, load_run<kFloat16>, load_run<kBfloat16>};
+  kRuns[from](source, count, out);
+}
+
+template <Float kTo>
+void store_run(const float* source, std::size_t count, Byte* out) {
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const std::size_t some = count - i < kWidth ? count - i : kWidth;
+    const Floats value = load_some<kFloat32>(reinterpret_cast<const Byte*>(source + i), some);
+    alignas(32) Byte values[kWidth * 4];
+    if constexpr (kTo == kFloat32) {
+      _mm256_store_ps(reinterpret_cast<float*>(values), value);
+    } else {
+      const __m128i halves = kTo == kFloat16 ? _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
+      _mm_store_si128(reinterpret_cast<__m128i*>(values), halves);
+    }
+    Byte* to = out + i * kElementBytes[kTo];
+    if (some == kWidth) {
+      __builtin_memcpy(to, values, kWidth * kElementBytes[kTo]);
+    } else {
+      __builtin_memcpy(to, values, some * kElementBytes[kTo]);
+    }
+  }
+}
+
+void store(Float to, const float* source, std::size_t count, Byte* out) noexcept {
+  constexpr decltype(&store_run<kFloat32>) kRuns[] = {store_run<kFloat32>, store_run<kFloat16>, store_run<kBfloat16>};
+  kRuns[to](source, count, out);
+}
+
+// A value is not finite when all its exponent bits are set. Bytes of 32 that belong to such values.
+template <Float kFrom>
+unsigned non_finite_bytes(const Byte* from) {
+  const Ints bits = _mm256_loadu_si256(reinterpret_cast<const Ints*>(from));
+  if constexpr (kFrom == kFloat32) {
+    const Ints exponent = _mm256_set1_epi32(0x7f800000);
+    return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent)));
+  }
+  const Ints exponent = _mm256_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
+  return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi16(_mm256_and_si256(bits, exponent), exponent)));
+}
+
+template <Float kFrom>
+std::size_t scan_run(const Byte* source, std::size_t count) {
+  constexpr std::size_t kPerLoad = 32 / kElementBytes[kFrom];
+  for (std::size_t i = 0; i < count; i += kPerLoad) {
+    const Byte* from = source + i * kElementBytes[kFrom];
+    Byte tail[32] = {};
+    if (count - i < kPerLoad) {
+      __builtin_memcpy(tail, from, (count - i) * kElementBytes[kFrom]);
+      from = tail;
+    }
+    const unsigned found = non_finite_bytes<kFrom>(from);
+    if (found) return i + static_cast<std::size_t>(__builtin_ctz(found)) / kElementBytes[kFrom];
+  }
+  return count;
+}
+
+std::size_t first_non_finite(Float from, const Byte* source, std::size_t count) noexcept {
+  constexpr decltype(&scan_run<kFloat32>) kRuns[] = {scan_run<kFloat32>, scan_run<kFloat16>, scan_run<kBfloat16>};
+  return kRuns[from](source, count);
+}
+
+// Code j of each of 8 words, as floats.
+template <int kBits>
+Floats code(Ints words, int j) {
+  const Ints low_bits = _mm256_set1_epi32((1 << kBits) - 1), offset = _mm256_set1_epi32(1 << (kBits - 1));
+  const Ints codes = _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(j * kBits)), low_bits);
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, offset));
+}
+
+// 8 codes in element order, of which the first `count` are there.
+template <int kBits>
+Floats spread(const Byte* from, std::size_t count) {
+  long long packed = 0;
+  if (count >= kWidth) {
+    __builtin_memcpy(&packed, from, kBits);
+  } else {
+    __builtin_memcpy(&packed, from, (count * kBits + 7) / 8);
+  }
+  if constexpr (kBits == 8) {
+    const Ints codes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(packed));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(128)));
+  }
+  const Ints words = _mm256_set1_epi32(static_cast<int>(packed));
+  return code<4>(_mm256_srlv_epi32(words, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), 0);
+}
+
+template <int kBits>
+void unpack(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept {
+  for (std::size_t first = 0; first < n; first += group_size, ++scales) {
+    const std::size_t end = first + group_size < n ? first + group_size : n;
+    const Floats scale = _mm256_set1_ps(*scales);
+    for (std::size_t k = first; k < end; k += kWidth) {
+      store_some(out + k, _mm256_mul_ps(spread<kBits>(row + k * kBits / 8, end - k), scale), end - k);
+    }
+  }
+}
+
+float sum_of(Floats value) {
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+Ints load_words(const Byte* from, std::size_t count) {
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const Ints mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(count < kWidth ? static_cast<int>(count) : 8), lane);
+  return _mm256_maskload_epi32(reinterpret_cast<const int*>(from), mask);
+}
+
+// One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum.
+template <int kBits, std::size_t kRows>
+void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kPerWord = 32 / kBits, kBlock = kWidth * kPerWord;
+  const Byte* row = a.rows + r * a.row_bytes;
+  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* input = a.input + m * a.input_stride;
+  const bool is_channel = a.group_size == a.in_features;
+  const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const Ints first_code = _mm256_mullo_epi32(lane, _mm256_set1_epi32(static_cast<int>(kPerWord)));
+  const Ints lane_group = _mm256_srl_epi32(first_code, _mm_cvtsi32_si128(shift));
+  const std::size_t words = (a.in_features + kPerWord - 1) / kPerWord;
+  Floats sums[kRows] = {};
+  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    const Ints packed = load_words(row + word * 4, words - word);
+    const Floats scale = _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales + (k >> shift)), lane_group);
+    Floats block[kRows] = {};
+    for (std::size_t j = 0; j < kPerWord; ++j) {
+      const Floats value = code<kBits>(packed, static_cast<int>(j));
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats x = _mm256_loadu_ps(input + i * a.input_stride + k + j * kWidth);
+        block[i] = _mm256_fmadd_ps(value, x, block[i]);
+      }
+    }
+    for (std::size_t i = 0; i < kRows; ++i) sums[i] = _mm256_fmadd_ps(block[i], scale, sums[i]);
+  }
+  for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
+}
+
+// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions.
+template <Float kFrom, std::size_t kRows>
+void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
+  const Byte* row = a.rows + r * a.row_bytes;
+  const float* input = a.input + m * a.input_stride;
+  Floats sums[2][kRows] = {};
+  for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + k * kElementBytes[kFrom] + kPrefetchBytes), _MM_HINT_T0);
+    for (std::size_t half = 0; half < 2; ++half) {
+      const std::size_t at = k + half * kWidth;
+      if (at >= a.in_features) break;
+      const Floats weight = load_some<kFrom>(row + at * kElementBytes[kFrom], a.in_features - at);
+      for (std::size_t i = 0; i < kRows; ++i) {
+        sums[half][i] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(input + i * a.input_stride + at), sums[half][i]);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < kRows; ++i) {
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(_mm256_add_ps(sums[0][i], sums[1][i]));
+  }
+}
+
+using DotRow = void (*)(const DotArguments&, std::size_t r, std::size_t m);
+
+// Input rows by fours, twos and ones. All weight rows pass for each such set, which fits the first-level cache.
+void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
+  std::size_t m = 0;
+  for (int power = 2; power >= 0; --power) {
+    const std::size_t some = std::size_t{1} << power;
+    for (; m + some <= a.m; m += some) {
+      for (std::size_t r = a.begin; r < a.end; ++r) by_rows[power](a, r, m);
+    }
+  }
+}
+
+template <int kBits>
+void dot_coded(const DotArguments& a) noexcept {
+  dot_rows(a, {dot_coded_row<kBits, 1>, dot_coded_row<kBits, 2>, dot_coded_row<kBits, 4>});
+}
+
+template <Float kFrom>
+void dot_dense(const DotArguments& a) noexcept {
+  dot_rows(a, {dot_dense_row<kFrom, 1>, dot_dense_row<kFrom, 2>, dot_dense_row<kFrom, 4>});
+}
+
+}  // namespace
+
+const Table kAvx2 = {
+    .name = "avx2",
+    .with_onednn = false,
+    .quantize = &kAvx2Quantize,
+    .words_per_block = kWidth,
+    .load = load,
+    .store = store,
+    .first_non_finite = first_non_finite,
+    .unpack = {unpack<4>, unpack<8>},
+    .dot = {dot_coded<4>, dot_coded<8>, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},
+};
+
+}  // namespace halfbyte::quant::kernels

@@ -1,0 +1,241 @@
+// Quantisation of tiles for AVX2 with F16C. Compiled with those flags; called only where the CPU has them.
+// Multiplications and additions stay apart: a fused one would round differently from the other levels.
+#include <immintrin.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+using Ints = __m256i;
+using Floats = __m256;
+
+constexpr std::size_t kWidth = 8;
+constexpr std::size_t kElementBytes[kFloatCount] = {4, 2, 2};
+constexpr float kLargestFinite = 0x1.fffffep127f;
+
+// The first `count` of eight values, then zeros; reads nothing beyond them.
+template <Float kFrom>
+Floats load_some(const Byte* from, std::size_t count) {
+  Byte some[kWidth * 4] = {};
+  if (count < kWidth) {
+    __builtin_memcpy(some, from, count * kElementBytes[kFrom]);
+    from = some;
+  }
+  if constexpr (kFrom == kFloat32) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  if constexpr (kFrom == kFloat16) return _mm256_cvtph_ps(values);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(values), 16));
+}
+
+// Rows of 8 floats become columns: pairs, quads, then halves of registers change places.
+void transpose(Floats (&rows)[8]) {
+  Floats pairs[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    for (int half = 0; half < 2; ++half) {
+      rows[i + half * 2] = _mm256_shuffle_ps(pairs[i + half], pairs[i + half + 2], 0x44);
+      rows[i + half * 2 + 1] = _mm256_shuffle_ps(pairs[i + half], pairs[i + half + 2], 0xee);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = _mm256_permute2f128_ps(rows[i], rows[i + 4], 0x20);
+    pairs[i + 4] = _mm256_permute2f128_ps(rows[i], rows[i + 4], 0x31);
+  }
+  for (int i = 0; i < 8; ++i) rows[i] = pairs[i];
+}
+
+template <Float kFrom>
+bool load_tile_of(const Byte* source, std::size_t stride, std::size_t lanes, std::size_t n, float* tile) {
+  const Floats infinity = _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000));
+  const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  Floats is_finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+  const std::size_t padded = (n + kTileUnit - 1) / kTileUnit * kTileUnit;
+  for (std::size_t k = 0; k < padded; k += kWidth) {
+    const std::size_t left = k < n ? n - k : 0;
+    for (std::size_t side = 0; side < kLanes; side += kWidth) {
+      Floats rows[8];
+      for (std::size_t i = 0; i < 8; ++i) {
+        rows[i] = side + i < lanes && left
+                      ? load_some<kFrom>(source + (side + i) * stride + k * kElementBytes[kFrom], left)
+                      : _mm256_setzero_ps();
+        is_finite = _mm256_and_ps(is_finite, _mm256_cmp_ps(_mm256_and_ps(rows[i], magnitude), infinity, _CMP_LT_OQ));
+      }
+      transpose(rows);
+      for (std::size_t i = 0; i < 8; ++i) _mm256_storeu_ps(tile + (k + i) * kLanes + side, rows[i]);
+    }
+  }
+  return _mm256_movemask_ps(is_finite) == 0xff;
+}
+
+bool load_tile(Float from, const Byte* source, std::size_t stride, std::size_t lanes, std::size_t n,
+               float* tile) noexcept {
+  constexpr decltype(&load_tile_of<kFloat32>) kTiles[] = {load_tile_of<kFloat32>, load_tile_of<kFloat16>,
+                                                          load_tile_of<kBfloat16>};
+  return kTiles[from](source, stride, lanes, n, tile);
+}
+
+void extremes(const float* tile, std::size_t n, float* low, float* high) noexcept {
+  for (std::size_t side = 0; side < kLanes; side += kWidth) {
+    Floats least = _mm256_loadu_ps(tile + side), most = least;
+    for (std::size_t k = 1; k < n; ++k) {
+      const Floats value = _mm256_loadu_ps(tile + k * kLanes + side);
+      least = _mm256_min_ps(value, least);
+      most = _mm256_max_ps(value, most);
+    }
+    _mm256_storeu_ps(low + side, least);
+    _mm256_storeu_ps(high + side, most);
+  }
+}
+
+Floats round_code(Floats value, Floats code_min, Floats code_max) {
+  const Floats clamped = _mm256_min_ps(_mm256_max_ps(value, code_min), code_max);
+  return _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+// kCount candidates for half the lanes share each load, and their sums are independent chains.
+template <std::size_t kCount>
+void measure_some(const float* tile, std::size_t n, const float* inverse, Floats code_min, Floats code_max,
+                  Errors out) {
+  Floats scale[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
+  for (std::size_t c = 0; c < kCount; ++c) scale[c] = _mm256_loadu_ps(inverse + c * kLanes);
+  for (std::size_t k = 0; k < n; ++k) {
+    const Floats value = _mm256_loadu_ps(tile + k * kLanes);
+    for (std::size_t c = 0; c < kCount; ++c) {
+      const Floats t = _mm256_mul_ps(value, scale[c]);
+      const Floats q = round_code(t, code_min, code_max);
+      const Floats difference = _mm256_sub_ps(t, q);
+      squared[c] = _mm256_add_ps(squared[c], _mm256_mul_ps(difference, difference));
+      slope[c] = _mm256_add_ps(slope[c], _mm256_mul_ps(difference, q));
+      codes[c] = _mm256_add_ps(codes[c], _mm256_mul_ps(q, q));
+    }
+  }
+  for (std::size_t c = 0; c < kCount; ++c) {
+    _mm256_storeu_ps(out.squared + c * kLanes, squared[c]);
+    _mm256_storeu_ps(out.slope + c * kLanes, slope[c]);
+    _mm256_storeu_ps(out.codes + c * kLanes, codes[c]);
+  }
+}
+
+void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min, float code_max,
+             Errors out) noexcept {
+  const Floats low = _mm256_set1_ps(code_min), high = _mm256_set1_ps(code_max);
+  for (std::size_t c = 0; c < count;) {
+    const std::size_t some = count - c >= 2 ? 2 : 1;
+    for (std::size_t at = c * kLanes; at < (c + 1) * kLanes; at += kWidth) {
+      (some == 2 ? measure_some<2> : measure_some<1>)(tile + at % kLanes, n, inverse + at, low, high,
+                                                      {out.squared + at, out.slope + at, out.codes + at});
+    }
+    c += some;
+  }
+}
+
+// A finite float to its nearest value in the stored dtype.
+Floats round_to(Float to, Floats value) {
+  if (to == kFloat32) return value;
+  if (to == kFloat16) return _mm256_cvtph_ps(_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  const Ints bits = _mm256_castps_si256(value);
+  const Ints odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const Ints rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  return _mm256_castsi256_ps(_mm256_and_si256(rounded, _mm256_set1_epi32(-0x10000)));
+}
+
+void round_scales(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept {
+  const Floats most = _mm256_set1_ps(largest), least = _mm256_set1_ps(-largest);
+  const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  for (std::size_t i = 0; i < count * kLanes; i += kWidth) {
+    const Floats clamped = _mm256_max_ps(_mm256_min_ps(_mm256_loadu_ps(scale + i), most), least);
+    const Floats rounded = round_to(to, clamped);
+    const Floats reciprocal = _mm256_div_ps(_mm256_set1_ps(1.0f), rounded);
+    const Floats is_usable =
+        _mm256_cmp_ps(_mm256_and_ps(reciprocal, magnitude), _mm256_set1_ps(kLargestFinite), _CMP_LE_OQ);
+    _mm256_storeu_ps(scale + i, _mm256_and_ps(is_usable, rounded));
+    _mm256_storeu_ps(inverse + i, _mm256_and_ps(is_usable, reciprocal));
+  }
+}
+
+// choose() for the half of the lanes that begins at `side`.
+void choose_side(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best, float* refined,
+                 std::size_t side) {
+  const Floats infinity = _mm256_set1_ps(__builtin_inff()), zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1.0f);
+  const Floats base = _mm256_loadu_ps(base_inverse + side);
+  Floats best_scale = _mm256_loadu_ps(best.scale + side), best_inverse = _mm256_loadu_ps(best.inverse + side);
+  Floats best_error = _mm256_loadu_ps(best.error + side), refined_scale = zero, refined_error = infinity;
+  for (std::size_t i = side; i < count * kLanes; i += kLanes) {
+    const Floats scale = _mm256_loadu_ps(candidates.scale + i), inverse = _mm256_loadu_ps(candidates.inverse + i);
+    const Floats squared = _mm256_loadu_ps(candidates.errors.squared + i);
+    const Floats slope = _mm256_loadu_ps(candidates.errors.slope + i);
+    const Floats codes = _mm256_loadu_ps(candidates.errors.codes + i);
+    const Floats ratio = _mm256_mul_ps(scale, base);
+    const Floats unit =
+        _mm256_blendv_ps(infinity, _mm256_mul_ps(ratio, ratio), _mm256_cmp_ps(inverse, zero, _CMP_NEQ_OQ));
+    const Floats step = _mm256_div_ps(slope, _mm256_blendv_ps(one, codes, _mm256_cmp_ps(codes, zero, _CMP_GT_OQ)));
+    const Floats error = _mm256_mul_ps(squared, unit);
+    const Floats fitted = _mm256_mul_ps(_mm256_sub_ps(squared, _mm256_mul_ps(step, slope)), unit);
+    const Floats is_best = _mm256_cmp_ps(error, best_error, _CMP_LT_OQ);
+    best_scale = _mm256_blendv_ps(best_scale, scale, is_best);
+    best_inverse = _mm256_blendv_ps(best_inverse, inverse, is_best);
+    best_error = _mm256_blendv_ps(best_error, error, is_best);
+    const Floats is_refined = _mm256_cmp_ps(fitted, refined_error, _CMP_LT_OQ);
+    refined_scale = _mm256_blendv_ps(refined_scale, _mm256_mul_ps(scale, _mm256_add_ps(one, step)), is_refined);
+    refined_error = _mm256_blendv_ps(refined_error, fitted, is_refined);
+  }
+  _mm256_storeu_ps(best.scale + side, best_scale);
+  _mm256_storeu_ps(best.inverse + side, best_inverse);
+  _mm256_storeu_ps(best.error + side, best_error);
+  _mm256_storeu_ps(refined + side, refined_scale);
+}
+
+void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
+            float* refined) noexcept {
+  for (std::size_t side = 0; side < kLanes; side += kWidth)
+    choose_side(candidates, count, base_inverse, best, refined, side);
+}
+
+void encode_side(const float* tile, std::size_t n, Floats scale, Floats low, Floats high, int bits,
+                 std::uint32_t* words, Encoded out) {
+  const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  Floats squares = _mm256_setzero_ps(), squared = squares, max_abs = squares;
+  const std::size_t per_word = 32 / static_cast<std::size_t>(bits);
+  for (std::size_t first = 0; first < n; first += per_word) {
+    Ints word = _mm256_setzero_si256();
+    for (std::size_t j = 0; j < per_word; ++j) {
+      const Floats t = _mm256_mul_ps(_mm256_loadu_ps(tile + (first + j) * kLanes), scale);
+      const Floats q = round_code(t, low, high);
+      const Floats difference = _mm256_sub_ps(t, q);
+      squares = _mm256_add_ps(squares, _mm256_mul_ps(t, t));
+      squared = _mm256_add_ps(squared, _mm256_mul_ps(difference, difference));
+      max_abs = _mm256_max_ps(_mm256_and_ps(difference, magnitude), max_abs);
+      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * bits);
+      word = _mm256_or_si256(word, _mm256_sll_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(q, low)), shift));
+    }
+    _mm256_storeu_si256(reinterpret_cast<Ints*>(words + first / per_word * kLanes), word);
+  }
+  _mm256_storeu_ps(out.squares, squares);
+  _mm256_storeu_ps(out.squared, squared);
+  _mm256_storeu_ps(out.max_abs, max_abs);
+}
+
+void encode(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
+            std::uint32_t* words, Encoded out) noexcept {
+  for (std::size_t side = 0; side < kLanes; side += kWidth) {
+    encode_side(tile + side, n, _mm256_loadu_ps(inverse + side), _mm256_set1_ps(code_min), _mm256_set1_ps(code_max),
+                bits, words + side, {out.squares + side, out.squared + side, out.max_abs + side});
+  }
+}
+
+}  // namespace
+
+const QuantizeTable kAvx2Quantize = {
+    .load_tile = load_tile,
+    .extremes = extremes,
+    .measure = measure,
+    .round_scales = round_scales,
+    .choose = choose,
+    .encode = encode,
+};
+
+}  // namespace halfbyte::quant::kernels

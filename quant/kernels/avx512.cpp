@@ -1,0 +1,243 @@
+// The kernels for AVX-512 F, BW, VL and DQ. Compiled with those flags; called only where the CPU has them.
+#include <immintrin.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+using Ints = __m512i;
+using Floats = __m512;
+
+constexpr std::size_t kWidth = 16;
+constexpr std::size_t kElementBytes[kFloatCount] = {4, 2, 2};
+// Far enough ahead to hide memory's latency behind one row; the sequential prefetchers stop at 4 KiB pages.
+constexpr std::size_t kPrefetchBytes = 6144;
+
+__mmask16 first_lanes(std::size_t count) {
+  return static_cast<__mmask16>(count >= kWidth ? 0xffffu : (1u << count) - 1u);
+}
+
+template <Float kFrom>
+Floats load_floats(const Byte* from, __mmask16 mask) {
+  if constexpr (kFrom == kFloat32) return _mm512_maskz_loadu_ps(mask, from);
+  const __m256i values = _mm256_maskz_loadu_epi16(mask, from);
+  if constexpr (kFrom == kFloat16) return _mm512_cvtph_ps(values);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
+}
+
+// Rounds to nearest even in integers: vcvtneps2bf16 would flush subnormals.
+__m256i to_bfloat(Floats value) {
+  const Ints bits = _mm512_castps_si512(value);
+  const Ints odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const Ints rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  const Ints chosen = _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+}
+
+template <Float kFrom>
+void load_run(const Byte* source, std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const __mmask16 mask = first_lanes(count - i);
+    _mm512_mask_storeu_ps(out + i, mask, load_floats<kFrom>(source + i * kElementBytes[kFrom], mask));
+  }
+}
+
+void load(Float from, const Byte* source, std::size_t count, float* out) noexcept {
+  constexpr decltype(&load_run<kFloat32>) kRuns[] = {load_run<kFloat32>, load_run<kFloat16>, load_run<kBfloat16>};
+  kRuns[from](source, count, out);
+}
+
+template <Float kTo>
+void store_run(const float* source, std::size_t count, Byte* out) {
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const __mmask16 mask = first_lanes(count - i);
+    const Floats value = _mm512_maskz_loadu_ps(mask, source + i);
+    if constexpr (kTo == kFloat32) {
+      _mm512_mask_storeu_ps(out + i * 4, mask, value);
+    } else {
+      const __m256i halves = kTo == kFloat16 ? _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
+      _mm256_mask_storeu_epi16(out + i * 2, mask, halves);
+    }
+  }
+}
+
+void store(Float to, const float* source, std::size_t count, Byte* out) noexcept {
+  constexpr decltype(&store_run<kFloat32>) kRuns[] = {store_run<kFloat32>, store_run<kFloat16>, store_run<kBfloat16>};
+  kRuns[to](source, count, out);
+}
+
+// A lane is not finite when all its exponent bits are set. Works on 64 bytes of any of the dtypes.
+template <Float kFrom>
+unsigned non_finite_lanes(const Byte* from, std::size_t lanes) {
+  if constexpr (kFrom == kFloat32) {
+    const Ints exponent = _mm512_set1_epi32(0x7f800000);
+    const Ints bits = _mm512_maskz_loadu_epi32(first_lanes(lanes), from);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
+  }
+  const Ints exponent = _mm512_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
+  const __mmask32 mask = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1u;
+  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_maskz_loadu_epi16(mask, from), exponent), exponent);
+}
+
+template <Float kFrom>
+std::size_t scan_run(const Byte* source, std::size_t count) {
+  constexpr std::size_t kLanesPerLoad = 64 / kElementBytes[kFrom];
+  for (std::size_t i = 0; i < count; i += kLanesPerLoad) {
+    const unsigned found = non_finite_lanes<kFrom>(source + i * kElementBytes[kFrom], count - i);
+    if (found) return i + static_cast<std::size_t>(__builtin_ctz(found));
+  }
+  return count;
+}
+
+std::size_t first_non_finite(Float from, const Byte* source, std::size_t count) noexcept {
+  constexpr decltype(&scan_run<kFloat32>) kRuns[] = {scan_run<kFloat32>, scan_run<kFloat16>, scan_run<kBfloat16>};
+  return kRuns[from](source, count);
+}
+
+// How codes of one width become floats. code: code j of each of 16 words; spread: the 16 codes from byte `from` on,
+// in element order.
+template <int kBits>
+struct Codes;
+
+template <>
+struct Codes<4> {
+  const Floats table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  static Ints prepare(Ints words) { return words; }
+  Floats code(Ints words, int j) const {  // the permutation looks at the lowest four bits only
+    return _mm512_permutexvar_ps(_mm512_srl_epi32(words, _mm_cvtsi32_si128(j * 4)), table);
+  }
+  Floats spread(const Byte* from, __mmask16 mask) const {
+    const __m128i bytes = _mm_maskz_loadu_epi8(bytes_of(mask), from);
+    const Ints words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
+                                                _mm512_castsi128_si512(bytes));
+    const Ints shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table);
+  }
+  static __mmask16 bytes_of(__mmask16 mask) {  // the bytes that hold the codes of `mask`, a run from lane 0
+    return static_cast<__mmask16>((1u << ((__builtin_popcount(mask) + 1) / 2)) - 1u);
+  }
+};
+
+template <>
+struct Codes<8> {
+  static Ints prepare(Ints words) { return _mm512_xor_si512(words, _mm512_set1_epi8(-128)); }  // to two's complement
+  Floats code(Ints words, int j) const {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(words, _mm_cvtsi32_si128(24 - j * 8)), 24));
+  }
+  Floats spread(const Byte* from, __mmask16 mask) const {
+    const Ints codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, from));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(128)));
+  }
+};
+
+template <int kBits>
+void unpack(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept {
+  const Codes<kBits> codes;
+  for (std::size_t first = 0; first < n; first += group_size, ++scales) {
+    const std::size_t end = first + group_size < n ? first + group_size : n;
+    const Floats scale = _mm512_set1_ps(*scales);
+    for (std::size_t k = first; k < end; k += kWidth) {
+      const __mmask16 mask = first_lanes(end - k);
+      _mm512_mask_storeu_ps(out + k, mask, _mm512_mul_ps(codes.spread(row + k * kBits / 8, mask), scale));
+    }
+  }
+}
+
+// One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum.
+template <int kBits, std::size_t kRows>
+void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kPerWord = 32 / kBits, kBlock = kWidth * kPerWord;
+  const Codes<kBits> codes;
+  const Byte* row = a.rows + r * a.row_bytes;
+  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* input = a.input + m * a.input_stride;
+  const bool is_channel = a.group_size == a.in_features;
+  const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
+  const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Ints first_code = _mm512_mullo_epi32(lane, _mm512_set1_epi32(static_cast<int>(kPerWord)));
+  const Ints spread = _mm512_srl_epi32(first_code, _mm_cvtsi32_si128(shift));
+  const std::size_t words = (a.in_features + kPerWord - 1) / kPerWord;
+  Floats sums[kRows] = {};
+  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
+    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
+    const Ints packed = codes.prepare(_mm512_maskz_loadu_epi32(first_lanes(words - word), row + word * 4));
+    const Floats scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(scales + (k >> shift)));
+    Floats block[kRows] = {};
+    for (std::size_t j = 0; j < kPerWord; ++j) {
+      const Floats code = codes.code(packed, static_cast<int>(j));
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats x = _mm512_loadu_ps(input + i * a.input_stride + k + j * kWidth);
+        block[i] = _mm512_fmadd_ps(code, x, block[i]);
+      }
+    }
+    for (std::size_t i = 0; i < kRows; ++i) sums[i] = _mm512_fmadd_ps(block[i], scale, sums[i]);
+  }
+  for (std::size_t i = 0; i < kRows; ++i) {
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]);
+  }
+}
+
+// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions.
+template <Float kFrom, std::size_t kRows>
+void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
+  const Byte* row = a.rows + r * a.row_bytes;
+  const float* input = a.input + m * a.input_stride;
+  Floats sums[2][kRows] = {};
+  for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
+    _mm_prefetch(row + k * kElementBytes[kFrom] + kPrefetchBytes, _MM_HINT_T0);
+    for (std::size_t half = 0; half < 2; ++half) {
+      const std::size_t at = k + half * kWidth;
+      const std::size_t left = at < a.in_features ? a.in_features - at : 0;
+      const Floats weight = load_floats<kFrom>(row + at * kElementBytes[kFrom], first_lanes(left));
+      for (std::size_t i = 0; i < kRows; ++i) {
+        sums[half][i] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(input + i * a.input_stride + at), sums[half][i]);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < kRows; ++i) {
+    const Floats sum = _mm512_add_ps(sums[0][i], sums[1][i]);
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sum);
+  }
+}
+
+using DotRow = void (*)(const DotArguments&, std::size_t r, std::size_t m);
+
+// Input rows by fours, twos and ones. All weight rows pass for each such set, which fits the first-level cache.
+void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
+  std::size_t m = 0;
+  for (int power = 2; power >= 0; --power) {
+    const std::size_t some = std::size_t{1} << power;
+    for (; m + some <= a.m; m += some) {
+      for (std::size_t r = a.begin; r < a.end; ++r) by_rows[power](a, r, m);
+    }
+  }
+}
+
+template <int kBits>
+void dot_coded(const DotArguments& a) noexcept {
+  dot_rows(a, {dot_coded_row<kBits, 1>, dot_coded_row<kBits, 2>, dot_coded_row<kBits, 4>});
+}
+
+template <Float kFrom>
+void dot_dense(const DotArguments& a) noexcept {
+  dot_rows(a, {dot_dense_row<kFrom, 1>, dot_dense_row<kFrom, 2>, dot_dense_row<kFrom, 4>});
+}
+
+}  // namespace
+
+const Table kAvx512 = {
+    .name = "avx512",
+    .with_onednn = true,
+    .quantize = &kAvx512Quantize,
+    .words_per_block = kWidth,
+    .load = load,
+    .store = store,
+    .first_non_finite = first_non_finite,
+    .unpack = {unpack<4>, unpack<8>},
+    .dot = {dot_coded<4>, dot_coded<8>, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},
+};
+
+}  // namespace halfbyte::quant::kernels

@@ -1,0 +1,70 @@
+// Chooses the kernels: one ordered list, the CPU's word, and HALFBYTE_ISA's.
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <halfbyte/error.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+bool always() { return true; }
+
+#ifdef HALFBYTE_X86
+// __builtin_cpu_supports also asks xgetbv whether the operating system saves the registers.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+// Best first.
+constexpr Level kLevels[] = {
+#ifdef HALFBYTE_X86
+    {"avx512", &kAvx512, has_avx512},
+    {"avx2", &kAvx2, has_avx2},
+#endif
+    {"ref", &kRef, always},
+};
+
+const Table& choose() {
+  const char* forced = std::getenv("HALFBYTE_ISA");
+  if (forced && *forced) return kernels(forced);
+  for (const Level& level : kLevels) {
+    if (level.is_available()) return *level.table;
+  }
+  return kRef;
+}
+
+}  // namespace
+
+const Level* levels(std::size_t* count) noexcept {
+  *count = std::size(kLevels);
+  return kLevels;
+}
+
+const Table& kernels(const char* name) {
+  std::string known;
+  for (const Level& level : kLevels) {
+    if (std::strcmp(level.name, name) == 0) {
+      if (level.is_available()) return *level.table;
+      throw Error(ErrorCode::kUnsupported,
+                  "HALFBYTE_ISA: this CPU has no " + std::string(name) + "; unset it or set ref");
+    }
+    known += known.empty() ? level.name : std::string(", ") + level.name;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              "HALFBYTE_ISA: no level is called '" + std::string(name) + "'; the levels are " + known);
+}
+
+const Table& kernels() {
+  static const Table& chosen = choose();
+  return chosen;
+}
+
+}  // namespace halfbyte::quant::kernels

@@ -1,0 +1,135 @@
+// The table of instruction-set-specific functions, in plain C types. For quant/*.cpp and the kernel files only.
+//
+// A kernel file is compiled with flags of its own, so it includes nothing that defines inline functions: this header,
+// <cstddef>, <cstdint> and intrinsics. Every function is noexcept, checks nothing and takes any alignment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace halfbyte::quant::kernels {
+
+using Byte = unsigned char;
+
+enum Float : int { kFloat32, kFloat16, kBfloat16, kFloatCount };
+
+// Groups are quantised kLanes at a time, one group a lane, so that a group's sums are plain sums in element order and
+// every instruction set gives the same bits. A tile holds them transposed: element k of lane l is tile[k * kLanes + l].
+inline constexpr int kLanes = 16;
+// A tile's length is rounded up to this many elements; what is added is zero.
+inline constexpr std::size_t kTileUnit = 16;
+
+// How far one group is from its codes, in units of the scale: t = w / scale, q = its code. Shapes: (count, kLanes).
+struct Errors {
+  float* squared;  // sum (t - q)^2
+  float* slope;    // sum (t - q) q
+  float* codes;    // sum q^2
+};
+
+// Candidate scales with their reciprocals and errors. Shapes: (count, kLanes).
+struct Candidates {
+  const float* scale;
+  const float* inverse;  // 0: not to be used
+  Errors errors;
+};
+
+// The best scale so far. Shapes: (kLanes).
+struct Best {
+  float* scale;
+  float* inverse;
+  float* error;  // sum (t - q)^2, in units of the base scale
+};
+
+// What encode reports per lane, in units of the scale. Shape of each: (kLanes).
+struct Encoded {
+  float* squares;  // sum t^2
+  float* squared;  // sum (t - q)^2
+  float* max_abs;  // max |t - q|
+};
+
+// One matrix of codes or dense floats times m rows of activations. Units: bytes for row_bytes, else elements.
+struct DotArguments {
+  const Byte* rows;
+  std::size_t row_bytes;
+  std::size_t begin, end;  // weight rows
+  std::size_t in_features;
+  const float* scales;       // (end - begin, scale_stride), of row `begin` on; null for dense rows
+  std::size_t scale_stride;  // at least in_features / group_size + kScalePadding
+  std::size_t group_size;    // 16, 32, 64, 128 or in_features
+  const float* input;        // (m, input_stride) in the order of Table::words_per_block, zero beyond in_features;
+                             // fastest when aligned to 64 bytes
+  std::size_t input_stride;  // a multiple of kInputUnit
+  std::size_t m;             // 1 to kMaxDotRows
+  float* output;             // (m, output_stride): column r - begin for weight row r
+  std::size_t output_stride;
+};
+inline constexpr std::size_t kMaxDotRows = 8;
+inline constexpr std::size_t kInputUnit = 128;
+// A kernel may read this many scales beyond a row's own; they must be finite.
+inline constexpr std::size_t kScalePadding = 16;
+
+enum Dot : int { kDotInt4, kDotInt8, kDotFloat32, kDotFloat16, kDotBfloat16, kDotCount };
+
+// Quantisation of a tile.
+struct QuantizeTable {
+  // Transposes `lanes` runs of n floats, run l at source + l * stride bytes, into a tile (n rounded up, kLanes);
+  // missing lanes and elements are zero. False when a value is not finite.
+  bool (*load_tile)(Float from, const Byte* source, std::size_t stride, std::size_t lanes, std::size_t n,
+                    float* tile) noexcept;
+  // Smallest and largest value of each lane. n is a multiple of kTileUnit in this and the next two.
+  void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
+  // For each of `count` candidate reciprocals (count, kLanes): t = w * inverse, q = clamp(round half to even(t)).
+  void (*measure)(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min,
+                  float code_max, Errors out) noexcept;
+  // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
+  // them; both are 0 where the rounded scale has no finite reciprocal.
+  void (*round_scales)(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept;
+  // Keeps in `best` the candidate of least error, the first of equals, if it is less than best's own. An error counts
+  // (scale * base_inverse)^2. Of the codes of the best candidate after a least-squares fit, `refined` gets that scale.
+  void (*choose)(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
+                 float* refined) noexcept;
+  // Codes offset by -code_min in `bits` bits each, lowest first: words (n * bits / 32, kLanes).
+  void (*encode)(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
+                 std::uint32_t* words, Encoded out) noexcept;
+};
+
+struct Table {
+  const char* name;
+  bool with_onednn;  // its brgemm needs AVX-512, and a lesser level stands for a CPU without
+  const QuantizeTable* quantize;
+  // The order of the activations for coded rows: in each run of words_per_block words of codes, value j * words + i
+  // belongs to code j of word i. 1 is the natural order.
+  std::size_t words_per_block;
+
+  void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
+  void (*store)(Float to, const float* source, std::size_t count, Byte* out) noexcept;
+  // Index of the first NaN or infinity, or count.
+  std::size_t (*first_non_finite)(Float from, const Byte* source, std::size_t count) noexcept;
+
+  // Values code * scale of one packed row in natural order, scale k / group_size for value k. group_size is a multiple
+  // of 16 or at least n; `ref` takes any. Indexed by kDotInt4, kDotInt8.
+  void (*unpack[2])(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept;
+  void (*dot[kDotCount])(const DotArguments& arguments) noexcept;
+};
+
+extern const QuantizeTable kRefQuantize, kAvx2Quantize, kAvx512Quantize;
+extern const Table kRef;
+#ifdef HALFBYTE_X86
+extern const Table kAvx2;
+extern const Table kAvx512;
+#endif
+
+// One instruction-set level. Best first in levels(); ref is last and always there.
+struct Level {
+  const char* name;
+  const Table* table;
+  bool (*is_available)();
+};
+
+const Level* levels(std::size_t* count) noexcept;
+// The table of a level by name. Errors: Error(kUnsupported) for an unknown name or a level that this CPU lacks.
+const Table& kernels(const char* level);
+// The best level, or the one that HALFBYTE_ISA names; decided at the first call. Errors: as kernels(level).
+const Table& kernels();
+
+}  // namespace halfbyte::quant::kernels

@@ -1,0 +1,143 @@
+// Quantisation of tiles in portable C++: what every other level must equal.
+#include <cmath>
+#include <cstring>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+constexpr std::size_t kElementBytes[kFloatCount] = {4, 2, 2};
+constexpr float kInfinity = __builtin_inff();
+
+bool load_tile(Float from, const Byte* source, std::size_t stride, std::size_t lanes, std::size_t n,
+               float* tile) noexcept {
+  bool is_finite = true;
+  const std::size_t padded = (n + kTileUnit - 1) / kTileUnit * kTileUnit;
+  std::memset(tile, 0, padded * kLanes * sizeof(float));
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t k = 0; k < n; ++k) {
+      float value;
+      kRef.load(from, source + lane * stride + k * kElementBytes[from], 1, &value);
+      is_finite &= std::isfinite(value);
+      tile[k * kLanes + lane] = value;
+    }
+  }
+  return is_finite;
+}
+
+void extremes(const float* tile, std::size_t n, float* low, float* high) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane) low[lane] = high[lane] = tile[lane];
+  for (std::size_t k = 1; k < n; ++k) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float value = tile[k * kLanes + lane];
+      low[lane] = value < low[lane] ? value : low[lane];
+      high[lane] = value > high[lane] ? value : high[lane];
+    }
+  }
+}
+
+// Nearest integer, ties to even, of a value within +-2^22: beyond 1.5 * 2^23 a float has no fraction bits.
+float round_code(float value, float code_min, float code_max) noexcept {
+  constexpr float kNoFraction = 12582912.0f;
+  value = value > code_min ? value : code_min;
+  value = value < code_max ? value : code_max;
+  return (value + kNoFraction) - kNoFraction;
+}
+
+void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min, float code_max,
+             Errors out) noexcept {
+  for (std::size_t c = 0; c < count; ++c) {
+    float squared[kLanes] = {}, slope[kLanes] = {}, codes[kLanes] = {};
+    for (std::size_t k = 0; k < n; ++k) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float t = tile[k * kLanes + lane] * inverse[c * kLanes + lane];
+        const float q = round_code(t, code_min, code_max);
+        const float difference = t - q;
+        squared[lane] += difference * difference;
+        slope[lane] += difference * q;
+        codes[lane] += q * q;
+      }
+    }
+    std::memcpy(out.squared + c * kLanes, squared, sizeof squared);
+    std::memcpy(out.slope + c * kLanes, slope, sizeof slope);
+    std::memcpy(out.codes + c * kLanes, codes, sizeof codes);
+  }
+}
+
+void round_scales(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept {
+  for (std::size_t i = 0; i < count * kLanes; ++i) {
+    Byte stored[4];
+    const float clamped = std::fmax(std::fmin(scale[i], largest), -largest);
+    kRef.store(to, &clamped, 1, stored);
+    kRef.load(to, stored, 1, &scale[i]);
+    inverse[i] = 1.0f / scale[i];
+    if (!std::isfinite(inverse[i])) scale[i] = inverse[i] = 0.0f;
+  }
+}
+
+// Errors come in units of each candidate's scale; times (scale / base scale)^2 they compare, and cannot overflow.
+// With d = t - q, these codes at the scale r * s have the error sum (t - r q)^2 = sum d^2 - 2 (r - 1) sum d q + (r -
+// 1)^2 sum q^2: least at r = 1 + sum d q / sum q^2, where it has fallen by (sum d q)^2 / sum q^2.
+void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
+            float* refined) noexcept {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    float refined_error = kInfinity;
+    refined[lane] = 0.0f;
+    for (std::size_t i = lane; i < count * kLanes; i += kLanes) {
+      const float scale = candidates.scale[i], squared = candidates.errors.squared[i];
+      const float slope = candidates.errors.slope[i], codes = candidates.errors.codes[i];
+      const float ratio = scale * base_inverse[lane];
+      const float unit = candidates.inverse[i] != 0.0f ? ratio * ratio : kInfinity;
+      const float step = slope / (codes > 0.0f ? codes : 1.0f);  // no codes, no slope
+      const float error = squared * unit;
+      const float fitted = (squared - step * slope) * unit;
+      if (error < best.error[lane]) {
+        best.scale[lane] = scale;
+        best.inverse[lane] = candidates.inverse[i];
+        best.error[lane] = error;
+      }
+      if (fitted < refined_error) {
+        refined[lane] = scale * (1.0f + step);
+        refined_error = fitted;
+      }
+    }
+  }
+}
+
+void encode(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
+            std::uint32_t* words, Encoded out) noexcept {
+  float squares[kLanes] = {}, squared[kLanes] = {}, max_abs[kLanes] = {};
+  const std::size_t per_word = 32 / static_cast<std::size_t>(bits);
+  for (std::size_t first = 0; first < n; first += per_word) {
+    std::uint32_t word[kLanes] = {};
+    for (std::size_t j = 0; j < per_word; ++j) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float t = tile[(first + j) * kLanes + lane] * inverse[lane];
+        const float q = round_code(t, code_min, code_max);
+        const float difference = t - q;
+        squares[lane] += t * t;
+        squared[lane] += difference * difference;
+        max_abs[lane] = std::fabs(difference) > max_abs[lane] ? std::fabs(difference) : max_abs[lane];
+        word[lane] |= static_cast<std::uint32_t>(static_cast<std::int32_t>(q - code_min)) << (j * bits);
+      }
+    }
+    std::memcpy(words + first / per_word * kLanes, word, sizeof word);
+  }
+  std::memcpy(out.squares, squares, sizeof squares);
+  std::memcpy(out.squared, squared, sizeof squared);
+  std::memcpy(out.max_abs, max_abs, sizeof max_abs);
+}
+
+}  // namespace
+
+const QuantizeTable kRefQuantize = {
+    .load_tile = load_tile,
+    .extremes = extremes,
+    .measure = measure,
+    .round_scales = round_scales,
+    .choose = choose,
+    .encode = encode,
+};
+
+}  // namespace halfbyte::quant::kernels
