@@ -1,0 +1,21 @@
+// The public functions with the kernels as an argument, for tests and benchmarks that compare levels in one process.
+#pragma once
+
+#include <optional>
+
+#include <halfbyte/linear.h>
+#include <halfbyte/quantize.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant {
+
+std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatRows& source,
+                                       const QuantizeOptions& options, PackedRows out, ErrorStats& stats);
+void linear(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
+void dequantize(const kernels::Table& table, const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end,
+                std::byte* out, Dtype dtype);
+void convert(const kernels::Table& table, const std::byte* source, Dtype source_dtype, std::byte* target,
+             Dtype target_dtype, std::int64_t count);
+
+}  // namespace halfbyte::quant

@@ -1,0 +1,75 @@
+// Matrices of test weights in any weight dtype. For the quant tests.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <halfbyte/linear.h>
+#include <halfbyte/quantize.h>
+
+namespace halfbyte::quant::test {
+
+inline constexpr Dtype kWeightDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16};
+
+inline std::vector<float> gaussian(std::size_t count, unsigned seed, float deviation = 0.02f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+inline std::vector<std::byte> to_dtype(const std::vector<float>& values, Dtype dtype) {
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_bytes(dtype)));
+  convert(reinterpret_cast<const std::byte*>(values.data()), Dtype::kFloat32, bytes.data(), dtype,
+          static_cast<std::int64_t>(values.size()));
+  return bytes;
+}
+
+inline std::vector<float> to_floats(const std::vector<std::byte>& bytes, Dtype dtype) {
+  std::vector<float> values(bytes.size() / static_cast<std::size_t>(size_bytes(dtype)));
+  convert(bytes.data(), dtype, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32,
+          static_cast<std::int64_t>(values.size()));
+  return values;
+}
+
+// A quantised matrix that owns its bytes. Each buffer is exactly as long as the format says, so that a sanitizer sees
+// any access beyond it.
+struct Packed {
+  QuantizeOptions options;
+  std::int64_t rows, in_features;
+  std::vector<std::byte> codes, scales;
+  ErrorStats stats;
+  std::optional<NonFinite> non_finite;
+
+  WeightMatrix matrix() const {
+    return {options.scheme, Dtype::kFloat32, codes.data(),      scales.data(), options.scale_dtype,
+            rows,           in_features,     options.group_size};
+  }
+  std::vector<float> dequantized() const {
+    std::vector<float> values(static_cast<std::size_t>(rows * in_features));
+    dequantize(matrix(), 0, rows, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+    return values;
+  }
+};
+
+inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std::int64_t in_features,
+                        QuantizeOptions options) {
+  Packed packed{
+      options, static_cast<std::int64_t>(weights.size()) / size_bytes(dtype) / in_features, in_features, {}, {}, {},
+      {}};
+  packed.codes.resize(static_cast<std::size_t>(packed.rows * packed_row_bytes(*options.scheme, in_features)));
+  packed.scales.resize(
+      static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * size_bytes(options.scale_dtype)));
+  packed.non_finite = quantize_rows({weights.data(), dtype, packed.rows, in_features}, options,
+                                    {packed.codes.data(), packed.scales.data()}, packed.stats);
+  return packed;
+}
+
+inline Packed quantized(const std::vector<float>& weights, std::int64_t in_features, QuantizeOptions options) {
+  return quantized(to_dtype(weights, Dtype::kFloat32), Dtype::kFloat32, in_features, options);
+}
+
+}  // namespace halfbyte::quant::test

@@ -1,0 +1,75 @@
+// How close the search comes to trying every scale that bfloat16 has.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/quant/float_rows.h"
+
+namespace {
+
+using namespace halfbyte;
+using namespace halfbyte::quant;
+using namespace halfbyte::quant::test;
+
+double error_at(const float* weights, std::int64_t n, float scale, const Scheme& scheme) {
+  const float inverse = 1.0f / scale;
+  double error = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float code = std::nearbyint(std::min(std::max(weights[i] * inverse, static_cast<float>(scheme.code_min)),
+                                               static_cast<float>(scheme.code_max)));
+    const double difference = static_cast<double>(weights[i]) - static_cast<double>(code) * scale;
+    error += difference * difference;
+  }
+  return error;
+}
+
+// The least error over every bfloat16 scale from a quarter to twice the absmax scale, of both signs.
+double exhaustive(const float* weights, std::int64_t n, const Scheme& scheme) {
+  float largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(weights[i]));
+  const float absmax = largest / static_cast<float>(-scheme.code_min);
+  std::uint32_t bits;
+  const float first = absmax / 4;
+  std::memcpy(&bits, &first, 4);
+  double best = INFINITY;
+  for (bits &= 0xffff0000u;; bits += 0x10000) {
+    float scale;
+    std::memcpy(&scale, &bits, 4);
+    if (scale > 2 * absmax) return best;
+    best = std::min({best, error_at(weights, n, scale, scheme), error_at(weights, n, -scale, scheme)});
+  }
+}
+
+struct Row {
+  SchemeId scheme;
+  std::int64_t group_size;
+  double absmax, search;  // bounds on the squared error as a multiple of the exhaustive search's
+};
+constexpr Row kRows[] = {
+    {SchemeId::kSymInt4, 16, 1.20, 1.010},    // 1.186, 1.0058
+    {SchemeId::kSymInt4, 32, 1.15, 1.005},    // 1.130, 1.0010
+    {SchemeId::kSymInt4, 64, 1.15, 1.005},    // 1.117, 1.0007
+    {SchemeId::kSymInt4, 128, 1.18, 1.005},   // 1.152, 1.0008
+    {SchemeId::kSymInt4, 1024, 1.40, 1.012},  // 1.355, 1.0078
+    {SchemeId::kSymInt8, 64, 1.17, 1.015},    // 1.151, 1.0107
+};
+
+TEST_CASE("the search is within a percent of trying every stored scale", "[quant]") {
+  const std::vector<float> weights = to_floats(to_dtype(gaussian(64 * 1024, 21), Dtype::kBfloat16), Dtype::kBfloat16);
+  for (const Row& row : kRows) {
+    const Scheme& scheme = halfbyte::scheme(row.scheme);
+    double least = 0;
+    for (std::size_t i = 0; i < weights.size(); i += static_cast<std::size_t>(row.group_size))
+      least += exhaustive(&weights[i], row.group_size, scheme);
+    const double absmax =
+        quantized(weights, 1024, {&scheme, row.group_size, Search::kAbsmax}).stats.sum_squared_error / least;
+    const double search = quantized(weights, 1024, {&scheme, row.group_size}).stats.sum_squared_error / least;
+    INFO(scheme.name << " g" << row.group_size << ": absmax " << absmax << ", search " << search);
+    CHECK(absmax <= row.absmax);
+    CHECK(search <= row.search);
+    CHECK(search >= 1 - 1e-5);
+  }
+}
+
+}  // namespace
