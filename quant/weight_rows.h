@@ -1,0 +1,38 @@
+// Rows of a weight matrix as values: what dequantize and the product for many rows share.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <halfbyte/linear.h>
+
+#include "quant/kernels/dtypes.h"
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant {
+
+// A weight matrix in the kernels' types. Units: bytes for *_bytes, else elements.
+struct WeightView {
+  const kernels::Byte* rows;
+  std::size_t row_bytes;
+  const kernels::Byte* scales;
+  kernels::Float scale_dtype;
+  kernels::Dot dot;
+  kernels::Float dense_dtype;
+  bool is_coded;
+  std::size_t out_features, in_features, group_size, groups;
+
+  explicit WeightView(const WeightMatrix& weight);
+  bool is_channel() const noexcept { return group_size == in_features; }
+  const kernels::Byte* row(std::size_t index) const noexcept { return rows + index * row_bytes; }
+};
+
+// The scales of rows [begin, end) as float32, with kScalePadding zeros behind. Shape: (end - begin, groups).
+void load_scales(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                 std::vector<float>& scales);
+
+// Rows [begin, end) as values of `dtype`, without gaps. `scratch` is reused from call to call.
+void unpack_rows(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                 kernels::Float dtype, kernels::Byte* out, std::vector<float>& scratch);
+
+}  // namespace halfbyte::quant

@@ -1,0 +1,8 @@
+# Sources of the quant tests, relative to tests/.
+set(HALFBYTE_QUANT_TESTS
+    quant/dispatch_test.cpp
+    quant/kernels_test.cpp
+    quant/linear_test.cpp
+    quant/onednn_test.cpp
+    quant/quantize_test.cpp
+    quant/scale_search_test.cpp)
