@@ -13,16 +13,13 @@ foreach(folder IN ITEMS quant quant/operators models loader convert)
   endif()
 endforeach()
 
-# Opened at run time, never linked: quant/ says why.
-if(TARGET halfbyte_onednn)
-  install(TARGETS halfbyte_onednn LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-if(TARGET halfbyte_model)
-  set_target_properties(halfbyte_model PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # LibTorch stays where it was found
-  install(TARGETS halfbyte_model RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/halfbyte)
+get_property(libexec_programs GLOBAL PROPERTY HALFBYTE_LIBEXEC_PROGRAMS)
+if(libexec_programs)
+  set_target_properties(${libexec_programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # LibTorch stays where it was found
+  install(TARGETS ${libexec_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/halfbyte)
 endif()
 
 set(HALFBYTE_PACKAGE_TORCH_LIBRARIES)

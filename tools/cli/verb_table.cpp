@@ -28,7 +28,7 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16",
      Home::kModel},
     {"bench", "measure the speed of prefill and decode",
-     "  halfbyte bench llama-4bit --prompt-len 512 --max-gen-len 64", Home::kModel},
+     "  halfbyte bench llama-4bit --prompt-tokens 512 --gen-tokens 64", Home::kModel},
     {"synth", "write a random-weight checkpoint of a real model's shape, for measuring",
      "  halfbyte synth llama-random --like llama-1.1b --dtype bfloat16", Home::kCore},
 };

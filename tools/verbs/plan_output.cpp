@@ -19,8 +19,10 @@ ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTe
                       {"group_size", nullptr},
                       {"scale_dtype", nullptr},
                       {"reason", tensor.reason},
+                      {"tied_to", nullptr},
                       {"bytes_before", tensor.bytes_before},
                       {"bytes_after", tensor.bytes_after}};
+  if (!tensor.tied_to.empty()) row["tied_to"] = tensor.tied_to;
   if (tensor.scheme != nullptr) {
     row["scheme"] = tensor.scheme->name;
     row["group_size"] = tensor.group_size;
@@ -40,6 +42,7 @@ void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan)
 }
 
 std::string treatment(const convert::PlannedTensor& tensor) {
+  if (!tensor.tied_to.empty()) return "tied to " + tensor.tied_to + ": not written again";
   if (tensor.scheme == nullptr) return "kept: " + tensor.reason;
   const std::string scheme = std::string(tensor.scheme->name) + " g" + std::to_string(tensor.group_size);
   return tensor.reason.empty() ? scheme : scheme + " (" + tensor.reason + ")";
@@ -49,14 +52,15 @@ void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan
   Table table(
       {{"tensor"}, {"shape"}, {"dtype"}, {"before", Align::kRight}, {"after", Align::kRight}, {"scheme, or why not"}});
   std::int64_t quantized = 0;
+  std::int64_t kept = 0;
   for (const convert::PlannedTensor& tensor : plan.tensors) {
     const files::StoredTensor& stored = source.tensors[tensor.source];
     quantized += tensor.scheme != nullptr ? 1 : 0;
+    kept += tensor.scheme == nullptr && tensor.tied_to.empty() ? 1 : 0;
     table.add({stored.name, human_shape(stored.shape), std::string(name(stored.dtype)),
                human_bytes(tensor.bytes_before), human_bytes(tensor.bytes_after), treatment(tensor)});
   }
   table.print();
-  const auto kept = static_cast<std::int64_t>(plan.tensors.size()) - quantized;
   print_line(human_bytes(plan.bytes_before) + " -> " + human_bytes(plan.bytes_after) + " (" +
              counted(quantized, "tensor") + " to quantise, " + std::to_string(kept) + " kept); nothing was written");
 }

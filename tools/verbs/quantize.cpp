@@ -120,12 +120,9 @@ convert::QuantizeOptions options_of(const Words& words) {
   return options;
 }
 
-// Remarks of the plan, once, on stderr: what the user may not expect of the result.
-void log_remarks(const files::Checkpoint& source, const convert::Plan& plan) {
-  for (const std::string& note : plan.notes) log_warning(note);
-  for (const auto& file : source.remote_code) {
-    log_warning(file.string() + " is code and was not copied: models are never made of code here");
-  }
+// What the user may not expect of the result; on stderr.
+void log_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) log_warning(note);
 }
 
 // "154 tensors to sym_int4, 1 tensor to sym_int8, 46 kept".
@@ -133,10 +130,10 @@ std::string counts_line(const convert::Plan& plan) {
   std::map<std::string, std::int64_t> by_scheme;
   std::int64_t kept = 0;
   for (const convert::PlannedTensor& tensor : plan.tensors) {
-    if (tensor.scheme == nullptr) {
-      ++kept;
-    } else {
+    if (tensor.scheme != nullptr) {
       ++by_scheme[std::string(tensor.scheme->name)];
+    } else if (tensor.tied_to.empty()) {
+      ++kept;
     }
   }
   std::string line;
@@ -152,7 +149,8 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"quantized_tensors", summary.quantized_tensors},
           {"kept_tensors", summary.kept_tensors},
           {"rel_rmse", summary.rel_rmse},
-          {"seconds", summary.seconds}};
+          {"seconds", summary.seconds},
+          {"notes", summary.notes}};
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
@@ -160,8 +158,8 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   convert::QuantizeOptions options = options_of(words);
   const files::Checkpoint source = files::open_checkpoint(words.source);
   const convert::Plan plan = convert::plan(source, options);
-  log_remarks(source, plan);
   if (words.dry_run) {
+    log_notes(plan.notes);
     print_plan(source, plan, common.is_json);
     return ExitStatus::kDone;
   }
@@ -172,6 +170,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
     options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
     summary = convert::quantize(words.source, words.destination, options);
   }
+  log_notes(summary.notes);
   if (common.is_json) {
     print_json(json_of(words, summary));
   } else {
