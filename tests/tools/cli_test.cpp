@@ -1,0 +1,82 @@
+// What both programs share: statuses, numbers, suggestions, escaping.
+#include <array>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <halfbyte/error.h>
+
+#include "tests/catch.h"
+#include "tools/cli/errors.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/format.h"
+#include "tools/cli/suggest.h"
+#include "tools/cli/verb.h"
+
+using namespace halfbyte;
+using namespace halfbyte::cli;
+
+TEST_CASE("cli: every error code has the documented exit status", "[cli]") {
+  const std::vector<std::pair<ErrorCode, int>> documented = {{ErrorCode::kInvalidArgument, 2},
+                                                             {ErrorCode::kNotFound, 1},
+                                                             {ErrorCode::kAlreadyExists, 1},
+                                                             {ErrorCode::kCorrupt, 3},
+                                                             {ErrorCode::kUnsupported, 3},
+                                                             {ErrorCode::kContract, 3},
+                                                             {ErrorCode::kIo, 1},
+                                                             {ErrorCode::kNoResources, 4},
+                                                             {ErrorCode::kInterrupted, 130}};
+  for (const auto& [code, status] : documented) CHECK(static_cast<int>(exit_status(code)) == status);
+}
+
+TEST_CASE("cli: exceptions end in a status", "[cli]") {
+  CHECK(report_errors([] { return ExitStatus::kDone; }) == ExitStatus::kDone);
+  CHECK(report_errors([]() -> ExitStatus { throw UsageError("a test's usage error"); }) == ExitStatus::kUsage);
+  CHECK(report_errors([]() -> ExitStatus { throw Error(ErrorCode::kContract, "a test's\nerror"); }) ==
+        ExitStatus::kBadData);
+  CHECK(report_errors([]() -> ExitStatus { throw std::bad_alloc(); }) == ExitStatus::kNoResources);
+  CHECK(report_errors([]() -> ExitStatus { throw 1; }) == ExitStatus::kFailed);
+}
+
+TEST_CASE("cli: numbers as people read them", "[cli]") {
+  CHECK(human_bytes(0) == "0 B");
+  CHECK(human_bytes(96) == "96 B");
+  CHECK(human_bytes(393'216) == "393 kB");
+  CHECK(human_bytes(3'935'616) == "3.94 MB");
+  CHECK(human_bytes(640'000'000) == "0.64 GB");
+  CHECK(human_bytes(2'200'000'000) == "2.20 GB");
+  CHECK(human_bytes(13'476'000'000) == "13.5 GB");
+  CHECK(human_count(192) == "192");
+  CHECK(human_count(1'100'000'000) == "1.10 G");
+  CHECK(human_seconds(0.213) == "0.21 s");
+  CHECK(human_seconds(4.12) == "4.1 s");
+  CHECK(human_seconds(725) == "12 min 05 s");
+  CHECK(human_shape(std::array<std::int64_t, 2>{1024, 192}) == "[1024, 192]");
+  CHECK(human_shape({}) == "[]");
+  CHECK(counted(1, "tensor") == "1 tensor");
+  CHECK(counted(0, "tensor") == "0 tensors");
+}
+
+TEST_CASE("cli: a mistyped word finds its neighbour, a foreign one none", "[cli]") {
+  const std::vector<std::string> verbs = {"quantize", "inspect", "verify", "generate", "synth"};
+  CHECK(did_you_mean("quantise", verbs) == "; did you mean 'quantize'?");
+  CHECK(did_you_mean("quant", verbs) == "; did you mean 'quantize'?");
+  CHECK(did_you_mean("insepct", verbs) == "; did you mean 'inspect'?");
+  CHECK(did_you_mean("frobnicate", verbs).empty());
+  CHECK(did_you_mean("", verbs).empty());
+}
+
+TEST_CASE("cli: hostile names stay on their line", "[cli]") {
+  CHECK(printable("plain \xC3\xA9") == "plain \xC3\xA9");
+  CHECK(printable("a\nb\x1b[2J") == "a\\x0ab\\x1b[2J");
+  CHECK(printable("\xC2\x9B"
+                  "31m") == "\\xc2\\x9b31m");
+}
+
+TEST_CASE("cli: every verb has a summary and an example that begins with its name", "[cli]") {
+  for (const VerbInfo& verb : verbs()) {
+    INFO(verb.name);
+    CHECK_FALSE(verb.summary.empty());
+    CHECK(verb.examples.find("  halfbyte " + std::string(verb.name) + " ") == 0);
+  }
+}
