@@ -1,0 +1,121 @@
+# What quickstart.sh and test.sh share: installs what is missing, configures, builds. Sourced, not run.
+#
+# It asks for Debian packages (Debian 12, Ubuntu 24.04 and newer) and for LibTorch's CPU build. LibTorch is taken, in
+# this order, from CMAKE_PREFIX_PATH, from .venv, or by pip into .venv: from what pip is configured with, else from
+# PyTorch's own index of CPU wheels. HALFBYTE_TORCH_PIP_ARGS replaces what pip is told ("torch==2.13.0 --index-url ...").
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+torch_version=2.13.0
+torch_index=https://download.pytorch.org/whl/cpu
+packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libbenchmark-dev libcli11-dev libdnnl-dev
+          libsentencepiece-dev libspdlog-dev libxxhash-dev nlohmann-json3-dev ocl-icd-opencl-dev)
+
+say() { printf '%s\n' "$*"; }
+fail() { printf '%s\n' "$*" >&2; exit 1; }
+
+# logged LOG WORDS...: runs WORDS with their output in LOG, whose end is shown when they fail.
+logged() {
+  local log=$1
+  shift
+  mkdir -p "$(dirname "$log")"
+  if ! "$@" >>"$log" 2>&1 </dev/null; then
+    tail -n 40 "$log" >&2
+    fail "failed: $* (all of its output: $log)"
+  fi
+}
+
+missing_packages() {
+  local package
+  for package in "${packages[@]}"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || say "$package"
+  done
+}
+
+# A LibTorch that CMake will find without our doing: its folder is printed.
+torch_at_hand() {
+  local prefix
+  local -a prefixes
+  IFS=: read -r -a prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for prefix in "${prefixes[@]}" "$root"/.venv/lib/python3*/site-packages/torch; do
+    if [[ -n $prefix && -e $prefix/share/cmake/Torch/TorchConfig.cmake ]]; then
+      say "$prefix"
+      return
+    fi
+  done
+}
+
+install_packages() {
+  local log=$root/build/quickstart.log
+  local -a as_root=()
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || fail "these Debian packages are missing, and there is no sudo to install them with: $*"
+    as_root=(sudo)
+    sudo -v || fail "sudo refused; install by hand: apt-get install $*"
+  fi
+  # A source of packages that cannot be reached need not matter; installing will tell.
+  "${as_root[@]}" apt-get update >>"$log" 2>&1 || say "  apt-get update had complaints (see $log); going on"
+  logged "$log" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+# C++ needs the wheel's headers and libraries alone, hence --no-deps.
+pip_install() { "$root/.venv/bin/python" -m pip install --no-deps --disable-pip-version-check "$@" >>"$root/build/quickstart.log" 2>&1; }
+
+# The second way is for a CPU wheel that lies in a folder pip knows and carries no "+cpu"; the index of the same name
+# would answer with gigabytes of CUDA, hence --no-index.
+install_torch() {
+  [[ -x $root/.venv/bin/python ]] || logged "$root/build/quickstart.log" python3 -m venv "$root/.venv"
+  if [[ -n ${HALFBYTE_TORCH_PIP_ARGS:-} ]]; then
+    # shellcheck disable=SC2086  # words, as the user wrote them
+    pip_install $HALFBYTE_TORCH_PIP_ARGS || fail "pip could not install '$HALFBYTE_TORCH_PIP_ARGS': see $root/build/quickstart.log"
+    return
+  fi
+  pip_install "torch==$torch_version+cpu" ||
+    pip_install --no-index "torch==$torch_version" ||
+    pip_install --index-url "$torch_index" "torch==$torch_version+cpu" ||
+    fail "pip found no torch==$torch_version+cpu (see $root/build/quickstart.log); set HALFBYTE_TORCH_PIP_ARGS or CMAKE_PREFIX_PATH"
+}
+
+# One line of what is about to happen, and only when something is.
+announce() {
+  local steps=()
+  [[ $1 == 0 ]] || steps+=("install $1 Debian packages (up to 3 minutes: $2)")
+  [[ -n $3 ]] || steps+=("install LibTorch $torch_version for CPUs into .venv (0.2 GB to download, 0.9 GB on disk, 2 minutes)")
+  [[ -e $root/build/release/.ninja_log ]] || steps+=("build halfbyte (5 to 15 minutes on two cores)")
+  local step
+  for step in "${steps[@]}"; do say "will $step"; done
+}
+
+set_up() {
+  cd "$root"
+  mkdir -p build
+  : >build/quickstart.log
+  local -a missing
+  mapfile -t missing < <(missing_packages)
+  announce "${#missing[@]}" "${missing[*]}" "$(torch_at_hand)"
+  [[ ${#missing[@]} == 0 ]] || install_packages "${missing[@]}"
+  [[ -n $(torch_at_hand) ]] || install_torch
+}
+
+# A compiler that reads LibTorch's headers takes up to 2 GB.
+jobs() {
+  local by_memory
+  by_memory=$(($(awk '/^MemAvailable/ {print $2}' /proc/meminfo) / 2000000))
+  local count
+  count=$(nproc)
+  ((count < by_memory)) || count=$by_memory
+  ((count > 0)) || count=1
+  say "$count"
+}
+
+# build PRESET TARGET...
+build() {
+  local preset=$1
+  shift
+  local -a options=()
+  if command -v ccache >/dev/null; then
+    options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    export CCACHE_SLOPPINESS=pch_defines,time_macros
+  fi
+  [[ -e build/$preset/build.ninja ]] || logged build/quickstart.log cmake --preset "$preset" "${options[@]}"
+  logged build/quickstart.log cmake --build --preset "$preset" --parallel "$(jobs)" --target "$@"
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything, and runs the whole suite: first the core that needs no LibTorch under
+# AddressSanitizer and UBSan, then all of it. Prints what failed or was skipped, and ctest's count last.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+# Lines of ctest that say nothing new.
+without_passed() { grep -vE '^ *Start +[0-9]+:|Passed +[0-9.]+ sec$|^Test project'; }
+
+test_preset() {
+  say "tests of the $1 preset"
+  ctest --preset "$1" --parallel "$(nproc)" --no-label-summary | without_passed
+}
+
+set_up
+say "building (log: build/quickstart.log)"
+build asan all
+build release all
+test_preset asan
+test_preset release
