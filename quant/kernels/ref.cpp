@@ -70,6 +70,7 @@ std::uint16_t to_bfloat(float value) noexcept {
 }
 
 void load(Float from, const Byte* source, std::size_t count, float* out) noexcept {
+  if (count == 0) return;  // then the pointers may be null, which memcpy forbids
   switch (from) {
     case kFloat32:
       std::memcpy(out, source, count * 4);
@@ -84,7 +85,7 @@ void load(Float from, const Byte* source, std::size_t count, float* out) noexcep
 
 void store(Float to, const float* source, std::size_t count, Byte* out) noexcept {
   if (to == kFloat32) {
-    std::memcpy(out, source, count * 4);
+    if (count > 0) std::memcpy(out, source, count * 4);
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,4 +1,8 @@
 // The product with stored weights against double precision, for every level that this CPU has.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -240,6 +244,63 @@ TEST_CASE("dequantize gives any rows in any dtype, rounded once", "[quant]") {
         std::vector<std::byte> out(static_cast<std::size_t>(7 * 192 * size_bytes(dtype)));
         dequantize(*table, packed.matrix(), 13, 20, out.data(), dtype);
         CHECK(out == to_dtype(std::vector<float>(values.begin() + 13 * 192, values.begin() + 20 * 192), dtype));
+      }
+    }
+  }
+}
+
+// Memory that ends where the next page cannot be read, as a mapped file may.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(const std::vector<std::byte>& bytes) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    size_ = (bytes.size() + page - 1) / page * page + page;
+    mapping_ =
+        static_cast<std::byte*>(mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(mapping_ != MAP_FAILED);
+    REQUIRE(mprotect(mapping_ + size_ - page, page, PROT_NONE) == 0);
+    data_ = mapping_ + size_ - page - bytes.size();
+    std::ranges::copy(bytes, data_);
+  }
+  ~GuardedBytes() { munmap(mapping_, size_); }
+  GuardedBytes(const GuardedBytes&) = delete;
+  GuardedBytes& operator=(const GuardedBytes&) = delete;
+  const std::byte* data() const { return data_; }
+
+ private:
+  std::size_t size_;
+  std::byte *mapping_, *data_;
+};
+
+TEST_CASE("nothing is read beyond the end of weights, scales and activations", "[quant]") {
+  for (const kernels::Table* table : tables()) {
+    for (const Scheme& scheme : schemes()) {
+      for (const Shape& shape : kShapes) {
+        const std::int64_t group_size = shape.group_size ? shape.group_size : shape.in_features;
+        const std::vector<std::byte> floats =
+            to_dtype(gaussian(static_cast<std::size_t>(3 * shape.in_features), 3), Dtype::kBfloat16);
+        const GuardedBytes source(floats);
+        const Packed packed = quantized(floats, Dtype::kBfloat16, shape.in_features, {&scheme, group_size});
+        Packed again = packed;
+        quantize_rows(*table, {source.data(), Dtype::kBfloat16, 3, shape.in_features}, packed.options,
+                      {again.codes.data(), again.scales.data()}, again.stats);
+        CHECK(again.codes == packed.codes);
+        const GuardedBytes codes(packed.codes), scales(packed.scales);
+        WeightMatrix coded = packed.matrix();
+        coded.rows = codes.data();
+        coded.scales = scales.data();
+        const WeightMatrix dense{
+            nullptr, Dtype::kBfloat16, source.data(), nullptr, Dtype::kBfloat16, 3, shape.in_features, 0};
+        for (const WeightMatrix& matrix : {coded, dense}) {
+          for (const std::int64_t rows : {1, 8, 9}) {
+            Product p = product(rows, matrix, Dtype::kBfloat16, true, Dtype::kBfloat16);
+            const GuardedBytes input(p.input), bias(p.bias);
+            linear(*table, matrix,
+                   {input.data(), p.dtype, rows, bias.data(), p.dtype, p.output.data(), p.output_dtype});
+            CHECK(std::isfinite(p.values().back()));
+          }
+        }
+        CHECK_FALSE(find_non_finite({source.data(), Dtype::kBfloat16, 3, shape.in_features}));
       }
     }
   }
