@@ -6,6 +6,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_version=2.13.0
+build_time="5 to 15 minutes on two cores"  # test.sh says another
 torch_index=https://download.pytorch.org/whl/cpu
 packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libbenchmark-dev libcli11-dev libdnnl-dev
           libsentencepiece-dev libspdlog-dev libxxhash-dev nlohmann-json3-dev ocl-icd-opencl-dev)
@@ -80,7 +81,7 @@ announce() {
   local steps=()
   [[ $1 == 0 ]] || steps+=("install $1 Debian packages (up to 3 minutes: $2)")
   [[ -n $3 ]] || steps+=("install LibTorch $torch_version for CPUs into .venv (0.2 GB to download, 0.9 GB on disk, 2 minutes)")
-  [[ -e $root/build/release/.ninja_log ]] || steps+=("build halfbyte (5 to 15 minutes on two cores)")
+  [[ -e $root/build/release/.ninja_log ]] || steps+=("build halfbyte ($build_time)")
   local step
   for step in "${steps[@]}"; do say "will $step"; done
 }
@@ -97,7 +98,7 @@ set_up() {
 }
 
 # A compiler that reads LibTorch's headers takes up to 2 GB.
-jobs() {
+job_count() {
   local by_memory
   by_memory=$(($(awk '/^MemAvailable/ {print $2}' /proc/meminfo) / 2000000))
   local count
@@ -117,5 +118,5 @@ build() {
     export CCACHE_SLOPPINESS=pch_defines,time_macros
   fi
   [[ -e build/$preset/build.ninja ]] || logged build/quickstart.log cmake --preset "$preset" "${options[@]}"
-  logged build/quickstart.log cmake --build --preset "$preset" --parallel "$(jobs)" --target "$@"
+  logged build/quickstart.log cmake --build --preset "$preset" --parallel "$(job_count)" --target "$@"
 }
