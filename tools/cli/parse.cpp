@@ -49,7 +49,7 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error, const 
       return "unknown option '" + before_equals(word) + "'" + did_you_mean(before_equals(word), known);
   }
   if (!rest.empty()) return "unexpected argument '" + rest.front() + "'";
-  const std::string message = error.what();
+  std::string message = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     return message.substr(0, message.find(':')) + " needs a value";
   }

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <halfbyte/error.h>
@@ -26,7 +26,7 @@ void become(const std::filesystem::path& program, char** argv) {
   execv(program.c_str(), argv);
   const int code = errno;
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-              "cannot start " + program.string() + ": " + std::strerror(code));
+              "cannot start " + program.string() + ": " + std::generic_category().message(code));
 }
 
 // A thread waits for the signals instead of a handler catching them: request_stop() runs callbacks and takes locks,
