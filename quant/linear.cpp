@@ -51,7 +51,7 @@ struct Call {
         input_dtype(kernels::to_float(a.input_dtype)),
         rows(static_cast<std::size_t>(a.rows)),
         bias(reinterpret_cast<const Byte*>(a.bias)),
-        bias_dtype(kernels::to_float(a.bias_dtype)),
+        bias_dtype(a.bias ? kernels::to_float(a.bias_dtype) : kernels::kFloat32),
         output(reinterpret_cast<Byte*>(a.output)),
         output_dtype(kernels::to_float(a.output_dtype)) {}
 
