@@ -23,7 +23,8 @@ struct QuantizeOptions {
   int threads = 0;                       // 0: as many as OpenMP gives
 };
 
-// Rows to quantise, row-major and dense. Shape: (rows, in_features). Dtype: float32, float16 or bfloat16; any alignment.
+// Rows to quantise, row-major and dense. Shape: (rows, in_features). Dtype: float32, float16 or bfloat16; any
+// alignment.
 struct FloatRows {
   const std::byte* data;
   Dtype dtype;
@@ -53,9 +54,14 @@ struct NonFinite {
   float value;
 };
 
-// Quantises all rows on OpenMP's threads and adds to `stats`. The bytes written depend on neither the thread count nor the
-// instruction set. Returns the first NaN or infinity in row order, in which case the output is not to be used.
-// Errors: std::invalid_argument when an option does not fit (a defect of the caller).
+// Quantises all rows on OpenMP's threads and adds to `stats`. The bytes written depend on neither the thread count nor
+// the instruction set. A code is clamp(round half to even(w * (1 / scale))) with the scale as stored. Special numbers:
+// a group whose stored scale would be 0, or have no finite reciprocal, gets the scale 0 and the codes of zero (an
+// all-zero group, weights near the smallest subnormal), and its weights count as error. A scale is cut to float16's
+// largest value, and in float32 and bfloat16 so that code_min * scale stays finite. -0 is 0. What fills up the last
+// word of a row is the code of zero. Returns the first NaN or infinity in row order, in which case the output is not to
+// be used. Errors: std::invalid_argument when an option does not fit (a defect of the caller); std::bad_alloc: a thread
+// needs 64 bytes a weight of a group; Error(kUnsupported) as isa_name().
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
                                        ErrorStats& stats);
 
