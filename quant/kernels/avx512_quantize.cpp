@@ -23,7 +23,7 @@ Floats load_floats(const Byte* from, __mmask16 mask) {
 }
 
 // Rows of 16 floats become columns: pairs, quads, then quarters of registers change places.
-void transpose(Floats (&rows)[16]) {
+[[gnu::always_inline]] inline void transpose(Floats (&rows)[16]) {
   Floats pairs[16];
   for (int i = 0; i < 16; i += 2) {
     pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
@@ -55,13 +55,16 @@ bool load_tile_of(const Byte* source, std::size_t stride, std::size_t lanes, std
   __mmask16 non_finite = 0;
   for (std::size_t k = 0; k < n; k += kWidth) {
     const auto mask = static_cast<__mmask16>(n - k >= kWidth ? 0xffffu : (1u << (n - k)) - 1u);
-    Floats rows[16];
+    const Byte* from = source + k * kElementBytes[kFrom];
+    Floats rows[16];  // registers, as long as the loops over it are unrolled
+#pragma GCC unroll 16
     for (std::size_t lane = 0; lane < 16; ++lane) {
-      rows[lane] = lane < lanes ? load_floats<kFrom>(source + lane * stride + k * kElementBytes[kFrom], mask)
-                                : _mm512_setzero_ps();
+      rows[lane] = load_floats<kFrom>(from, lane < lanes ? mask : static_cast<__mmask16>(0));
       non_finite |= _mm512_fpclass_ps_mask(rows[lane], 0x99);  // quiet and signalling NaN, both infinities
+      if (lane + 1 < lanes) from += stride;
     }
     transpose(rows);
+#pragma GCC unroll 16
     for (std::size_t i = 0; i < 16; ++i) _mm512_storeu_ps(tile + (k + i) * kLanes, rows[i]);
   }
   return non_finite == 0;
