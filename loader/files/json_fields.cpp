@@ -13,11 +13,15 @@ void JsonField::fail_wanting(const std::string& wanted) const {
   throw Error(ErrorCode::kCorrupt, path_ + ": found " + printable(found, 60) + ", wanted " + wanted);
 }
 
+JsonField JsonField::member(const std::string& key, const nlohmann::json& value) const {
+  return JsonField(value, path_ + separator_ + printable(key), ".");
+}
+
 std::optional<JsonField> JsonField::find(const std::string& key) const {
   if (!value_->is_object()) fail_wanting("an object");
   const auto found = value_->find(key);
   if (found == value_->end() || found->is_null()) return std::nullopt;
-  return JsonField(*found, path_ + "." + printable(key));
+  return member(key, *found);
 }
 
 JsonField JsonField::at(const std::string& key) const {
@@ -30,7 +34,7 @@ std::vector<JsonField> JsonField::items() const {
   if (!value_->is_array()) fail_wanting("a list");
   std::vector<JsonField> out;
   out.reserve(value_->size());
-  for (const auto& item : *value_) out.emplace_back(item, path_ + "[" + std::to_string(out.size()) + "]");
+  for (const auto& item : *value_) out.push_back(JsonField(item, path_ + "[" + std::to_string(out.size()) + "]", "."));
   return out;
 }
 
@@ -38,8 +42,7 @@ std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
   if (!value_->is_object()) fail_wanting("an object");
   std::vector<std::pair<std::string, JsonField>> out;
   out.reserve(value_->size());
-  for (const auto& [key, value] : value_->items())
-    out.emplace_back(key, JsonField(value, path_ + "." + printable(key)));
+  for (const auto& [key, value] : value_->items()) out.emplace_back(key, member(key, value));
   return out;
 }
 

@@ -16,7 +16,8 @@ namespace halfbyte::files {
 // One value and where it stands. Errors of every accessor: kCorrupt.
 class JsonField {
  public:
-  JsonField(const nlohmann::json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+  // Of a whole file: `path` is the file's name.
+  JsonField(const nlohmann::json& value, std::string path) : JsonField(value, std::move(path), ": ") {}
 
   const nlohmann::json& json() const noexcept { return *value_; }
   const std::string& path() const noexcept { return path_; }
@@ -37,8 +38,13 @@ class JsonField {
   [[noreturn]] void fail_wanting(const std::string& wanted) const;
 
  private:
+  JsonField(const nlohmann::json& value, std::string path, const char* separator)
+      : value_(&value), path_(std::move(path)), separator_(separator) {}
+  JsonField member(const std::string& key, const nlohmann::json& value) const;
+
   const nlohmann::json* value_;
   std::string path_;
+  const char* separator_;  // between path_ and a member's key
 };
 
 }  // namespace halfbyte::files

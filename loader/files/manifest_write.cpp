@@ -144,9 +144,10 @@ std::string manifest_to_json(const Manifest& manifest) {
   add("kept", block('{', lines(manifest.kept, [](const auto& k) { return member(k.first, k.second); }), '}'));
   add("dtype", text({{"recommended", manifest.recommended_dtype}, {"keep_float32", manifest.keep_float32}}));
   add("files", block('[', lines(manifest.files, [](const auto& f) { return text(file(f)); }), ']'));
-  const std::string ending{kHashEnding};
-  const std::string hash = hash_hex(out + std::string(kHashKey) + std::string(kHashDigits, '0') + ending);
-  return out + std::string(kHashKey) + hash + ending;
+  out.append(kHashKey);
+  std::string zeroed = out;
+  zeroed.append(kHashDigits, '0').append(kHashEnding);
+  return out.append(hash_hex(zeroed)).append(kHashEnding);
 }
 
 bool manifest_hash_matches(std::string_view json) {
