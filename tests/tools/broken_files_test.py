@@ -1,13 +1,12 @@
 """Checkpoints that are not what they claim: each ends with its status and one line that names the cause, and leaves nothing."""
 import json
 import os
-import pathlib
 import shutil
 import struct
 import subprocess
 import unittest
 
-from command_line import (TINY_LLAMA, CommandLineTest, bf16_rows, copy_of_tiny_llama, file_of, header_of, run,
+from command_line import (MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, bf16_rows, copy_of_tiny_llama, file_of, header_of, run,
                           write_safetensors)
 
 WEIGHT = "model.layers.0.mlp.up_proj.weight"
@@ -142,6 +141,18 @@ class BrokenFiles(CommandLineTest):
                 self.assertIn(word.lower(), result.stderr.lower())
                 self.assertFalse((self.scratch / "out").exists())
                 self.assertEqual(run("verify", folder).returncode, 3)
+
+    @unittest.skipUnless(MODEL_PROGRAM.exists(), "this build has no LibTorch")
+    def test_verbs_that_run_a_model_refuse_alike(self):
+        folder = copy_of_tiny_llama(self.scratch / "cut")
+        os.truncate(folder / "model.safetensors", 3_000_000)
+        missing = self.scratch / "missing"
+        write_shards(missing, *BROKEN_SHARDS["missing shard"][:2])
+        for source in (folder, missing):
+            self.fails(3, str(source), "generate", source, "--prompt-tokens", "1")
+            self.fails(3, str(source), "bench", source)
+        self.fails(1, "/no/such", "perplexity", "/no/such", "--text", TINY_LLAMA.parent / "heldout.txt")
+        self.fails(2, "did you mean '--prompt-tokens'", "generate", TINY_LLAMA, "--prompt-token", "1")
 
     def test_no_model(self):
         (self.scratch / "empty").mkdir()

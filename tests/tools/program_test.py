@@ -73,10 +73,10 @@ class Help(CommandLineTest):
 class Isolation(CommandLineTest):
     def test_no_torch_is_linked_or_loaded(self):
         linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
-        self.assertNotRegex(linked, "torch|c10|dnnl")
+        self.assertNotRegex(linked, r"lib(torch|c10|dnnl)")
         loaded = run("inspect", TINY_LLAMA, env={**os.environ, "LD_DEBUG": "libs"}).stderr
         self.assertIn("find library=", loaded)
-        self.assertNotRegex(loaded, "torch|c10|dnnl")
+        self.assertNotRegex(loaded, r"lib(torch|c10|dnnl)")
 
     @unittest.skipIf(MODEL_PROGRAM.exists(), "this build has LibTorch")
     def test_model_verbs_say_what_is_missing(self):
@@ -193,7 +193,7 @@ class RoundTrip(CommandLineTest):
         words = ["--text", text, "--ctx", "64", "--chunks", "1", "--against", TINY_LLAMA, "--json"]
         measured = json.loads(run("perplexity", self.result, *words).stdout)
         self.assertLessEqual({"perplexity", "kl_mean", "kl_p99", "top1_agreement", "tokens"}, measured.keys())
-        speed = json.loads(run("bench", self.result, "--json").stdout)
+        speed = json.loads(run("bench", self.result, "--prompt-tokens", "16", "--gen-tokens", "4", "--runs", "1", "--json").stdout)
         self.assertLessEqual({"prefill_tokens_per_s", "decode_tokens_per_s"}, speed.keys())
 
 
