@@ -1,8 +1,6 @@
 // output = input * W^T + bias: a direct kernel for a few rows of input, tiles of unpacked rows for many.
 #include <halfbyte/linear.h>
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -11,6 +9,7 @@
 
 #include "quant/kernels/dtypes.h"
 #include "quant/kernels/onednn/onednn.h"
+#include "quant/threads.h"
 #include "quant/weight_rows.h"
 #include "quant/with_kernels.h"
 
@@ -192,8 +191,8 @@ void direct(const Call& call) {
     const PreparedInput input = prepare_input(call, first, rows, is_interleaved, scratch().values);
 #pragma omp parallel if (n * call.weight.row_bytes * rows > kParallelBytes)
     {
-      const auto threads = static_cast<std::size_t>(omp_get_num_threads());
-      const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+      const auto threads = static_cast<std::size_t>(team_size());
+      const auto thread = static_cast<std::size_t>(thread_in_team());
       const std::size_t end = n * (thread + 1) / threads;
       for (std::size_t row = n * thread / threads; row < end; row += kRowChunk) {
         direct_chunk(call, input, first, rows, row, std::min(row + kRowChunk, end));

@@ -2,8 +2,6 @@
 // once.
 #include <halfbyte/quantize.h>
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "quant/kernels/dtypes.h"
 #include "quant/kernels/kernels.h"
 #include "quant/scale_search.h"
+#include "quant/threads.h"
 #include "quant/with_kernels.h"
 
 namespace halfbyte::quant {
@@ -121,8 +120,7 @@ class TileQuantizer {
     for (std::size_t k = 0; k < job_.context.length; k += kChunk) {
       float squares[kLanes], squared[kLanes], max_abs[kLanes];
       table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kChunk, job_.context.length - k),
-                               search_.inverses(), static_cast<float>(scheme.code_min),
-                               static_cast<float>(scheme.code_max), scheme.bits,
+                               search_.inverses(), code_range(scheme),
                                words_.data() + k * words_per_element / 32 * kLaneCount, {squares, squared, max_abs});
       for (std::size_t lane = 0; lane < lanes; ++lane) {
         const double scale = std::fabs(search_.scales()[lane]);
@@ -207,7 +205,7 @@ bool quantize_block(const Job& job, std::int64_t begin, std::int64_t end, TileQu
 }
 
 int thread_count(int wanted, std::int64_t blocks) {
-  const int threads = wanted > 0 ? wanted : omp_get_max_threads();
+  const int threads = wanted > 0 ? wanted : max_threads();
   return static_cast<int>(std::clamp<std::int64_t>(blocks, 1, threads));
 }
 
@@ -239,7 +237,7 @@ std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatR
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = block * job.block_rows(), end = std::min(begin + job.block_rows(), source.rows);
     if (finding.is_before(begin)) continue;
-    TileQuantizer& tiles = quantizers[static_cast<std::size_t>(omp_get_thread_num())];
+    TileQuantizer& tiles = quantizers[static_cast<std::size_t>(thread_in_team())];
     if (!quantize_block(job, begin, end, tiles, row_stats.data()))
       finding.report(scan_rows(*job.context.kernels, source, begin, end));
   }

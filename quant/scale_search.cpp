@@ -109,15 +109,13 @@ void ScaleSearch::consider(const float* tile, std::size_t count) {
 }
 
 void ScaleSearch::measure(const float* tile, std::size_t count) {
-  const auto code_min = static_cast<float>(context_.scheme->code_min),
-             code_max = static_cast<float>(context_.scheme->code_max);
   const std::size_t values = count * kLaneCount;
   float* const part[] = {part_.data(), part_.data() + values, part_.data() + 2 * values};
   for (std::size_t first = 0; first < context_.length; first += kChunk) {
     const std::size_t length = std::min(kChunk, context_.length - first);
     const kernels::Errors out = first == 0 ? kernels::Errors{squared_.data(), slope_.data(), codes_.data()}
                                            : kernels::Errors{part[0], part[1], part[2]};
-    table().measure(tile + first * kLaneCount, length, inverse_.data(), count, code_min, code_max, out);
+    table().measure(tile + first * kLaneCount, length, inverse_.data(), count, code_range(*context_.scheme), out);
     if (first == 0) continue;
     for (std::size_t i = 0; i < values; ++i) {
       squared_[i] += part[0][i];

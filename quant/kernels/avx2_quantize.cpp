@@ -120,9 +120,9 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, Floats
   }
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min, float code_max,
+void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
              Errors out) noexcept {
-  const Floats low = _mm256_set1_ps(code_min), high = _mm256_set1_ps(code_max);
+  const Floats low = _mm256_set1_ps(range.min), high = _mm256_set1_ps(range.max);
   for (std::size_t c = 0; c < count;) {
     const std::size_t some = count - c >= 2 ? 2 : 1;
     for (std::size_t at = c * kLanes; at < (c + 1) * kLanes; at += kWidth) {
@@ -195,11 +195,12 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
     choose_side(candidates, count, base_inverse, best, refined, side);
 }
 
-void encode_side(const float* tile, std::size_t n, Floats scale, Floats low, Floats high, int bits,
-                 std::uint32_t* words, Encoded out) {
+void encode_side(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
+                 Encoded out) {
+  const Floats low = _mm256_set1_ps(range.min), high = _mm256_set1_ps(range.max), scale = _mm256_loadu_ps(inverse);
   const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   Floats squares = _mm256_setzero_ps(), squared = squares, max_abs = squares;
-  const std::size_t per_word = 32 / static_cast<std::size_t>(bits);
+  const std::size_t per_word = 32 / static_cast<std::size_t>(range.bits);
   for (std::size_t first = 0; first < n; first += per_word) {
     Ints word = _mm256_setzero_si256();
     for (std::size_t j = 0; j < per_word; ++j) {
@@ -209,21 +210,22 @@ void encode_side(const float* tile, std::size_t n, Floats scale, Floats low, Flo
       squares = _mm256_add_ps(squares, _mm256_mul_ps(t, t));
       squared = _mm256_add_ps(squared, _mm256_mul_ps(difference, difference));
       max_abs = _mm256_max_ps(_mm256_and_ps(difference, magnitude), max_abs);
-      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * bits);
+      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * range.bits);
       word = _mm256_or_si256(word, _mm256_sll_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(q, low)), shift));
     }
-    _mm256_storeu_si256(reinterpret_cast<Ints*>(words + first / per_word * kLanes), word);
+    _mm256_storeu_si256(reinterpret_cast<Ints*>(words), word);
+    words += kLanes;
   }
   _mm256_storeu_ps(out.squares, squares);
   _mm256_storeu_ps(out.squared, squared);
   _mm256_storeu_ps(out.max_abs, max_abs);
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
-            std::uint32_t* words, Encoded out) noexcept {
+void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
+            Encoded out) noexcept {
   for (std::size_t side = 0; side < kLanes; side += kWidth) {
-    encode_side(tile + side, n, _mm256_loadu_ps(inverse + side), _mm256_set1_ps(code_min), _mm256_set1_ps(code_max),
-                bits, words + side, {out.squares + side, out.squared + side, out.max_abs + side});
+    encode_side(tile + side, n, inverse + side, range, words + side,
+                {out.squares + side, out.squared + side, out.max_abs + side});
   }
 }
 

@@ -1,4 +1,8 @@
 // The kernels for AVX-512 F, BW, VL and DQ. Compiled with those flags; called only where the CPU has them.
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"

@@ -1,5 +1,9 @@
 // Quantisation of tiles for AVX-512 F, BW, VL and DQ. Compiled with those flags; called only where the CPU has them.
 // Multiplications and additions stay apart: a fused one would round differently from the other levels.
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -117,9 +121,9 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, Floats
   }
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min, float code_max,
+void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
              Errors out) noexcept {
-  const Floats low = _mm512_set1_ps(code_min), high = _mm512_set1_ps(code_max);
+  const Floats low = _mm512_set1_ps(range.min), high = _mm512_set1_ps(range.max);
   while (count > 0) {
     const std::size_t some = count >= 4 ? 4 : 1;
     (some == 4 ? measure_some<4> : measure_some<1>)(tile, n, inverse, low, high, out);
@@ -184,11 +188,11 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
   _mm512_storeu_ps(refined, refined_scale);
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
-            std::uint32_t* words, Encoded out) noexcept {
-  const Floats low = _mm512_set1_ps(code_min), high = _mm512_set1_ps(code_max), scale = _mm512_loadu_ps(inverse);
+void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
+            Encoded out) noexcept {
+  const Floats low = _mm512_set1_ps(range.min), high = _mm512_set1_ps(range.max), scale = _mm512_loadu_ps(inverse);
   Floats squares = _mm512_setzero_ps(), squared = squares, max_abs = squares;
-  const std::size_t per_word = 32 / static_cast<std::size_t>(bits);
+  const std::size_t per_word = 32 / static_cast<std::size_t>(range.bits);
   for (std::size_t first = 0; first < n; first += per_word) {
     Ints word = _mm512_setzero_si512();
     for (std::size_t j = 0; j < per_word; ++j) {
@@ -198,10 +202,11 @@ void encode(const float* tile, std::size_t n, const float* inverse, float code_m
       squares = _mm512_add_ps(squares, _mm512_mul_ps(t, t));
       squared = _mm512_add_ps(squared, _mm512_mul_ps(difference, difference));
       max_abs = _mm512_max_ps(_mm512_abs_ps(difference), max_abs);
-      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * bits);
+      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * range.bits);
       word = _mm512_or_si512(word, _mm512_sll_epi32(_mm512_cvtps_epi32(_mm512_sub_ps(q, low)), shift));
     }
-    _mm512_storeu_si512(words + first / per_word * kLanes, word);
+    _mm512_storeu_si512(words, word);
+    words += kLanes;
   }
   _mm512_storeu_ps(out.squares, squares);
   _mm512_storeu_ps(out.squared, squared);

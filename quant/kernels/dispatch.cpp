@@ -1,4 +1,8 @@
 // Chooses the kernels: one ordered list, the CPU's word, and HALFBYTE_ISA's.
+#ifdef HALFBYTE_X86
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -13,10 +17,12 @@ namespace {
 bool always() { return true; }
 
 #ifdef HALFBYTE_X86
-// __builtin_cpu_supports also asks xgetbv whether the operating system saves the registers.
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+bool has_f16c() {  // which Clang's __builtin_cpu_supports does not know
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+// __builtin_cpu_supports also asks xgetbv whether the operating system saves the registers.
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -33,7 +39,7 @@ constexpr Level kLevels[] = {
 };
 
 const Table& choose() {
-  const char* forced = std::getenv("HALFBYTE_ISA");
+  const char* forced = std::getenv("HALFBYTE_ISA");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
   if (forced && *forced) return kernels(forced);
   for (const Level& level : kLevels) {
     if (level.is_available()) return *level.table;

@@ -19,6 +19,12 @@ inline constexpr int kLanes = 16;
 // A tile's length is rounded up to this many elements; what is added is zero.
 inline constexpr std::size_t kTileUnit = 16;
 
+// The codes of a scheme.
+struct CodeRange {
+  float min, max;
+  int bits;
+};
+
 // How far one group is from its codes, in units of the scale: t = w / scale, q = its code. Shapes: (count, kLanes).
 struct Errors {
   float* squared;  // sum (t - q)^2
@@ -79,8 +85,8 @@ struct QuantizeTable {
   // Smallest and largest value of each lane. n is a multiple of kTileUnit in this and the next two.
   void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
   // For each of `count` candidate reciprocals (count, kLanes): t = w * inverse, q = clamp(round half to even(t)).
-  void (*measure)(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min,
-                  float code_max, Errors out) noexcept;
+  void (*measure)(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
+                  Errors out) noexcept;
   // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
   // them; both are 0 where the rounded scale has no finite reciprocal.
   void (*round_scales)(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept;
@@ -88,9 +94,9 @@ struct QuantizeTable {
   // (scale * base_inverse)^2. Of the codes of the best candidate after a least-squares fit, `refined` gets that scale.
   void (*choose)(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
                  float* refined) noexcept;
-  // Codes offset by -code_min in `bits` bits each, lowest first: words (n * bits / 32, kLanes).
-  void (*encode)(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
-                 std::uint32_t* words, Encoded out) noexcept;
+  // Codes offset by -range.min in range.bits bits each, lowest first: words (n * bits / 32, kLanes).
+  void (*encode)(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
+                 Encoded out) noexcept;
 };
 
 struct Table {

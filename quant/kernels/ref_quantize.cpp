@@ -38,21 +38,21 @@ void extremes(const float* tile, std::size_t n, float* low, float* high) noexcep
 }
 
 // Nearest integer, ties to even, of a value within +-2^22: beyond 1.5 * 2^23 a float has no fraction bits.
-float round_code(float value, float code_min, float code_max) noexcept {
+float round_code(float value, CodeRange range) noexcept {
   constexpr float kNoFraction = 12582912.0f;
-  value = value > code_min ? value : code_min;
-  value = value < code_max ? value : code_max;
+  value = value > range.min ? value : range.min;
+  value = value < range.max ? value : range.max;
   return (value + kNoFraction) - kNoFraction;
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, float code_min, float code_max,
+void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
              Errors out) noexcept {
   for (std::size_t c = 0; c < count; ++c) {
     float squared[kLanes] = {}, slope[kLanes] = {}, codes[kLanes] = {};
     for (std::size_t k = 0; k < n; ++k) {
       for (int lane = 0; lane < kLanes; ++lane) {
         const float t = tile[k * kLanes + lane] * inverse[c * kLanes + lane];
-        const float q = round_code(t, code_min, code_max);
+        const float q = round_code(t, range);
         const float difference = t - q;
         squared[lane] += difference * difference;
         slope[lane] += difference * q;
@@ -105,28 +105,40 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
   }
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, float code_min, float code_max, int bits,
-            std::uint32_t* words, Encoded out) noexcept {
+// Sums of a tile as they grow. Shapes: (kLanes).
+struct EncodedSums {
   float squares[kLanes] = {}, squared[kLanes] = {}, max_abs[kLanes] = {};
-  const std::size_t per_word = 32 / static_cast<std::size_t>(bits);
-  for (std::size_t first = 0; first < n; first += per_word) {
-    std::uint32_t word[kLanes] = {};
-    for (std::size_t j = 0; j < per_word; ++j) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const float t = tile[(first + j) * kLanes + lane] * inverse[lane];
-        const float q = round_code(t, code_min, code_max);
-        const float difference = t - q;
-        squares[lane] += t * t;
-        squared[lane] += difference * difference;
-        max_abs[lane] = std::fabs(difference) > max_abs[lane] ? std::fabs(difference) : max_abs[lane];
-        word[lane] |= static_cast<std::uint32_t>(static_cast<std::int32_t>(q - code_min)) << (j * bits);
-      }
-    }
-    std::memcpy(words + first / per_word * kLanes, word, sizeof word);
+};
+
+// Code of one weight a lane, offset to be unsigned.
+void encode_element(const float* weights, const float* inverse, CodeRange range, EncodedSums& sums,
+                    std::uint32_t* codes) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const float t = weights[lane] * inverse[lane];
+    const float q = round_code(t, range);
+    const float difference = t - q, magnitude = std::fabs(difference);
+    sums.squares[lane] += t * t;
+    sums.squared[lane] += difference * difference;
+    sums.max_abs[lane] = magnitude > sums.max_abs[lane] ? magnitude : sums.max_abs[lane];
+    codes[lane] = static_cast<std::uint32_t>(static_cast<std::int32_t>(q - range.min));
   }
-  std::memcpy(out.squares, squares, sizeof squares);
-  std::memcpy(out.squared, squared, sizeof squared);
-  std::memcpy(out.max_abs, max_abs, sizeof max_abs);
+}
+
+void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
+            Encoded out) noexcept {
+  EncodedSums sums;
+  for (std::size_t k = 0; k < n;) {
+    std::uint32_t word[kLanes] = {}, codes[kLanes];
+    for (int shift = 0; shift < 32; shift += range.bits, ++k) {
+      encode_element(tile + k * kLanes, inverse, range, sums, codes);
+      for (int lane = 0; lane < kLanes; ++lane) word[lane] |= codes[lane] << shift;
+    }
+    std::memcpy(words, word, sizeof word);
+    words += kLanes;
+  }
+  std::memcpy(out.squares, sums.squares, sizeof sums.squares);
+  std::memcpy(out.squared, sums.squared, sizeof sums.squared);
+  std::memcpy(out.max_abs, sums.max_abs, sizeof sums.max_abs);
 }
 
 }  // namespace

@@ -195,8 +195,8 @@ TEST_CASE("levels measure candidates to the same bits", "[quant]") {
       for (const std::size_t count : {1u, 2u, 3u, 4u, 7u, 20u}) {
         Sums mine(count), reference(count);
         const std::vector<float> inverses = random_inverses(count);
-        table->quantize->measure(tile.data(), n, inverses.data(), count, -8, 7, mine.errors());
-        kRef.quantize->measure(tile.data(), n, inverses.data(), count, -8, 7, reference.errors());
+        table->quantize->measure(tile.data(), n, inverses.data(), count, {-8, 7, 4}, mine.errors());
+        kRef.quantize->measure(tile.data(), n, inverses.data(), count, {-8, 7, 4}, reference.errors());
         CHECK(is_same(mine.squared, reference.squared));
         CHECK(is_same(mine.slope, reference.slope));
         CHECK(is_same(mine.codes, reference.codes));
@@ -244,21 +244,17 @@ TEST_CASE("levels round and choose scales to the same bits", "[quant]") {
 }
 
 TEST_CASE("levels encode to the same bits", "[quant]") {
-  struct Width {
-    int bits;
-    float code_min, code_max;
-  };
   for (const Table* table : wider_levels()) {
-    for (const Width& width : {Width{4, -8, 7}, Width{8, -128, 127}}) {
+    for (const CodeRange& range : {CodeRange{-8, 7, 4}, CodeRange{-128, 127, 8}}) {
       for (const std::size_t n : kLengths) {
         const std::vector<float> tile = random_tile(n, 4), inverses = random_inverses(1);
         std::vector<std::uint32_t> words[2];
         std::vector<float> sums[2], low[2], high[2];
         for (const int side : {0, 1}) {
           const QuantizeTable& level = side ? *kRef.quantize : *table->quantize;
-          words[side].resize(n * static_cast<std::size_t>(width.bits) / 32 * kLanes);
+          words[side].resize(n * static_cast<std::size_t>(range.bits) / 32 * kLanes);
           sums[side].resize(3 * kLanes), low[side].resize(kLanes), high[side].resize(kLanes);
-          level.encode(tile.data(), n, inverses.data(), width.code_min, width.code_max, width.bits, words[side].data(),
+          level.encode(tile.data(), n, inverses.data(), range, words[side].data(),
                        {&sums[side][0], &sums[side][kLanes], &sums[side][2 * kLanes]});
           level.extremes(tile.data(), n, low[side].data(), high[side].data());
         }

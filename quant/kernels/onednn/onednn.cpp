@@ -58,7 +58,7 @@ struct Library {
   std::string why_not;
 
   Library() {
-    const char* wanted = std::getenv("HALFBYTE_ONEDNN");
+    const char* wanted = std::getenv("HALFBYTE_ONEDNN");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
     if (!wanted) {
       open_first(candidates());
     } else if (std::string(wanted).empty() || std::string(wanted) == "off") {
@@ -82,7 +82,7 @@ struct Library {
   void open(const fs::path& path) {
     void* handle = dlopen(path.c_str(), kOpenFlags);
     if (!handle) {
-      why_not = dlerror();
+      why_not = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
       return;
     }
     const auto abi = reinterpret_cast<HalfbyteOnednnAbiFunction*>(dlsym(handle, HALFBYTE_ONEDNN_ABI_OF));

@@ -2,7 +2,14 @@
 // serve its calls. Primitives are made for one thread and cached by shape; only brgemm ones are accepted.
 #include "quant/kernels/onednn/shim.h"
 
+#if __has_include(<omp.h>)  // not for Clang's tools where GCC builds
 #include <omp.h>
+#else
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int);
+}
+#endif
 
 #include <cstdio>
 #include <map>

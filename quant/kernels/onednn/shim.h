@@ -2,12 +2,10 @@
 // (shim.cpp) and by the side that opens it (onednn.cpp); knows neither oneDNN nor the rest of halfbyte.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include <cstddef>
+#include <cstdint>
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 // Changes whenever a declaration below does.
 #define HALFBYTE_ONEDNN_ABI 1
@@ -26,14 +24,12 @@ struct HalfbyteOnednnMatmul {
 
 // 0: done. Else an explanation of at most error_size - 1 characters is in error. Without data (null pointers) it only
 // makes the primitive ready. Runs on the calling thread alone. Threads: reentrant.
-typedef int HalfbyteOnednnMatmulFunction(const struct HalfbyteOnednnMatmul* matmul, char* error, size_t error_size);
-typedef int HalfbyteOnednnAbiFunction(void);
-typedef const char* HalfbyteOnednnVersionFunction(void);  // "2.6.3"
+typedef int HalfbyteOnednnMatmulFunction(const HalfbyteOnednnMatmul* matmul, char* error, size_t error_size);
+typedef int HalfbyteOnednnAbiFunction();
+typedef const char* HalfbyteOnednnVersionFunction();  // "2.6.3"
 
 #define HALFBYTE_ONEDNN_MATMUL "halfbyte_onednn_matmul"
 #define HALFBYTE_ONEDNN_ABI_OF "halfbyte_onednn_abi"
 #define HALFBYTE_ONEDNN_VERSION "halfbyte_onednn_version"
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
