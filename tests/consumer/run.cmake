@@ -7,15 +7,22 @@ function(run)
   endif()
 endfunction()
 
+# build NAME OPTIONS...: the outside project, in a build folder of its own.
+function(build name)
+  run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/${name} -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_BUILD_TYPE=Release
+      -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
+      -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${ARGN})
+  run(${CMAKE_COMMAND} --build ${SCRATCH}/${name})
+endfunction()
+
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
-run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_BUILD_TYPE=Release
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
-    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix -DWITH_TORCH=${WITH_TORCH})
-run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
-run(${SCRATCH}/build/quantize ${MODEL} ${SCRATCH}/tiny-4bit)
+# A host that only converts finds the package where there is no LibTorch, however halfbyte itself was built.
+build(core -DWITH_TORCH=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+run(${SCRATCH}/core/quantize ${MODEL} ${SCRATCH}/tiny-4bit)
 if(WITH_TORCH)
-  run(${SCRATCH}/build/generate ${SCRATCH}/tiny-4bit)
+  build(all -DWITH_TORCH=ON)
+  run(${SCRATCH}/all/generate ${SCRATCH}/tiny-4bit)
 endif()
 
 # The installed programs find each other.
