@@ -60,7 +60,8 @@ void check_finite(std::span<const float> logits, const DtypePolicy& policy) {
   const float sum = std::accumulate(logits.begin(), logits.end(), 0.0F);
   if (std::isfinite(sum)) return;
   throw Error(ErrorCode::kContract, "the model's logits are not finite under " + policy.name() +
-                                        "; an activation overflowed: load with amp:bfloat16 or float32");
+                                        "; an activation overflowed, or the weights are damaged (halfbyte verify): amp:bfloat16 has "
+                                        "the widest range");
 }
 
 // One prompt being continued.

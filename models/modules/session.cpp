@@ -14,9 +14,14 @@ Session::Session(const ModelConfig& config, RotaryTable rotary, std::int64_t bat
                  at::ScalarType dtype, at::Device device)
     : rotary_(std::move(rotary)), capacity_(capacity), lengths_(static_cast<std::size_t>(batch), 0) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
+  const auto make_cache = [&] {
+    const std::vector<std::int64_t> shape = {batch, config.num_key_value_heads, capacity, config.head_dim};
+    // Rows of different lengths mask the places beyond their own: those must hold numbers, since 0 * NaN is NaN.
+    return batch > 1 ? at::zeros(shape, options) : at::empty(shape, options);
+  };
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    keys_.push_back(at::empty({batch, config.num_key_value_heads, capacity, config.head_dim}, options));
-    values_.push_back(at::empty({batch, config.num_key_value_heads, capacity, config.head_dim}, options));
+    keys_.push_back(make_cache());
+    values_.push_back(make_cache());
   }
 }
 

@@ -43,12 +43,12 @@ TEST_CASE("the table is cast last, from float32 frequencies", "[rotary]") {
   const Rotary half(rope(RopeType::kDefault), Compute(DtypePolicy::half()), at::kHalf);
   const Rotary full(rope(RopeType::kDefault), Compute(DtypePolicy::float32()), at::kFloat);
   CHECK(half.named_buffers()["inv_freq"].scalar_type() == at::kHalf);
-  const RotaryTable from_half = half.table(4096, at::kCPU);
-  const RotaryTable from_full = full.table(4096, at::kCPU);
+  const RotaryTable from_half = half.table(32768, at::kCPU);
+  const RotaryTable from_full = full.table(32768, at::kCPU);
   CHECK(from_half.cosine.scalar_type() == at::kHalf);
   CHECK(from_half.cosine.equal(from_full.cosine.to(at::kHalf)));
   // What a cast of inv_freq itself would have done: angles wrong by radians at far positions.
-  const at::Tensor naive = at::outer(at::arange(4096, at::kFloat), half.named_buffers()["inv_freq"].to(at::kFloat)).cos();
+  const at::Tensor naive = at::outer(at::arange(32768, at::kFloat), half.named_buffers()["inv_freq"].to(at::kFloat)).cos();
   CHECK((naive - from_full.cosine).abs().max().item<double>() > 0.5);
   CHECK((from_half.cosine.to(at::kFloat) - from_full.cosine).abs().max().item<double>() < 1e-3);
 }
