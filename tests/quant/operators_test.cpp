@@ -117,13 +117,13 @@ TEST_CASE("gradients equal those of the dense product and finite differences", "
   low_bit_linear(x, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum().backward();
   const at::Tensor x_gradient = x.grad().clone();
   const at::Tensor bias_gradient = bias.grad().clone();
-  x.mutable_grad() = {};
-  bias.mutable_grad() = {};
+  x.mutable_grad() = at::Tensor();
+  bias.mutable_grad() = at::Tensor();
   dense_linear(x, weight, bias).mul(seed).sum().backward();
   CHECK(relative_difference(x.grad(), x_gradient) < 1e-5);
   CHECK(relative_difference(bias.grad(), bias_gradient) < 1e-5);
   const at::Tensor weight_gradient = weight.grad().clone();
-  x.mutable_grad() = {};
+  x.mutable_grad() = at::Tensor();
   at::linear(x, weight, bias).mul(seed).sum().backward();
   CHECK(relative_difference(x_gradient, x.grad()) < 1e-5);
   CHECK(relative_difference(weight_gradient, weight.grad().sub(weight_gradient)) < 1e-5);
