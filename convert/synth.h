@@ -19,8 +19,8 @@ struct SynthOptions {
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = 1'000'000'000;
   bool overwrite = false;
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
-  std::stop_token stop;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
+  std::stop_token stop = {};
 };
 
 std::span<const std::string_view> synth_shapes() noexcept;  // "tiny", "llama-1.1b", "llama-7b"
