@@ -20,11 +20,15 @@ std::string module_of(const std::string& tensor) {
   return tensor.substr(0, tensor.size() - std::string_view(".weight").size());
 }
 
-// A row that is one group can be called either; one word for the whole checkpoint keeps it in one group where possible.
+// Rows of one group each are called channels only where no single group size would cover them all.
 bool is_per_channel(const files::Checkpoint& source, const Plan& plan) {
-  return std::ranges::all_of(plan.tensors, [&](const PlannedTensor& planned) {
-    return !planned.scheme || planned.group_size == source.tensors[planned.source].shape[1];
-  });
+  std::set<std::int64_t> sizes;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (!planned.scheme) continue;
+    if (planned.group_size != source.tensors[planned.source].shape[1]) return false;
+    sizes.insert(planned.group_size);
+  }
+  return sizes.size() > 1 || (sizes.size() == 1 && !std::ranges::count(kGroupSizes, *sizes.begin()));
 }
 
 Groups groups_of(const files::Checkpoint& source, const Plan& plan) {
