@@ -1,0 +1,247 @@
+#include "convert/plan.h"
+
+#include <algorithm>
+
+#include "tests/loader/files/packed_checkpoint.h"
+
+using namespace halfbyte;
+using namespace halfbyte::testing;
+using convert::Plan;
+using convert::PlannedTensor;
+using convert::QuantizeOptions;
+
+namespace {
+
+// A checkpoint that is not on disk: plan() looks at names, shapes and dtypes only.
+files::Checkpoint described(const std::vector<TestTensor>& tensors, const ordered_json& config = nullptr) {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", tensors, config);
+  return files::open_checkpoint(scratch / "m");
+}
+
+const PlannedTensor& of(const Plan& plan, const files::Checkpoint& source, const std::string& name) {
+  const auto found =
+      std::ranges::find_if(plan.tensors, [&](const PlannedTensor& t) { return source.tensors[t.source].name == name; });
+  REQUIRE(found != plan.tensors.end());
+  return *found;
+}
+
+std::string sized(std::size_t bytes) { return std::string(bytes, '\1'); }
+
+}  // namespace
+
+TEST_CASE("plan: one tensor and what becomes of it", "[plan]") {
+  struct Row {
+    const char* what;
+    TestTensor tensor;
+    QuantizeOptions options;
+    const char* scheme;  // null: kept
+    std::int64_t group_size;
+    const char* reason;
+  };
+  const QuantizeOptions none;
+  const std::string w = "l.weight";
+  const std::vector<Row> rows = {
+      {"default", {w, "BF16", {4, 192}, sized(1536)}, none, "sym_int4", 64, ""},
+      {"int8", {w, "BF16", {4, 192}, sized(1536)}, {.scheme = "sym_int8"}, "sym_int8", 64, ""},
+      {"group of 128 does not divide",
+       {w, "F16", {4, 192}, sized(1536)},
+       {.group_size = 128},
+       "sym_int4",
+       64,
+       "in_features 192: group size 128 does not divide it, 64 does"},
+      {"group of 64 does not divide",
+       {w, "BF16", {1, 96}, sized(192)},
+       none,
+       "sym_int4",
+       32,
+       "in_features 96: group size 64 does not divide it, 32 does"},
+      {"only 16 divides",
+       {w, "BF16", {1, 80}, sized(160)},
+       none,
+       "sym_int4",
+       16,
+       "in_features 80: group size 64 does not divide it, 16 does"},
+      {"none divides",
+       {w, "BF16", {2, 172}, sized(688)},
+       none,
+       nullptr,
+       0,
+       "in_features 172: no group size of 128, 64, 32, 16 divides it"},
+      {"one scale a row", {w, "BF16", {2, 172}, sized(688)}, {.group_size = 0}, "sym_int4", 172, ""},
+      {"one scale for one column", {w, "BF16", {2, 1}, sized(4)}, {.group_size = 0}, "sym_int4", 1, ""},
+      {"kept", {w, "BF16", {4, 64}, sized(512)}, {.keep = {"l"}}, nullptr, 0, "matched --keep l"},
+      {"asked to keep",
+       {w, "BF16", {4, 64}, sized(512)},
+       {.scheme_for = {{"l", "keep"}}},
+       nullptr,
+       0,
+       "matched --scheme-for l=keep"},
+      {"the last wish wins",
+       {w, "BF16", {4, 64}, sized(512)},
+       {.scheme_for = {{"l", "keep"}, {"*", "sym_int8"}}},
+       "sym_int8",
+       64,
+       ""},
+      {"keep wins over wishes",
+       {w, "BF16", {4, 64}, sized(512)},
+       {.keep = {"*"}, .scheme_for = {{"l", "sym_int8"}}},
+       nullptr,
+       0,
+       "matched --keep *"},
+      {"rank 0", {"scalar", "BF16", {}, sized(2)}, none, nullptr, 0, "not known to be a Linear"},
+      {"rank 1", {"norm.weight", "BF16", {64}, sized(128)}, none, nullptr, 0, "a norm"},
+      {"rank 3", {"experts.weight", "BF16", {2, 4, 64}, sized(1024)}, none, nullptr, 0, "not known to be a Linear"},
+      {"rank 3 asked for",
+       {"experts.weight", "BF16", {2, 4, 64}, sized(1024)},
+       {.scheme_for = {{"*", "sym_int8"}}},
+       nullptr,
+       0,
+       ""},
+      {"bias", {"l.bias", "BF16", {64}, sized(128)}, none, nullptr, 0, "a bias"},
+      {"empty", {w, "BF16", {0, 64}, ""}, none, nullptr, 0, "empty"},
+      {"no columns", {w, "BF16", {4, 0}, ""}, {.group_size = 0}, nullptr, 0, "empty"},
+      {"integers", {w, "I64", {1, 64}, sized(512)}, none, nullptr, 0, "int64 is not a floating-point dtype"},
+      {"fp8 already",
+       {w, "F8_E4M3", {4, 64}, sized(256)},
+       none,
+       nullptr,
+       0,
+       "float8_e4m3fn is not float32, float16 or bfloat16"},
+      {"double", {w, "F64", {1, 64}, sized(512)}, none, nullptr, 0, "float64 is not float32, float16 or bfloat16"},
+      {"head",
+       {"lm_head.weight", "BF16", {4, 64}, sized(512)},
+       none,
+       nullptr,
+       0,
+       "the output head; quantised when --scheme-for asks for it"},
+      {"head asked for",
+       {"lm_head.weight", "BF16", {4, 64}, sized(512)},
+       {.scheme_for = {{"lm_head", "sym_int8"}}},
+       "sym_int8",
+       64,
+       ""},
+      {"embedding",
+       {"model.embed_tokens.weight", "BF16", {4, 64}, sized(512)},
+       none,
+       nullptr,
+       0,
+       "an embedding, not a Linear"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.what);
+    const auto source = described({row.tensor});
+    if (std::string(row.what) == "rank 3 asked for") {
+      check_error(ErrorCode::kUnsupported, {"--scheme-for *", "rank 3"}, [&] { convert::plan(source, row.options); });
+      continue;
+    }
+    const PlannedTensor planned = convert::plan(source, row.options).tensors.at(0);
+    CHECK((planned.scheme ? std::string(planned.scheme->name) : "kept") == (row.scheme ? row.scheme : "kept"));
+    CHECK(planned.group_size == row.group_size);
+    CHECK(planned.reason == row.reason);
+    CHECK(planned.bytes_before == row.tensor.bytes.size());
+    if (!planned.scheme) CHECK(planned.bytes_after == planned.bytes_before);
+  }
+}
+
+TEST_CASE("plan: scales have the tensor's dtype, float32 ones float16", "[plan]") {
+  const auto source = described({{"a.weight", "F32", {1, 64}, sized(256)},
+                                 {"b.weight", "F16", {1, 64}, sized(128)},
+                                 {"c.weight", "BF16", {1, 64}, sized(128)}});
+  const Plan plan = convert::plan(source, {});
+  CHECK((of(plan, source, "a.weight").scale_dtype == Dtype::kFloat16));
+  CHECK((of(plan, source, "b.weight").scale_dtype == Dtype::kFloat16));
+  CHECK((of(plan, source, "c.weight").scale_dtype == Dtype::kBfloat16));
+}
+
+TEST_CASE("plan: sizes add up", "[plan]") {
+  const auto source = described(llama_tensors(), llama_config());
+  const Plan plan = convert::plan(source, {.group_size = 32});
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    before += tensor.bytes_before;
+    after += tensor.bytes_after;
+  }
+  CHECK(plan.bytes_before == before);
+  CHECK(plan.bytes_before == source.size_bytes);
+  CHECK(plan.bytes_after == after);
+  // 16 bytes of codes and one scale a row, and the shape.
+  CHECK(of(plan, source, "model.layers.0.self_attn.k_proj.weight").bytes_after == 16 * (16 + 2) + 16);
+}
+
+TEST_CASE("plan: Llama's Linears and nothing else", "[plan]") {
+  const auto source = described(llama_tensors(), llama_config());
+  const Plan plan = convert::plan(source, {});
+  for (const PlannedTensor& tensor : plan.tensors) {
+    const std::string& name = source.tensors[tensor.source].name;
+    INFO(name);
+    CHECK((tensor.scheme != nullptr) == (name.find("_proj") != std::string::npos));
+  }
+  CHECK(plan.notes.empty());
+}
+
+TEST_CASE("plan: tied tensors", "[plan]") {
+  const auto once = described(llama_tensors(false), llama_config(true));
+  CHECK_NOTHROW(convert::plan(once, {.keep = {"lm_head"}}));
+  check_error(ErrorCode::kInvalidArgument, {"lm_head.weight", "tied to model.embed_tokens.weight"}, [&] {
+    convert::plan(once, {.scheme_for = {{"lm_head", "sym_int8"}}});
+  });
+  const auto twice = described(llama_tensors(), llama_config(true));
+  const Plan plan = convert::plan(twice, {});
+  CHECK(of(plan, twice, "lm_head.weight").tied_to == "model.embed_tokens.weight");
+  CHECK(of(plan, twice, "lm_head.weight").bytes_after == 0);
+  auto tensors = llama_tensors();
+  tensors.back() = float_tensor("lm_head.weight", {8, 32});
+  const auto different = described(tensors, llama_config(true));
+  check_error(ErrorCode::kCorrupt, {"lm_head.weight", "tie_word_embeddings"}, [&] { convert::plan(different, {}); });
+}
+
+TEST_CASE("plan: wishes that make no sense", "[plan]") {
+  const auto source = described(llama_tensors(), llama_config());
+  using enum ErrorCode;
+  struct Row {
+    QuantizeOptions options;
+    ErrorCode code;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Row> rows = {
+      {{.scheme = "int3"}, kInvalidArgument, {"\"int3\"", "sym_int4, sym_int8"}},
+      {{.group_size = 48}, kInvalidArgument, {"48", "128, 64, 32, 16"}},
+      {{.group_size = -1}, kInvalidArgument, {"-1"}},
+      {{.keep = {"nothing"}}, kInvalidArgument, {"--keep", "\"nothing\"", "matches no tensor"}},
+      {{.scheme_for = {{"nothing", "sym_int8"}}}, kInvalidArgument, {"--scheme-for", "\"nothing\""}},
+      {{.scheme_for = {{"*", "int3"}}}, kInvalidArgument, {"\"int3\""}},
+      {{.scheme_for = {{"embed_tokens", "sym_int8"}}}, kUnsupported, {"embed_tokens", "embedding"}},
+      {{.scheme_for = {{"norm", "sym_int8"}}}, kUnsupported, {"norm", "rank 1"}},
+  };
+  for (const Row& row : rows) check_error(row.code, row.parts, [&] { convert::plan(source, row.options); });
+  // In vain for some tensors, but not for all.
+  CHECK_NOTHROW(convert::plan(source, {.scheme_for = {{"*", "sym_int8"}}}));
+}
+
+TEST_CASE("plan: what is quantised already is refused", "[plan]") {
+  const Scratch scratch;
+  write_packed_checkpoint(scratch / "m");
+  const auto source = files::open_checkpoint(scratch / "m");
+  check_error(ErrorCode::kUnsupported, {"\"a.weight\"", "sym_int4", "original"}, [&] { convert::plan(source, {}); });
+}
+
+TEST_CASE("plan: names of parts that are taken", "[plan]") {
+  const auto source = described({float_tensor("a.weight", {1, 64}), float_tensor("a.weight_scale", {1})});
+  const Plan plan = convert::plan(source, {});
+  CHECK(of(plan, source, "a.weight").scheme == nullptr);
+  CHECK(of(plan, source, "a.weight").reason == "\"a.weight_scale\" is there already");
+}
+
+TEST_CASE("plan: notes name what the user should hear", "[plan]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", {float_tensor("a.weight", {1, 64})}, {{"model_type", "foo"}});
+  write_text(scratch / "m" / "modeling_foo.py", "x");
+  write_text(scratch / "m" / "pytorch_model.bin", "x");
+  const Plan plan = convert::plan(files::open_checkpoint(scratch / "m"), {});
+  REQUIRE(plan.notes.size() == 3);
+  CHECK(plan.notes[0].find("\"foo\"") != std::string::npos);
+  CHECK(plan.notes[1].find("modeling_foo.py") != std::string::npos);
+  CHECK(plan.notes[2].find("pytorch_model.bin") != std::string::npos);
+}
