@@ -84,8 +84,9 @@ def greedy(model, prompt):
 
 def differences(program, folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompts = [[token % model.config.vocab_size for token in prompt] for prompt in PROMPTS]
     with torch.inference_mode():
-        theirs = [greedy(model, prompt) for prompt in PROMPTS]  # the first forward decompresses the weights
+        theirs = [greedy(model, prompt) for prompt in prompts]  # the first forward decompresses the weights
     state = model.state_dict()
     for name, weight in expected_weights(folder).items():
         if name not in state:
@@ -93,10 +94,10 @@ def differences(program, folder):
         elif not torch.equal(state[name], weight):
             yield f"{name} differs by up to {(state[name] - weight).abs().max().item():.3g}"
     words = ["--dtype", "float32", "--temperature", "0", "--max-gen-len", NEW_TOKENS, "--ignore-eos", "--json"]
-    for prompt in PROMPTS:
+    for prompt in prompts:
         words += ["--prompt-tokens", ",".join(map(str, prompt))]
     ours = [generation["tokens"] for generation in json.loads(halfbyte(program, "generate", folder, *words))["generations"]]
-    for prompt, their_tokens, our_tokens in zip(PROMPTS, theirs, ours, strict=True):
+    for prompt, their_tokens, our_tokens in zip(prompts, theirs, ours, strict=True):
         if their_tokens != our_tokens:
             yield f"prompt {prompt}: transformers {their_tokens}, halfbyte {our_tokens}"
 
