@@ -96,6 +96,8 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
 QuantizeSummary quantize(const fs::path& source_path, const fs::path& destination_path,
                          const QuantizeOptions& options) try {
   const auto start = std::chrono::steady_clock::now();
+  if (options.threads < 0)
+    throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
   const files::Checkpoint source = files::open_checkpoint(source_path);
   check_apart(source_path, destination_path);
   const Plan planned = plan(source, options);

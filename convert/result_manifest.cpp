@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "loader/files/derive.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::convert {
@@ -10,7 +9,8 @@ namespace {
 
 files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor& planned, const TensorResult& result) {
   const files::StoredTensor& tensor = source.tensors[planned.source];
-  files::TensorRecord out = files::dense_record(source, tensor);
+  files::TensorRecord out =
+      *source.manifest.find(tensor.name);  // nothing is quantised yet: names are those of the files
   out.scheme = planned.scheme;
   out.scale_dtype = planned.scale_dtype;
   out.group_size = planned.group_size;
@@ -27,8 +27,13 @@ files::Manifest result_manifest(const files::Checkpoint& source, const Plan& pla
   files::Manifest out = source.manifest;  // what it says of ties, buffers and dtypes stays true
   out.is_derived = false;
   out.created_by = "halfbyte " HALFBYTE_VERSION;
-  for (std::size_t i = 0; i < out.source_files.size(); ++i) out.source_files[i].xxh3_128 = result.source_hashes[i];
+  out.source_files.clear();
+  for (std::size_t i = 0; i < source.data_files.size(); ++i) {
+    const files::InputFile& file = *source.data_files[i];
+    out.source_files.push_back({file.path().filename().string(), file.size_bytes(), result.source_hashes[i]});
+  }
   out.tensors.clear();
+  out.kept.clear();
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const PlannedTensor& planned = plan.tensors[i];
     const std::string& name = source.tensors[planned.source].name;

@@ -97,11 +97,21 @@ void open_directory(const fs::path& path, Checkpoint& out) {
   }
 }
 
+// Codes without the words that explain them.
+void refuse_packed(const fs::path& path, const Checkpoint& checkpoint) {
+  for (const StoredTensor& tensor : checkpoint.tensors) {
+    if (!tensor.name.ends_with(".weight_packed")) continue;
+    throw Error(ErrorCode::kUnsupported, printable_path(path) + ": tensor " + in_quotes(tensor.name) +
+                                             " is packed, which the files beside it explain; give the directory");
+  }
+}
+
 void open_file(const fs::path& path, Checkpoint& out) {
   refuse_other_formats(path);
   out.directory = path.parent_path();
   add_data_file(path, out);
   index_names(out);
+  refuse_packed(path, out);
   out.notes.push_back("a single file without config.json; the family of the model is not known");
   out.manifest = derive_manifest(out, out.notes);
 }

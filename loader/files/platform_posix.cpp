@@ -90,7 +90,7 @@ void read_fully(int descriptor, const fs::path& path, std::uint64_t offset, std:
 }  // namespace
 
 InputFile::InputFile(const fs::path& path) : path_(path) {
-  Descriptor descriptor{open_or_fail(path, O_RDONLY)};
+  Descriptor descriptor{open_or_fail(path, O_RDONLY | O_NONBLOCK)};  // a pipe must not make us wait
   size_bytes_ = regular_file_size(descriptor.value, path);
   descriptor_ = descriptor.release();
 }

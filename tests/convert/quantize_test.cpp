@@ -99,6 +99,21 @@ TEST_CASE("quantize: nothing to quantise leaves config.json as it was", "[conver
   CHECK(read_text(scratch / "dst" / "config.json") == " {\"a\" : 1}");
 }
 
+TEST_CASE("quantize: a result that kept everything can be quantised after all", "[convert]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "src", llama_tensors(), llama_config());
+  quantize(scratch / "src", scratch / "kept", {.keep = {"*"}});
+  quantize(scratch / "kept", scratch / "dst");
+  quantize(scratch / "src", scratch / "direct");
+  CHECK(read_text(scratch / "dst" / "model.safetensors") == read_text(scratch / "direct" / "model.safetensors"));
+  const auto twice = open_checkpoint(scratch / "dst").manifest;
+  const auto once = open_checkpoint(scratch / "direct").manifest;
+  CHECK(twice.kept == once.kept);
+  CHECK(twice.files.size() == once.files.size());
+  CHECK(twice.source_files.size() == 1);
+  CHECK(files::verify(open_checkpoint(scratch / "dst")).findings.empty());
+}
+
 TEST_CASE("quantize: a tied head is stored once", "[convert]") {
   const Scratch scratch;
   auto tensors = llama_tensors();

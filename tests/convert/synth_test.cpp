@@ -67,7 +67,8 @@ TEST_CASE("synth: the bytes depend on the seed and on nothing else", "[synth]") 
   CHECK(convert::value_key(7, "a") != convert::value_key(8, "a"));
   CHECK(convert::value_key(7, "a") != convert::value_key(7, "b"));
   // The same on every machine, for ever: numbers that were measured on synthetic models stay comparable.
-  CHECK(files::hash_hex(std::string(reinterpret_cast<const char*>(whole.data()), whole.size())) == "b852ed6341ff556f8254f26d56e6876b");
+  CHECK(files::hash_hex(std::string(reinterpret_cast<const char*>(whole.data()), whole.size())) ==
+        "b852ed6341ff556f8254f26d56e6876b");
 }
 
 TEST_CASE("synth: wishes that make no sense", "[synth]") {

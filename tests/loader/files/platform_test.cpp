@@ -1,5 +1,7 @@
 #include "loader/files/platform.h"
 
+#include <sys/stat.h>
+
 #include <array>
 
 #include "loader/files/hash.h"
@@ -19,6 +21,8 @@ TEST_CASE("platform: reads say what is missing", "[platform]") {
   const Scratch scratch;
   check_error(ErrorCode::kNotFound, {"absent"}, [&] { files::InputFile(scratch / "absent"); });
   check_error(ErrorCode::kIo, {"not a regular file"}, [&] { files::InputFile(scratch.path()); });
+  REQUIRE(::mkfifo((scratch / "pipe").c_str(), 0600) == 0);
+  check_error(ErrorCode::kIo, {"not a regular file"}, [&] { files::InputFile(scratch / "pipe"); });
   write_text(scratch / "a", "0123456789");
   const files::InputFile file(scratch / "a");
   CHECK(file.size_bytes() == 10);
