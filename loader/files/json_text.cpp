@@ -31,14 +31,14 @@ class Guard {
   }
   void add_key(const std::string& key) {
     if (!open_.back().insert(key).second) fail("the key " + in_quotes(key) + " stands twice in one object");
-    if (open_.back().size() > limits_.max_keys) {
-      fail("more than " + std::to_string(limits_.max_keys) + " keys in one object");
-    }
+    comparisons_ += open_.back().size();
+    if (comparisons_ > limits_.max_comparisons) fail("more keys than any such file has");
   }
 
   const std::string& file_name_;
   const JsonLimits& limits_;
   std::vector<std::set<std::string>> open_;
+  std::uint64_t comparisons_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -14,11 +15,12 @@ namespace halfbyte::files {
 struct JsonLimits {
   std::uint64_t max_bytes = 16'000'000;
   int max_depth = 64;
-  std::size_t max_keys = 100'000;  // of one object; ordered_json looks them up one by one
+  // An ordered_json compares each new key with all before it in its object. A map does not: no limit.
+  std::uint64_t max_comparisons = std::numeric_limits<std::uint64_t>::max();
 };
 
-inline constexpr JsonLimits kConfigLimits{};
-inline constexpr JsonLimits kManifestLimits{.max_bytes = 128'000'000, .max_keys = 10'000'000};
+inline constexpr JsonLimits kConfigLimits{.max_comparisons = 200'000'000};
+inline constexpr JsonLimits kManifestLimits{.max_bytes = 128'000'000};
 
 // The whole file, or kCorrupt when it is larger than `max_bytes`.
 std::string read_text(const fs::path& path, std::uint64_t max_bytes);
