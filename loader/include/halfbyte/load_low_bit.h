@@ -20,7 +20,7 @@ class CausalLM;
 struct LoadOptions {
   DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
   // Patterns of tensors that stay in (or become) float32 whatever the policy, besides those the manifest names.
-  std::vector<std::string> keep_float32;
+  std::vector<std::string> keep_float32 = {};
 };
 
 // A loaded model. Copies share it. Threads: any number may generate from one model at once.

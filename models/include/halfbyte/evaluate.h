@@ -12,7 +12,7 @@ namespace halfbyte {
 struct PerplexityOptions {
   std::int64_t context = 512;  // tokens a window, the beginning-of-text token included
   std::int64_t windows = 0;    // 0: all that the text fills
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 struct Divergence {
