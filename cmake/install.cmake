@@ -18,7 +18,8 @@ if(programs)
 endif()
 get_property(libexec_programs GLOBAL PROPERTY HALFBYTE_LIBEXEC_PROGRAMS)
 if(libexec_programs)
-  set_target_properties(${libexec_programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # LibTorch stays where it was found
+  # LibTorch stays where it was found. (INSTALL_RPATH_USE_LINK_PATH leaves out what lies in the source tree, as .venv does.)
+  set_target_properties(${libexec_programs} PROPERTIES INSTALL_RPATH ${TORCH_INSTALL_PREFIX}/lib)
   install(TARGETS ${libexec_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/halfbyte)
 endif()
 
