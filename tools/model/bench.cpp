@@ -30,15 +30,17 @@ using Clock = std::chrono::steady_clock;
 
 struct Words {
   ModelWords model;
-  std::int64_t prompt_tokens = 512;
+  std::int64_t prompt_tokens = 0;  // 0: kPromptTokens, or what the context has room for
   std::int64_t gen_tokens = 64;
   std::int64_t runs = 3;
 };
 
+constexpr std::int64_t kPromptTokens = 512;
+
 void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
-  app.add_option("--prompt-tokens", words.prompt_tokens, "tokens of the prompt")
-      ->check(whole_number(1, 1'000'000))->capture_default_str();
+  app.add_option("--prompt-tokens", words.prompt_tokens, "tokens of the prompt; 512, or what the context has room for")
+      ->check(whole_number(1, 1'000'000));
   app.add_option("--gen-tokens", words.gen_tokens, "tokens decoded after it")
       ->check(whole_number(1, 1'000'000))->capture_default_str();
   app.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
@@ -70,15 +72,21 @@ Run run_once(const models::CausalLM& model, const Words& words) {
   return {prefill, seconds_since(decode_start)};
 }
 
-ExitStatus run(const Words& words, const CommonOptions& common) {
+// The command line's sizes, made to fit the model where the user left them open. Errors: UsageError.
+void fit_context(Words& words, std::int64_t context) {
+  if (words.prompt_tokens == 0) {
+    words.prompt_tokens = std::max<std::int64_t>(1, std::min(kPromptTokens, context - words.gen_tokens));
+  }
+  if (words.prompt_tokens + words.gen_tokens <= context) return;
+  throw UsageError("--prompt-tokens and --gen-tokens make " + std::to_string(words.prompt_tokens + words.gen_tokens) +
+                   "; this model's context is " + std::to_string(context));
+}
+
+ExitStatus run(Words& words, const CommonOptions& common) {
   const auto load_start = Clock::now();
   const Model model = load_model(words.model, common);
   const double load_seconds = seconds_since(load_start);
-  const std::int64_t context = model.module().config().max_position_embeddings;
-  if (words.prompt_tokens + words.gen_tokens > context) {
-    throw UsageError("--prompt-tokens and --gen-tokens make " + std::to_string(words.prompt_tokens + words.gen_tokens) +
-                     "; this model's context is " + std::to_string(context));
-  }
+  fit_context(words, model.module().config().max_position_embeddings);
   const c10::InferenceMode guard;
   run_once(model.module(), words);
   std::vector<double> prefill;
