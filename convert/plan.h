@@ -12,15 +12,15 @@
 namespace halfbyte::convert {
 
 struct PlannedTensor {
-  std::size_t source;              // index into Checkpoint::tensors
+  std::size_t source;  // index into Checkpoint::tensors
   models::Role role;
   const Scheme* scheme = nullptr;  // null: kept as it is
   std::int64_t group_size = 0;     // in_features for one scale a row
   Dtype scale_dtype = Dtype::kBfloat16;
-  std::string reason;              // why it is kept, or why the group size differs from the one asked for; else empty
-  std::string tied_to;             // not empty: config.json ties it to this stored tensor, and it is not written again
+  std::string reason;   // why it is kept, or why the group size differs from the one asked for; else empty
+  std::string tied_to;  // not empty: config.json ties it to this stored tensor, and it is not written again
   std::uint64_t bytes_before = 0;
-  std::uint64_t bytes_after = 0;   // all parts
+  std::uint64_t bytes_after = 0;  // all parts
 };
 
 struct Plan {
@@ -30,8 +30,9 @@ struct Plan {
   std::uint64_t bytes_after = 0;
 };
 
-// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already quantised;
-// a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different shapes).
+// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already
+// quantised; a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different
+// shapes).
 Plan plan(const files::Checkpoint& source, const QuantizeOptions& options);
 
 }  // namespace halfbyte::convert

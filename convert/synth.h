@@ -14,7 +14,7 @@
 namespace halfbyte::convert {
 
 struct SynthOptions {
-  std::string like = "llama-1.1b";    // a name of synth_shapes()
+  std::string like = "llama-1.1b";  // a name of synth_shapes()
   Dtype dtype = Dtype::kBfloat16;
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = 1'000'000'000;
@@ -25,7 +25,8 @@ struct SynthOptions {
 
 std::span<const std::string_view> synth_shapes() noexcept;  // "tiny", "llama-1.1b", "llama-7b"
 
-// Returns bytes of tensor data written. The same bytes for the same options, whatever the machine. Errors as quantize().
+// Returns bytes of tensor data written. The same bytes for the same options, whatever the machine. Errors as
+// quantize().
 std::uint64_t synth(const std::filesystem::path& destination, const SynthOptions& options);
 
 }  // namespace halfbyte::convert

@@ -48,8 +48,9 @@ void check_missing(const std::string& where, const Manifest& manifest,
     if (!find_through_ties(manifest, wanted.name)) missing.push_back(wanted.name);
   }
   if (missing.empty()) return;
-  throw Error(ErrorCode::kCorrupt, where + ": tensor " + missing.front() + and_more(missing.size()) +
-                                       " is missing; config.json says the model has it, so the checkpoint is incomplete");
+  throw Error(ErrorCode::kCorrupt,
+              where + ": tensor " + missing.front() + and_more(missing.size()) +
+                  " is missing; config.json says the model has it, so the checkpoint is incomplete");
 }
 
 void check_extra(const std::string& where, const files::Checkpoint& checkpoint,

@@ -1,4 +1,5 @@
-// Is what a checkpoint holds what its family needs? Missing, extra, mis-shaped and mis-typed tensors. Needs no LibTorch.
+// Is what a checkpoint holds what its family needs? Missing, extra, mis-shaped and mis-typed tensors. Needs no
+// LibTorch.
 #pragma once
 
 #include "loader/files/checkpoint.h"

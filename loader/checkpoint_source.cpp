@@ -16,7 +16,8 @@ using models::Role;
 
 std::string scheme_text(const TensorRecord& record) {
   const bool is_per_channel = record.group_size == record.shape.at(1);
-  return std::string(record.scheme->name) + (is_per_channel ? " per channel" : " g" + std::to_string(record.group_size));
+  return std::string(record.scheme->name) +
+         (is_per_channel ? " per channel" : " g" + std::to_string(record.group_size));
 }
 
 bool is_aligned(const void* data, std::int64_t alignment) {
@@ -63,15 +64,17 @@ at::Tensor CheckpointSource::stored(const std::string& name) {
     throw Error(ErrorCode::kUnsupported, name + " is stored as " + std::string(halfbyte::name(tensor.dtype)) +
                                              ", which LibTorch has no tensors of");
   }
-  return at::from_blob(data, tensor.shape, [map](void*) {}, at::TensorOptions().dtype(*type));
+  return at::from_blob(
+      data, tensor.shape, [map](void*) {}, at::TensorOptions().dtype(*type));
 }
 
 at::Tensor CheckpointSource::dense(const std::string& name) {
   const std::string owner = owner_of(name);
   const TensorRecord& tensor = record(name);
   if (const auto found = shared_.find(owner); found != shared_.end()) {
-    report_.tensors.push_back({name, tensor.is_buffer, tensor.original_dtype, std::string(c10::toString(found->second.scalar_type())), 0,
-                               Placement::kMapped, "tied to " + owner});
+    report_.tensors.push_back({name, tensor.is_buffer, tensor.original_dtype,
+                               std::string(c10::toString(found->second.scalar_type())), 0, Placement::kMapped,
+                               "tied to " + owner});
     report_.tensors.back().loaded = halfbyte::name(*from_torch(found->second.scalar_type()));
     return found->second;
   }

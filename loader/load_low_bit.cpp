@@ -15,17 +15,21 @@ namespace {
 
 const models::Architecture& known_architecture(const files::Checkpoint& checkpoint) {
   if (checkpoint.architecture) return *checkpoint.architecture;
-  const auto type = checkpoint.config.is_object() ? checkpoint.config.value("model_type", nlohmann::ordered_json()) : nlohmann::ordered_json();
-  const std::string found = type.is_string() ? "the family \"" + type.get<std::string>() + "\"" : "no family that halfbyte knows";
+  const auto type = checkpoint.config.is_object() ? checkpoint.config.value("model_type", nlohmann::ordered_json())
+                                                  : nlohmann::ordered_json();
+  const std::string found =
+      type.is_string() ? "the family \"" + type.get<std::string>() + "\"" : "no family that halfbyte knows";
   std::string known;
-  for (const models::Architecture& row : models::architectures()) known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+  for (const models::Architecture& row : models::architectures())
+    known += (known.empty() ? "" : ", ") + std::string(row.model_type);
   throw Error(ErrorCode::kUnsupported, checkpoint.directory.string() + ": config.json names " + found +
                                            "; models of these families can be run: " + known);
 }
 
 void note_float16(const DtypePolicy& policy, LoadReport& report) {
   if (policy.operand() != Dtype::kFloat16) return;
-  report.notes.emplace_back("float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
+  report.notes.emplace_back(
+      "float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
@@ -37,7 +41,8 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   report.operand_dtype = name(options.dtype.operand());
   report.stream_dtype = name(options.dtype.stream());
   report.is_manifest_derived = checkpoint.manifest.is_derived;
-  if (report.is_manifest_derived) report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
+  if (report.is_manifest_derived)
+    report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
   note_float16(options.dtype, report);
   CheckpointSource source(checkpoint, options, report);
   auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);

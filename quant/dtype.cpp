@@ -52,6 +52,8 @@ std::optional<Dtype> find(std::string_view DtypeInfo::*key, std::string_view wan
 std::span<const DtypeInfo> dtypes() noexcept { return kDtypes; }
 const DtypeInfo& info(Dtype dtype) noexcept { return kDtypes[static_cast<std::size_t>(dtype)]; }
 std::optional<Dtype> dtype_from_name(std::string_view name) noexcept { return find(&DtypeInfo::name, name); }
-std::optional<Dtype> dtype_from_safetensors(std::string_view name) noexcept { return find(&DtypeInfo::safetensors, name); }
+std::optional<Dtype> dtype_from_safetensors(std::string_view name) noexcept {
+  return find(&DtypeInfo::safetensors, name);
+}
 
 }  // namespace halfbyte

@@ -8,7 +8,9 @@
 
 namespace halfbyte::tests {
 
-inline std::filesystem::path data(const std::string& name) { return std::filesystem::path(HALFBYTE_TEST_DATA_DIR) / name; }
+inline std::filesystem::path data(const std::string& name) {
+  return std::filesystem::path(HALFBYTE_TEST_DATA_DIR) / name;
+}
 
 // A file or folder of the shared collection, or nothing where it is absent: the test then skips, saying so.
 inline std::optional<std::filesystem::path> shared(const std::string& name) {

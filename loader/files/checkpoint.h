@@ -18,28 +18,28 @@ struct StoredTensor {
   std::string name;
   Dtype dtype;
   std::vector<std::int64_t> shape;
-  std::size_t file;          // index into Checkpoint::data_files
-  std::uint64_t offset;      // from the start of that file
+  std::size_t file;      // index into Checkpoint::data_files
+  std::uint64_t offset;  // from the start of that file
   std::uint64_t size_bytes;
 };
 
 struct Checkpoint {
-  fs::path directory;                                    // of a lone file: the folder it lies in
-  nlohmann::ordered_json config;                         // config.json; null when the source is a lone .safetensors file
-  std::vector<std::shared_ptr<InputFile>> data_files;    // in name order
-  std::vector<std::uint64_t> data_offsets;               // per data file: where tensor data begin
-  std::vector<StoredTensor> tensors;                     // by file, then by offset
-  std::vector<fs::path> side_files;                      // relative: tokenizer, generation_config, licence ...
-  std::vector<fs::path> remote_code;                     // relative: *.py, never copied or run
-  std::vector<fs::path> other_weights;                   // relative: weights in other formats or beside the index; not read
-  std::vector<std::string> notes;                        // what a user should hear about this checkpoint
-  Manifest manifest;                                     // read, or derived (is_derived)
-  const models::Architecture* architecture = nullptr;    // null: unknown family
-  std::uint64_t size_bytes = 0;                          // of tensor data
+  fs::path directory;                                  // of a lone file: the folder it lies in
+  nlohmann::ordered_json config;                       // config.json; null when the source is a lone .safetensors file
+  std::vector<std::shared_ptr<InputFile>> data_files;  // in name order
+  std::vector<std::uint64_t> data_offsets;             // per data file: where tensor data begin
+  std::vector<StoredTensor> tensors;                   // by file, then by offset
+  std::vector<fs::path> side_files;                    // relative: tokenizer, generation_config, licence ...
+  std::vector<fs::path> remote_code;                   // relative: *.py, never copied or run
+  std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read
+  std::vector<std::string> notes;       // what a user should hear about this checkpoint
+  Manifest manifest;                    // read, or derived (is_derived)
+  const models::Architecture* architecture = nullptr;  // null: unknown family
+  std::uint64_t size_bytes = 0;                        // of tensor data
 
-  const StoredTensor* find(std::string_view name) const; // by name, logarithmic
-  bool is_quantized() const;                             // some tensor has a scheme
-  std::vector<std::uint32_t> by_name;                    // index for find()
+  const StoredTensor* find(std::string_view name) const;  // by name, logarithmic
+  bool is_quantized() const;                              // some tensor has a scheme
+  std::vector<std::uint32_t> by_name;                     // index for find()
 };
 
 // Opens a directory (single or sharded safetensors) or one .safetensors file, detected by content.

@@ -25,8 +25,8 @@ struct SourceFile {
   std::string xxh3_128;  // 32 hexadecimal digits; empty: not known
 };
 
-// A file of the checkpoint itself. Of a data file only the safetensors header is hashed here: each tensor has a hash of its
-// own. Every other file is hashed whole.
+// A file of the checkpoint itself. Of a data file only the safetensors header is hashed here: each tensor has a hash of
+// its own. Every other file is hashed whole.
 struct FileRecord {
   std::string name;
   std::uint64_t size_bytes = 0;
@@ -35,9 +35,9 @@ struct FileRecord {
 };
 
 struct TensorParts {
-  std::string codes;       // names of tensors in the checkpoint; for a dense tensor `codes` is its own name
-  std::string scale;       // empty: none
-  std::string shape;       // the "weight_shape" tensor of packed ones; empty: none
+  std::string codes;  // names of tensors in the checkpoint; for a dense tensor `codes` is its own name
+  std::string scale;  // empty: none
+  std::string shape;  // the "weight_shape" tensor of packed ones; empty: none
 };
 
 struct RecordedError {
@@ -48,31 +48,31 @@ struct RecordedError {
 struct TensorRecord {
   std::string name;
   bool is_buffer = false;
-  std::vector<std::int64_t> shape;           // as it was
-  std::optional<Dtype> original_dtype;       // nothing: not known
-  const Scheme* scheme = nullptr;            // null: stored dense, as stored_dtype
-  Dtype stored_dtype = Dtype::kFloat32;      // dense only
-  Dtype scale_dtype = Dtype::kBfloat16;      // packed only
-  std::int64_t group_size = 0;               // packed only; in_features for one scale a row
+  std::vector<std::int64_t> shape;       // as it was
+  std::optional<Dtype> original_dtype;   // nothing: not known
+  const Scheme* scheme = nullptr;        // null: stored dense, as stored_dtype
+  Dtype stored_dtype = Dtype::kFloat32;  // dense only
+  Dtype scale_dtype = Dtype::kBfloat16;  // packed only
+  std::int64_t group_size = 0;           // packed only; in_features for one scale a row
   TensorParts parts;
-  std::uint64_t size_bytes = 0;              // of all parts
-  std::string xxh3_128;                      // over the bytes of codes, then scale, then shape; empty: not known
+  std::uint64_t size_bytes = 0;  // of all parts
+  std::string xxh3_128;          // over the bytes of codes, then scale, then shape; empty: not known
   std::optional<RecordedError> error;
 };
 
 struct Manifest {
   std::string created_by;
-  std::string source_kind;                   // "safetensors"
+  std::string source_kind;  // "safetensors"
   std::vector<SourceFile> source_files;
   std::optional<Dtype> declared_dtype;
-  std::vector<TensorRecord> tensors;         // by name
+  std::vector<TensorRecord> tensors;  // by name
   std::vector<models::DerivedBuffer> buffers;
   std::vector<std::pair<std::string, std::string>> ties;  // alias, owner
-  std::map<std::string, std::string> kept;   // name -> why it was not quantised
+  std::map<std::string, std::string> kept;                // name -> why it was not quantised
   std::string recommended_dtype = "amp:bfloat16";
-  std::vector<std::string> keep_float32;     // patterns ('*' wildcard)
-  std::vector<FileRecord> files;             // of the checkpoint, except the manifest
-  bool is_derived = false;                   // there was no halfbyte.json: made from config.json and the tensors
+  std::vector<std::string> keep_float32;  // patterns ('*' wildcard)
+  std::vector<FileRecord> files;          // of the checkpoint, except the manifest
+  bool is_derived = false;                // there was no halfbyte.json: made from config.json and the tensors
 
   const TensorRecord* find(std::string_view name) const;
 };
@@ -83,7 +83,8 @@ struct Manifest {
 std::string manifest_to_json(const Manifest& manifest);
 Manifest parse_manifest(std::string_view json, const std::string& file_name);
 
-// Whether the text's own hash is there and right. The loader does not ask: a manifest may be edited by hand. verify does.
+// Whether the text's own hash is there and right. The loader does not ask: a manifest may be edited by hand. verify
+// does.
 bool manifest_hash_matches(std::string_view json);
 
 // '*' matches any run of characters, '?' one character; a pattern without either also matches a whole dotted part

@@ -1,5 +1,5 @@
-// Every call of the operating system that halfbyte makes on files: mapping, reading, syncing, renaming, locking, free space.
-// platform_posix.cpp is the only file to rewrite for another system.
+// Every call of the operating system that halfbyte makes on files: mapping, reading, syncing, renaming, locking, free
+// space. platform_posix.cpp is the only file to rewrite for another system.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   const fs::path& path() const noexcept { return path_; }
-  void read(std::uint64_t offset, std::span<std::byte> out) const;  // thread-safe
+  void read(std::uint64_t offset, std::span<std::byte> out) const;                  // thread-safe
   void drop_cache_behind(std::uint64_t offset, std::uint64_t size) const noexcept;  // advice only
 
  private:
@@ -47,12 +47,13 @@ class MappedFile {
 // A file written at positions, of a size known beforehand. Errors: kIo, kNoResources when the disk is full.
 class OutputFile {
  public:
-  OutputFile(const fs::path& path, std::uint64_t size_bytes);  // created new; space is reserved where the file system can
+  OutputFile(const fs::path& path,
+             std::uint64_t size_bytes);  // created new; space is reserved where the file system can
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  void write(std::uint64_t offset, std::span<const std::byte> bytes);       // thread-safe for disjoint ranges
-  void read(std::uint64_t offset, std::span<std::byte> out) const;          // what was written; thread-safe
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);  // thread-safe for disjoint ranges
+  void read(std::uint64_t offset, std::span<std::byte> out) const;     // what was written; thread-safe
   void sync();
 
  private:

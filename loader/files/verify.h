@@ -24,13 +24,14 @@ struct TensorDifference {
 
 struct VerifyReport {
   std::uint64_t bytes_read = 0;
-  std::int64_t tensors_hashed = 0;    // hash recorded and compared
-  std::int64_t tensors_unhashed = 0;  // no hash on record: only structure and values were checked
-  std::vector<VerifyFinding> findings;         // empty: good
-  std::vector<TensorDifference> differences;   // with `against`: each tensor's error, dequantised
+  std::int64_t tensors_hashed = 0;            // hash recorded and compared
+  std::int64_t tensors_unhashed = 0;          // no hash on record: only structure and values were checked
+  std::vector<VerifyFinding> findings;        // empty: good
+  std::vector<TensorDifference> differences;  // with `against`: each tensor's error, dequantised
 };
 
-// Hashes, NaN and infinity in float tensors and scales; with `against` also the dequantised difference from the original.
+// Hashes, NaN and infinity in float tensors and scales; with `against` also the dequantised difference from the
+// original.
 VerifyReport verify(const Checkpoint& checkpoint, const Checkpoint* against = nullptr,
                     const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
 

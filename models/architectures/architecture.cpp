@@ -8,8 +8,8 @@
 namespace halfbyte::models {
 namespace {
 
-constexpr auto kRoleNames = std::to_array<std::string_view>(
-    {"linear", "embedding", "head", "norm", "bias", "buffer", "unknown"});
+constexpr auto kRoleNames =
+    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "unknown"});
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 

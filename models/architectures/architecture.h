@@ -1,5 +1,6 @@
 // What halfbyte knows of a model family without LibTorch: its configuration, its tensors' names, roles and shapes, the
-// buffers it derives. For the converter (which tensors are Linear weights) and the loader (which tensors must be there).
+// buffers it derives. For the converter (which tensors are Linear weights) and the loader (which tensors must be
+// there).
 #pragma once
 
 #include <cstdint>
@@ -77,8 +78,8 @@ struct TensorPattern {
 
 // One row of the table of families.
 struct Architecture {
-  std::string_view model_type;    // config.json's "model_type"
-  std::string_view class_name;    // config.json's "architectures"[0]
+  std::string_view model_type;  // config.json's "model_type"
+  std::string_view class_name;  // config.json's "architectures"[0]
   std::span<const TensorPattern> tensors;
   ModelConfig (*parse)(const nlohmann::json& config);
   std::vector<ExpectedTensor> (*expected)(const ModelConfig& config);
@@ -91,8 +92,8 @@ std::span<const Architecture> architectures() noexcept;
 // By model_type, else by architectures[0]; null when the family is not known.
 const Architecture* find_architecture(const nlohmann::json& config);
 
-// The role of a tensor by the family's patterns; for an unknown family (null) by general naming: a rank-2 "*.weight" that
-// is not an embedding, norm or head is a Linear.
+// The role of a tensor by the family's patterns; for an unknown family (null) by general naming: a rank-2 "*.weight"
+// that is not an embedding, norm or head is a Linear.
 Role role_of(const Architecture* architecture, std::string_view tensor_name, std::span<const std::int64_t> shape);
 
 // "float16", ... of config.json's "dtype" or "torch_dtype", or nothing.

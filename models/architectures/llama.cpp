@@ -10,7 +10,7 @@
 namespace halfbyte::models {
 namespace {
 
-constexpr std::int64_t kMaxSize = 1 << 24;   // of any one dimension of a model
+constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model
 constexpr std::int64_t kMaxLayers = 1 << 10;
 
 constexpr auto kTensors = std::to_array<TensorPattern>({
@@ -97,7 +97,8 @@ void check_heads(const ModelConfig& model) {
 void check_activation(const ConfigReader& config) {
   const std::string activation = config.string_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    throw Error(ErrorCode::kUnsupported, "config.json: \"hidden_act\" is \"" + activation + "\"; Llama models use silu");
+    throw Error(ErrorCode::kUnsupported,
+                "config.json: \"hidden_act\" is \"" + activation + "\"; Llama models use silu");
   }
 }
 

@@ -34,8 +34,8 @@ Windows layout(const CausalLM& model, const TokenIds& text, bool has_bos, const 
   const std::int64_t stride = context - (has_bos ? 1 : 0);
   const std::int64_t available = static_cast<std::int64_t>(text.size()) / stride;
   if (available == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
-                                                 " tokens; one window needs " + std::to_string(stride));
+    throw Error(ErrorCode::kInvalidArgument,
+                "the text has " + std::to_string(text.size()) + " tokens; one window needs " + std::to_string(stride));
   }
   return {context, stride, options.windows > 0 ? std::min(options.windows, available) : available};
 }
@@ -102,10 +102,11 @@ Divergence summarize(Tally& tally) {
 }
 
 void check_tokens(const CausalLM& model, const TokenIds& text) {
-  const auto bad = std::ranges::find_if(
-      text, [&](std::int64_t id) { return id < 0 || id >= model.config().vocab_size; });
+  const auto bad =
+      std::ranges::find_if(text, [&](std::int64_t id) { return id < 0 || id >= model.config().vocab_size; });
   if (bad == text.end()) return;
-  throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(*bad) + " is beyond this model's vocabulary of " +
+  throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(*bad) +
+                                               " is beyond this model's vocabulary of " +
                                                std::to_string(model.config().vocab_size));
 }
 
@@ -115,9 +116,9 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, std::op
                             const PerplexityOptions& options, const CausalLM* reference) {
   const c10::InferenceMode guard;
   if (reference && reference->config().vocab_size != model.config().vocab_size) {
-    throw Error(ErrorCode::kInvalidArgument, "the models' vocabularies differ: " +
-                                                 std::to_string(model.config().vocab_size) + " and " +
-                                                 std::to_string(reference->config().vocab_size) + " tokens");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the models' vocabularies differ: " + std::to_string(model.config().vocab_size) + " and " +
+                    std::to_string(reference->config().vocab_size) + " tokens");
   }
   check_tokens(model, text);
   const Windows windows = layout(model, text, bos.has_value(), options);

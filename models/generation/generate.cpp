@@ -34,7 +34,8 @@ at::Tensor to_tokens(std::span<const std::int64_t> ids, at::Device device) {
 void check_options(const GenerateOptions& options) {
   const auto fail = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
   if (options.max_gen_len < 0) fail("max_gen_len is " + std::to_string(options.max_gen_len) + "; expected 0 or more");
-  if (!(options.temperature >= 0)) fail("temperature is " + std::to_string(options.temperature) + "; expected 0 or more");
+  if (!(options.temperature >= 0))
+    fail("temperature is " + std::to_string(options.temperature) + "; expected 0 or more");
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     fail("top_p is " + std::to_string(options.top_p) + "; expected more than 0 and at most 1");
   }
@@ -59,9 +60,10 @@ void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& 
 void check_finite(std::span<const float> logits, const DtypePolicy& policy) {
   const float sum = std::accumulate(logits.begin(), logits.end(), 0.0F);
   if (std::isfinite(sum)) return;
-  throw Error(ErrorCode::kContract, "the model's logits are not finite under " + policy.name() +
-                                        "; an activation overflowed, or the weights are damaged (halfbyte verify): amp:bfloat16 has "
-                                        "the widest range");
+  throw Error(ErrorCode::kContract,
+              "the model's logits are not finite under " + policy.name() +
+                  "; an activation overflowed, or the weights are damaged (halfbyte verify): amp:bfloat16 has "
+                  "the widest range");
 }
 
 // One prompt being continued.
@@ -80,9 +82,10 @@ class Generator {
     if (!options.ignore_eos) stop_tokens_ = model.config().eos_token_ids;
     stop_tokens_.insert(stop_tokens_.end(), options.stop_tokens.begin(), options.stop_tokens.end());
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      const std::int64_t context = model.config().max_position_embeddings - static_cast<std::int64_t>(prompts[i].size());
-      sequences_.push_back({{}, Sampler(options.temperature, options.top_p, options.seed, i),
-                            std::min(options.max_gen_len, context)});
+      const std::int64_t context =
+          model.config().max_position_embeddings - static_cast<std::int64_t>(prompts[i].size());
+      sequences_.push_back(
+          {{}, Sampler(options.temperature, options.top_p, options.seed, i), std::min(options.max_gen_len, context)});
     }
   }
 
@@ -134,7 +137,8 @@ class Generator {
       const at::Tensor logits = model_.head(hidden.narrow(1, offset, rows)).cpu().contiguous();
       for (std::int64_t row = 0; row < rows; ++row) {
         const auto next = static_cast<std::size_t>(begin + offset + row + 1);
-        if (next < prompt.size()) sequence.result.logprobs.emplace_back(log_probability(row_of(logits, row), prompt[next]));
+        if (next < prompt.size())
+          sequence.result.logprobs.emplace_back(log_probability(row_of(logits, row), prompt[next]));
       }
     }
   }

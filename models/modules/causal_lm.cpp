@@ -46,7 +46,8 @@ void CausalLM::check_contract() const {
     for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false)) {
       if (parameter.value().device() == device()) continue;
       violations.push_back({item.key(), parameter.key() + " is on " + parameter.value().device().str() +
-                                            ", the head is on " + device().str() + "; move the whole model with .to()"});
+                                            ", the head is on " + device().str() +
+                                            "; move the whole model with .to()"});
     }
   }
   if (violations.empty()) return;

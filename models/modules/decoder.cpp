@@ -23,8 +23,7 @@ DecoderLayer::DecoderLayer(LayerWeights weights, const ModelConfig& config, cons
     return std::make_shared<RmsNorm>(std::move(weight), config.rms_norm_eps, compute);
   };
   input_layernorm_ = register_module("input_layernorm", norm(std::move(weights.input_norm)));
-  self_attn_ =
-      register_module("self_attn", std::make_shared<Attention>(std::move(weights.attention), config, compute));
+  self_attn_ = register_module("self_attn", std::make_shared<Attention>(std::move(weights.attention), config, compute));
   post_attention_layernorm_ = register_module("post_attention_layernorm", norm(std::move(weights.post_attention_norm)));
   mlp_ = register_module("mlp", std::make_shared<Mlp>(std::move(weights.mlp), compute));
 }

@@ -49,7 +49,8 @@ class Linear : public torch::nn::Module {
   at::Tensor bias_;  // undefined: none
 };
 
-// Owns its codes and scales: they are neither parameters nor buffers, so no dtype policy and no Module::to can cast them.
+// Owns its codes and scales: they are neither parameters nor buffers, so no dtype policy and no Module::to can cast
+// them.
 class LowBitLinear : public Linear {
  public:
   LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>& bias, const Compute& compute);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include <ATen/ATen.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ATen.h>
 
 #include <halfbyte/error.h>
 
@@ -26,7 +26,8 @@ Session::Session(const ModelConfig& config, RotaryTable rotary, std::int64_t bat
 }
 
 void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) lengths_.at(static_cast<std::size_t>(row)) += tokens;
+  for (std::int64_t row = first_row; row < first_row + rows; ++row)
+    lengths_.at(static_cast<std::size_t>(row)) += tokens;
 }
 
 namespace {

@@ -38,13 +38,13 @@ class Session {
 struct Pass {
   std::int64_t first_row;
   std::int64_t rows;
-  std::int64_t tokens;            // new ones in each row
-  std::vector<std::int64_t> past; // tokens before them, per row
-  std::int64_t span;              // keys to attend to: longest past + tokens
-  bool is_uniform;                // all rows have the same past
-  at::Tensor cosine, sine;        // (rows or 1, tokens, 1, rotary_dim / 2)
-  at::Tensor mask;                // bool, true: attend; (rows or 1, 1, tokens, span); undefined: see is_causal
-  bool is_causal;                 // no mask is needed beyond the causal one with an empty past
+  std::int64_t tokens;             // new ones in each row
+  std::vector<std::int64_t> past;  // tokens before them, per row
+  std::int64_t span;               // keys to attend to: longest past + tokens
+  bool is_uniform;                 // all rows have the same past
+  at::Tensor cosine, sine;         // (rows or 1, tokens, 1, rotary_dim / 2)
+  at::Tensor mask;                 // bool, true: attend; (rows or 1, 1, tokens, span); undefined: see is_causal
+  bool is_causal;                  // no mask is needed beyond the causal one with an empty past
 };
 
 // Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.

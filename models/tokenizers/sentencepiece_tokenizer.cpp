@@ -3,8 +3,8 @@
 #include <fstream>
 #include <iterator>
 
-#include <nlohmann/json.hpp>
 #include <sentencepiece_processor.h>
+#include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
 

@@ -52,7 +52,8 @@ std::string StreamingDecoder::push(std::int64_t token) {
   // A decoder may show an unfinished character as U+FFFD; wait for its other bytes.
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   std::size_t held = incomplete_utf8_tail(fresh);
-  while (std::string_view(fresh).substr(0, fresh.size() - held).ends_with(kReplacement) && held < 4 * kReplacement.size()) {
+  while (std::string_view(fresh).substr(0, fresh.size() - held).ends_with(kReplacement) &&
+         held < 4 * kReplacement.size()) {
     held += kReplacement.size();
   }
   if (held >= 4 * kReplacement.size()) held = 0;  // not a character in the making

@@ -49,9 +49,9 @@ struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& gradient = gradients[0];
-    const at::Tensor weight = operators::dequantize(
-        saved[0], saved[1], context->saved_data["scheme"].toStringRef(), context->saved_data["in_features"].toInt(),
-        context->saved_data["group_size"].toInt(), gradient.scalar_type());
+    const at::Tensor weight = operators::dequantize(saved[0], saved[1], context->saved_data["scheme"].toStringRef(),
+                                                    context->saved_data["in_features"].toInt(),
+                                                    context->saved_data["group_size"].toInt(), gradient.scalar_type());
     const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
     return {at::matmul(gradient, weight).to(type), {}, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
   }

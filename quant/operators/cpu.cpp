@@ -55,8 +55,7 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
                           OptionalType out_dtype) {
   constexpr const char* kOp = "low_bit_linear";
   check_floating(kOp, "input", input);
-  const PackedOperand packed =
-      check_packed(kOp, codes, scales, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, input.dim() ? input.size(-1) : 0, group_size);
   check_same_device(kOp, "codes", codes, "input", input);
   const at::Tensor code_rows = codes.contiguous();
   const at::Tensor scale_rows = scales.contiguous();

@@ -15,8 +15,8 @@
 namespace halfbyte::operators {
 namespace {
 
-using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType);
+using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
+                                         std::string_view, std::int64_t, OptionalType);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
 using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, std::string_view, std::int64_t,
                                        std::int64_t, at::ScalarType);
@@ -58,8 +58,7 @@ struct Autocast {
 using Libraries = std::vector<std::unique_ptr<torch::Library>>;
 
 torch::Library& add_library(Libraries& libraries, c10::DispatchKey key) {
-  libraries.push_back(
-      std::make_unique<torch::Library>(torch::Library::IMPL, "halfbyte", key, __FILE__, __LINE__));
+  libraries.push_back(std::make_unique<torch::Library>(torch::Library::IMPL, "halfbyte", key, __FILE__, __LINE__));
   return *libraries.back();
 }
 

@@ -6,7 +6,8 @@
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   try {
-    const auto summary = halfbyte::convert::quantize(argv[1], argv[2], {.scheme = "sym_int4", .group_size = 64, .overwrite = true});
+    const auto summary =
+        halfbyte::convert::quantize(argv[1], argv[2], {.scheme = "sym_int4", .group_size = 64, .overwrite = true});
     std::printf("%llu -> %llu bytes\n", static_cast<unsigned long long>(summary.source_bytes),
                 static_cast<unsigned long long>(summary.result_bytes));
     return summary.quantized_tensors > 0 && summary.result_bytes < summary.source_bytes ? 0 : 1;

@@ -39,12 +39,13 @@ std::map<std::string, Tensor> good_tensors() {
 }
 
 json good_config() {
-  return {{"model_type", "llama"},        {"hidden_size", 32},          {"intermediate_size", 64},
-          {"num_hidden_layers", 1},       {"num_attention_heads", 2},   {"vocab_size", 40},
+  return {{"model_type", "llama"},         {"hidden_size", 32},           {"intermediate_size", 64},
+          {"num_hidden_layers", 1},        {"num_attention_heads", 2},    {"vocab_size", 40},
           {"max_position_embeddings", 64}, {"tie_word_embeddings", false}};
 }
 
-void write_model(const std::filesystem::path& directory, const json& config, const std::map<std::string, Tensor>& tensors) {
+void write_model(const std::filesystem::path& directory, const json& config,
+                 const std::map<std::string, Tensor>& tensors) {
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "config.json") << config.dump();
   const std::map<std::string, std::uint64_t> sizes = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"F8_E4M3", 1}};
@@ -91,16 +92,36 @@ TEST_CASE("a checkpoint that does not fit its config is refused by tensor", "[lo
   const std::string down = "model.layers.0.mlp.down_proj.weight";
   const Case cases[] = {
       {"missing", [&](json&, Tensors& t) { t.erase(down); }, ErrorCode::kCorrupt, {down, "missing"}},
-      {"missing head", [](json&, Tensors& t) { t.erase("lm_head.weight"); }, ErrorCode::kCorrupt, {"lm_head.weight", "missing"}},
-      {"missing layer", [](json& c, Tensors&) { c["num_hidden_layers"] = 2; }, ErrorCode::kCorrupt,
+      {"missing head",
+       [](json&, Tensors& t) { t.erase("lm_head.weight"); },
+       ErrorCode::kCorrupt,
+       {"lm_head.weight", "missing"}},
+      {"missing layer",
+       [](json& c, Tensors&) { c["num_hidden_layers"] = 2; },
+       ErrorCode::kCorrupt,
        {"model.layers.1.input_layernorm.weight", "and 8 more", "missing"}},
-      {"extra", [](json&, Tensors& t) { t["model.layers.1.mlp.up_proj.weight"] = {"BF16", {64, 32}}; }, ErrorCode::kCorrupt,
+      {"extra",
+       [](json&, Tensors& t) {
+         t["model.layers.1.mlp.up_proj.weight"] = {"BF16", {64, 32}};
+       },
+       ErrorCode::kCorrupt,
        {"model.layers.1.mlp.up_proj.weight", "belongs to no module"}},
-      {"shape", [&](json&, Tensors& t) { t[down].shape = {32, 32}; }, ErrorCode::kCorrupt, {down, "[32, 32]", "[32, 64]"}},
+      {"shape",
+       [&](json&, Tensors& t) {
+         t[down].shape = {32, 32};
+       },
+       ErrorCode::kCorrupt,
+       {down, "[32, 32]", "[32, 64]"}},
       {"rank", [&](json&, Tensors& t) { t[down].shape = {2048}; }, ErrorCode::kCorrupt, {down, "[2048]"}},
       {"integer", [&](json&, Tensors& t) { t[down].dtype = "I64"; }, ErrorCode::kUnsupported, {down, "int64"}},
-      {"float8", [&](json&, Tensors& t) { t[down].dtype = "F8_E4M3"; }, ErrorCode::kUnsupported, {down, "float8_e4m3fn"}},
-      {"family", [](json& c, Tensors&) { c["model_type"] = "nonesuch"; }, ErrorCode::kUnsupported, {"nonesuch", "llama"}},
+      {"float8",
+       [&](json&, Tensors& t) { t[down].dtype = "F8_E4M3"; },
+       ErrorCode::kUnsupported,
+       {down, "float8_e4m3fn"}},
+      {"family",
+       [](json& c, Tensors&) { c["model_type"] = "nonesuch"; },
+       ErrorCode::kUnsupported,
+       {"nonesuch", "llama"}},
   };
   for (const Case& test : cases) {
     INFO(test.name);
@@ -121,7 +142,8 @@ TEST_CASE("a stored rotary buffer of an old checkpoint is noted, and not used", 
   write_model(scratch / "old", good_config(), tensors);
   const Model model = load_low_bit(scratch / "old");
   bool noted = false;
-  for (const std::string& note : model.report().notes) noted |= note.find("rotary_emb.inv_freq is stored") != std::string::npos;
+  for (const std::string& note : model.report().notes)
+    noted |= note.find("rotary_emb.inv_freq is stored") != std::string::npos;
   CHECK(noted);
 }
 

@@ -50,9 +50,9 @@ TEST_CASE("every parameter and buffer has the dtype its policy says", "[policy]"
       INFO(item.key());
       const bool is_norm = item.key().find("norm") != std::string::npos;
       norms += is_norm;
-      const at::ScalarType wanted = is_norm                               ? expected.norm
-                                    : item.key() == "lm_head.weight"      ? expected.head
-                                                                          : expected.embedding;
+      const at::ScalarType wanted = is_norm                          ? expected.norm
+                                    : item.key() == "lm_head.weight" ? expected.head
+                                                                     : expected.embedding;
       CHECK(item.value().scalar_type() == wanted);
       CHECK_FALSE(item.value().requires_grad());
     }

@@ -66,7 +66,8 @@ TokenIds heldout() {
 
 std::string description(const Row& row) {
   if (!row.scheme) return std::string("original, ") + row.policy;
-  return std::string(row.scheme) + " g" + std::to_string(row.group_size) + (row.search == kAbsmax ? " absmax, " : ", ") + row.policy;
+  return std::string(row.scheme) + " g" + std::to_string(row.group_size) +
+         (row.search == kAbsmax ? " absmax, " : ", ") + row.policy;
 }
 
 TEST_CASE("round trip: the divergence of every scheme, group size and policy stays in its bound", "[round_trip]") {
@@ -86,7 +87,8 @@ TEST_CASE("round trip: the divergence of every scheme, group size and policy sta
         perplexity(model.module(), text, 1, {.context = 256, .windows = 16}, &original.module());
     UNSCOPED_INFO("measured " << result.divergence->kl_mean);
     if (std::getenv("HALFBYTE_PRINT_ROUND_TRIP")) {
-      WARN(description(row) << ": " << result.divergence->kl_mean << " (top-1 " << result.divergence->top1_agreement << ")");
+      WARN(description(row) << ": " << result.divergence->kl_mean << " (top-1 " << result.divergence->top1_agreement
+                            << ")");
     }
     CHECK(result.divergence->kl_mean <= row.bound);
   }

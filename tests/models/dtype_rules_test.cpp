@@ -17,13 +17,20 @@ TEST_CASE("each policy gives each role its dtype", "[policy]") {
   };
   using enum Dtype;
   const Case cases[] = {
-      {"amp:bfloat16", Role::kLinear, kFloat32, kBfloat16},  {"amp:bfloat16", Role::kHead, kFloat16, kBfloat16},
-      {"amp:bfloat16", Role::kNorm, kFloat16, kFloat16},     {"amp:bfloat16", Role::kEmbedding, kFloat32, kFloat32},
-      {"amp:bfloat16", Role::kBuffer, kFloat32, kFloat32},   {"amp:bfloat16", Role::kBuffer, kFloat16, kFloat16},
-      {"amp:float16", Role::kLinear, kBfloat16, kFloat16},   {"half", Role::kBuffer, kFloat32, kFloat16},
-      {"half", Role::kNorm, kBfloat16, kFloat16},            {"half", Role::kEmbedding, kBfloat16, kFloat16},
-      {"bfloat16", Role::kNorm, kFloat32, kBfloat16},        {"float32", Role::kLinear, kBfloat16, kFloat32},
-      {"half", Role::kBuffer, kInt64, kInt64},               {"float32", Role::kUnknown, kUint8, kUint8},
+      {"amp:bfloat16", Role::kLinear, kFloat32, kBfloat16},
+      {"amp:bfloat16", Role::kHead, kFloat16, kBfloat16},
+      {"amp:bfloat16", Role::kNorm, kFloat16, kFloat16},
+      {"amp:bfloat16", Role::kEmbedding, kFloat32, kFloat32},
+      {"amp:bfloat16", Role::kBuffer, kFloat32, kFloat32},
+      {"amp:bfloat16", Role::kBuffer, kFloat16, kFloat16},
+      {"amp:float16", Role::kLinear, kBfloat16, kFloat16},
+      {"half", Role::kBuffer, kFloat32, kFloat16},
+      {"half", Role::kNorm, kBfloat16, kFloat16},
+      {"half", Role::kEmbedding, kBfloat16, kFloat16},
+      {"bfloat16", Role::kNorm, kFloat32, kBfloat16},
+      {"float32", Role::kLinear, kBfloat16, kFloat32},
+      {"half", Role::kBuffer, kInt64, kInt64},
+      {"float32", Role::kUnknown, kUint8, kUint8},
   };
   for (const Case& test : cases) {
     INFO(test.policy << ", " << name(test.role) << ", recorded " << halfbyte::name(test.recorded));

@@ -85,7 +85,8 @@ TEST_CASE("generation stops at stop tokens, at the limit, and when the caller sa
   GenerateOptions stopping = greedy;
   stopping.stop_tokens = {all[4]};
   const auto first = static_cast<std::size_t>(std::find(all.begin(), all.end(), all[4]) - all.begin());
-  CHECK(tiny().generate({prompt}, stopping)[0].tokens == TokenIds(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first)));
+  CHECK(tiny().generate({prompt}, stopping)[0].tokens ==
+        TokenIds(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first)));
   TokenIds seen;
   GenerateOptions calling = greedy;
   calling.on_token = [&](std::size_t, std::int64_t token) {
@@ -140,7 +141,8 @@ TEST_CASE("nucleus sampling keeps the smallest set that exceeds top_p", "[genera
 TEST_CASE("streamed text is the text, never half a character", "[tokenizer]") {
   const auto tokenizer = models::load_tokenizer(tests::data("tiny-llama"));
   REQUIRE(tokenizer != nullptr);
-  for (const std::string text : {"The ship was late.", "na\xC3\xAFve \xE2\x82\xAC 5 \xF0\x9F\x98\x80 end", "one line\nand another"}) {
+  for (const std::string text :
+       {"The ship was late.", "na\xC3\xAFve \xE2\x82\xAC 5 \xF0\x9F\x98\x80 end", "one line\nand another"}) {
     const TokenIds ids = tokenizer->encode(text);
     const std::string whole = tokenizer->decode(ids);
     CHECK(whole == text);

@@ -48,7 +48,8 @@ TEST_CASE("the table is cast last, from float32 frequencies", "[rotary]") {
   CHECK(from_half.cosine.scalar_type() == at::kHalf);
   CHECK(from_half.cosine.equal(from_full.cosine.to(at::kHalf)));
   // What a cast of inv_freq itself would have done: angles wrong by radians at far positions.
-  const at::Tensor naive = at::outer(at::arange(32768, at::kFloat), half.named_buffers()["inv_freq"].to(at::kFloat)).cos();
+  const at::Tensor naive =
+      at::outer(at::arange(32768, at::kFloat), half.named_buffers()["inv_freq"].to(at::kFloat)).cos();
   CHECK((naive - from_full.cosine).abs().max().item<double>() > 0.5);
   CHECK((from_half.cosine.to(at::kFloat) - from_full.cosine).abs().max().item<double>() < 1e-3);
 }

@@ -1,5 +1,5 @@
-// The LibTorch operators: every backend answers, gradients are right, autocast casts the activation and nothing else, and
-// operands that do not fit are refused in our words.
+// The LibTorch operators: every backend answers, gradients are right, autocast casts the activation and nothing else,
+// and operands that do not fit are refused in our words.
 #include "tests/catch.h"
 
 #include <ATen/autocast_mode.h>
@@ -24,22 +24,28 @@ Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t gr
   const at::Tensor weight = at::randn({out_features, in_features});
   Packed packed{at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt),
                 at::zeros({out_features, in_features / group_size}, at::kHalf),
-                {}, std::string(scheme.name), in_features, group_size};
+                {},
+                std::string(scheme.name),
+                in_features,
+                group_size};
   quant::ErrorStats stats;
-  quant::quantize_rows({static_cast<const std::byte*>(weight.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
-                       {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat16},
-                       {static_cast<std::byte*>(packed.codes.mutable_data_ptr()),
-                        static_cast<std::byte*>(packed.scales.mutable_data_ptr())},
-                       stats);
+  quant::quantize_rows(
+      {static_cast<const std::byte*>(weight.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
+      {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat16},
+      {static_cast<std::byte*>(packed.codes.mutable_data_ptr()),
+       static_cast<std::byte*>(packed.scales.mutable_data_ptr())},
+      stats);
   packed.dense = dequantize(packed.codes, packed.scales, packed.scheme, in_features, group_size, at::kFloat);
   return packed;
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() / b.to(at::kDouble).abs().max().item<double>();
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() /
+         b.to(at::kDouble).abs().max().item<double>();
 }
 
-const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {{64, 64}, {192, 64}, {128, 32}, {48, 16}, {172, 172}};
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {
+    {64, 64}, {192, 64}, {128, 32}, {48, 16}, {172, 172}};
 
 TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]") {
   for (const Scheme& scheme : schemes()) {
@@ -50,7 +56,8 @@ TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]"
         const at::Tensor x = at::randn({2, rows, in_features});
         const at::Tensor bias = at::randn({40});
         INFO(scheme.name << " " << in_features << "/" << group_size << ", " << rows << " rows");
-        const at::Tensor wanted = composite::low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size, std::nullopt);
+        const at::Tensor wanted =
+            composite::low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size, std::nullopt);
         CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size), wanted) < 1e-5);
         CHECK(relative_difference(wanted, at::linear(x, p.dense, bias)) < 1e-5);
       }
@@ -94,14 +101,17 @@ TEST_CASE("every operator has a kernel for every key that a backend can arrive w
     const char* name;
     bool has_gradient;
   };
-  for (const Row& row : {Row{"halfbyte::low_bit_linear", true}, Row{"halfbyte::dense_linear", true}, Row{"halfbyte::dequantize", false}}) {
+  for (const Row& row : {Row{"halfbyte::low_bit_linear", true}, Row{"halfbyte::dense_linear", true},
+                         Row{"halfbyte::dequantize", false}}) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(row.name, "");
-    for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::XPU, c10::DispatchKey::MPS,
-                                       c10::DispatchKey::Meta, c10::DispatchKey::HPU, c10::DispatchKey::PrivateUse1}) {
+    for (const c10::DispatchKey key :
+         {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::XPU, c10::DispatchKey::MPS,
+          c10::DispatchKey::Meta, c10::DispatchKey::HPU, c10::DispatchKey::PrivateUse1}) {
       INFO(row.name << " " << c10::toString(key));
       CHECK(op.hasComputedKernelForDispatchKey(key));
     }
-    for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::AutocastXPU}) {
+    for (const c10::DispatchKey key :
+         {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::AutocastXPU}) {
       CHECK(op.hasKernelForDispatchKey(key) == row.has_gradient);
     }
     CHECK(op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) == row.has_gradient);
@@ -171,7 +181,8 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
   };
   using Catch::Contains;
   const at::Tensor meta = x.to(at::kMeta);
-  CHECK_THAT(call(meta, p.codes, p.scales, std::nullopt, "sym_int4", 64), Contains("codes is on cpu but input is on meta"));
+  CHECK_THAT(call(meta, p.codes, p.scales, std::nullopt, "sym_int4", 64),
+             Contains("codes is on cpu but input is on meta"));
   CHECK_THAT(call(x, p.codes, p.scales.to(at::kMeta), std::nullopt, "sym_int4", 64), Contains("scales is on meta"));
   CHECK_THAT(call(x.to(at::kDouble), p.codes, p.scales, std::nullopt, "sym_int4", 64), Contains("input is Double"));
   CHECK_THAT(call(x, p.codes.to(at::kFloat), p.scales, std::nullopt, "sym_int4", 64), Contains("codes must be"));
@@ -186,7 +197,8 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
 
 TEST_CASE("empty batches and strided inputs are handled", "[operators]") {
   const Packed p = pack(24, 128, 64, schemes()[0]);
-  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, std::nullopt, p.scheme, 64).sizes() == at::IntArrayRef({0, 24}));
+  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, std::nullopt, p.scheme, 64).sizes() ==
+        at::IntArrayRef({0, 24}));
   const at::Tensor wide = at::randn({4, 256});
   const at::Tensor strided = wide.narrow(1, 64, 128);
   CHECK(low_bit_linear(strided, p.codes, p.scales, std::nullopt, p.scheme, 64)

@@ -42,9 +42,11 @@ void declare(CLI::App& app, Words& words) {
   app.add_option("--prompt-tokens", words.prompt_tokens, "tokens of the prompt; 512, or what the context has room for")
       ->check(whole_number(1, 1'000'000));
   app.add_option("--gen-tokens", words.gen_tokens, "tokens decoded after it")
-      ->check(whole_number(1, 1'000'000))->capture_default_str();
+      ->check(whole_number(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
-      ->check(whole_number(1, 1000))->capture_default_str();
+      ->check(whole_number(1, 1000))
+      ->capture_default_str();
 }
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -115,10 +117,12 @@ ExitStatus run(Words& words, const CommonOptions& common) {
     print_json(json);
     return ExitStatus::kDone;
   }
-  print_line("prefill  " + fixed(median(prefill), 1) + " tokens/s (" + std::to_string(words.prompt_tokens) + " tokens)");
+  print_line("prefill  " + fixed(median(prefill), 1) + " tokens/s (" + std::to_string(words.prompt_tokens) +
+             " tokens)");
   print_line("decode   " + fixed(median(decode), 1) + " tokens/s (" + std::to_string(words.gen_tokens) + " tokens)");
-  print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) + ", " +
-             std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " + model.report().policy);
+  print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) +
+             ", " + std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " +
+             model.report().policy);
   return ExitStatus::kDone;
 }
 

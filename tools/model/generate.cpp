@@ -34,16 +34,23 @@ struct Words {
 void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
   app.add_option("--prompt", words.prompts, "text to continue; repeat for a batch")
-      ->type_name("TEXT")->expected(1)->take_all();
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
   app.add_option("--prompt-tokens", words.prompt_tokens, "token ids to continue, as they are; repeat for a batch")
-      ->type_name("ID,ID,...")->expected(1)->take_all();
+      ->type_name("ID,ID,...")
+      ->expected(1)
+      ->take_all();
   GenerateOptions& options = words.options;
   app.add_option("--max-gen-len", options.max_gen_len, "most tokens to add")
-      ->check(whole_number(0, 1'000'000'000))->capture_default_str();
+      ->check(whole_number(0, 1'000'000'000))
+      ->capture_default_str();
   app.add_option("--temperature", options.temperature, "0: always the most likely token")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--top-p", options.top_p, "sample among the likeliest tokens that make up this probability")
-      ->check(CLI::Range(1e-9, 1.0).description(""))->capture_default_str();
+      ->check(CLI::Range(1e-9, 1.0).description(""))
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "same seed, same text")->capture_default_str();
   app.add_option("--stop-token", words.stop_tokens, "stop at this token id too; repeatable")->expected(1)->take_all();
   app.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
@@ -58,7 +65,8 @@ TokenIds parse_token_ids(const std::string& list) {
   while (true) {
     std::int64_t id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
-    if (error != std::errc() || id < 0) throw UsageError("--prompt-tokens: '" + list + "' is not a list of token ids like 1,306,4658");
+    if (error != std::errc() || id < 0)
+      throw UsageError("--prompt-tokens: '" + list + "' is not a list of token ids like 1,306,4658");
     ids.push_back(id);
     if (stop == end) return ids;
     if (*stop != ',') throw UsageError("--prompt-tokens: '" + list + "' is not a list of token ids like 1,306,4658");
@@ -75,8 +83,9 @@ TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& te
 std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* tokenizer) {
   std::vector<TokenIds> prompts;
   if (!words.prompts.empty() && !tokenizer) {
-    throw Error(ErrorCode::kUnsupported, words.model.checkpoint +
-                                             ": has no tokenizer.model, the one tokenizer that is read; give --prompt-tokens");
+    throw Error(
+        ErrorCode::kUnsupported,
+        words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read; give --prompt-tokens");
   }
   for (const std::string& text : words.prompts) prompts.push_back(encode_prompt(*tokenizer, text));
   for (const std::string& list : words.prompt_tokens) prompts.push_back(parse_token_ids(list));
@@ -130,7 +139,8 @@ ordered_json json_of(const std::vector<Generation>& generations, const models::T
     item["text"] = tokenizer ? ordered_json(tokenizer->decode(generation.tokens)) : ordered_json(nullptr);
     if (logprobs) {
       item["logprobs"] = ordered_json::array();
-      for (const auto& value : generation.logprobs) item["logprobs"].push_back(value ? ordered_json(*value) : ordered_json(nullptr));
+      for (const auto& value : generation.logprobs)
+        item["logprobs"].push_back(value ? ordered_json(*value) : ordered_json(nullptr));
     }
     list.push_back(std::move(item));
   }
@@ -167,7 +177,8 @@ struct Timing {
 };
 
 ExitStatus run(Words& words, const CommonOptions& common) {
-  const auto tokenizer = std::filesystem::exists(words.model.checkpoint) ? tokenizer_of(words.model.checkpoint) : nullptr;
+  const auto tokenizer =
+      std::filesystem::exists(words.model.checkpoint) ? tokenizer_of(words.model.checkpoint) : nullptr;
   if (words.prompts.empty() == words.prompt_tokens.empty()) {
     throw UsageError(words.prompts.empty() ? "generate needs --prompt TEXT or --prompt-tokens ID,ID,..."
                                            : "give --prompt or --prompt-tokens, not both");

@@ -15,15 +15,18 @@ std::vector<std::string> policy_names() { return {"amp:bfloat16", "amp:float16",
 void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
   app.add_option("--dtype", words.dtype, "dtype policy: automatic mixed precision, or one dtype for everything")
-      ->check(one_of(policy_names()))->capture_default_str();
+      ->check(one_of(policy_names()))
+      ->capture_default_str();
   app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
-      ->type_name("PATTERN")->expected(1)->take_all();
+      ->type_name("PATTERN")
+      ->expected(1)
+      ->take_all();
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
 }
 
 void log_report(const LoadReport& report) {
-  log_info("policy " + report.policy + ": products in " + report.operand_dtype + ", the rest in " + report.stream_dtype +
-           "; " + human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
+  log_info("policy " + report.policy + ": products in " + report.operand_dtype + ", the rest in " +
+           report.stream_dtype + "; " + human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
            human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied");
   for (const std::string& note : report.notes) log_info(note);
   for (const LoadedTensor& tensor : report.tensors) {

@@ -32,12 +32,15 @@ void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
   app.add_option("--text", words.text, "text to predict, UTF-8")->type_name("FILE")->required();
   app.add_option("--ctx", words.context, "tokens a window; the second half of each is scored")
-      ->check(whole_number(4, 1'000'000'000))->capture_default_str();
+      ->check(whole_number(4, 1'000'000'000))
+      ->capture_default_str();
   app.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
-      ->check(whole_number(0, 1'000'000'000))->capture_default_str();
+      ->check(whole_number(0, 1'000'000'000))
+      ->capture_default_str();
   app.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")->type_name("SRC");
   app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
-      ->check(one_of(policy_names()))->capture_default_str();
+      ->check(one_of(policy_names()))
+      ->capture_default_str();
 }
 
 std::string read_text(const std::string& path) {
@@ -71,7 +74,8 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   const Model model = load_model(words.model, common);
   const auto tokenizer = tokenizer_of(words.model.checkpoint);
   if (!tokenizer) {
-    throw Error(ErrorCode::kUnsupported, words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
+    throw Error(ErrorCode::kUnsupported,
+                words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
   }
   std::optional<Model> reference;
   if (!words.against.empty()) {

@@ -18,14 +18,14 @@ struct QuantizeOptions {
   std::string scheme = "sym_int4";
   std::int64_t group_size = 64;  // 128, 64, 32, 16, or quant's kPerChannel (0)
   quant::Search search = quant::Search::kSquaredError;
-  std::vector<std::string> keep = {};                            // patterns of tensors to leave as they are; win over scheme_for
+  std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};
-  int threads = 0;                                               // 0: one a core
+  int threads = 0;  // 0: one a core
   bool overwrite = false;
   // Called now and then from the converting thread with bytes of source done and in all.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
-  std::stop_token stop = {};                                     // a stop removes what was written and throws kInterrupted
+  std::stop_token stop = {};  // a stop removes what was written and throws kInterrupted
 };
 
 struct QuantizeSummary {
@@ -33,7 +33,7 @@ struct QuantizeSummary {
   std::uint64_t result_bytes = 0;
   std::int64_t quantized_tensors = 0;
   std::int64_t kept_tensors = 0;
-  double rel_rmse = 0;             // over all quantised weights together
+  double rel_rmse = 0;  // over all quantised weights together
   double seconds = 0;
   std::vector<std::string> notes;  // what a user should hear: files that were not copied, an unknown family ...
 };

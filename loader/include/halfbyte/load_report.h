@@ -26,7 +26,7 @@ struct LoadedTensor {
   std::string loaded;             // a dtype, or a scheme with its group size ("sym_int4 g64")
   std::uint64_t bytes = 0;
   Placement placement = Placement::kMapped;
-  std::string note;               // "tied to ...", "kept in float32"
+  std::string note;  // "tied to ...", "kept in float32"
 };
 
 struct LoadReport {

@@ -16,10 +16,10 @@ struct GenerateOptions {
   double temperature = 0.6;  // 0: the most likely token, always
   double top_p = 0.9;        // nucleus: the smallest set of tokens whose probability exceeds this
   bool logprobs = false;
-  bool echo = false;         // results begin with the prompt
-  std::uint64_t seed = 0;    // same seed, same text; each prompt has a stream of its own
-  bool ignore_eos = false;   // do not stop at the model's end-of-text tokens
-  TokenIds stop_tokens = {};      // stop at these too; a stop token is not part of the result
+  bool echo = false;          // results begin with the prompt
+  std::uint64_t seed = 0;     // same seed, same text; each prompt has a stream of its own
+  bool ignore_eos = false;    // do not stop at the model's end-of-text tokens
+  TokenIds stop_tokens = {};  // stop at these too; a stop token is not part of the result
   // Called with (prompt's index, token) as tokens come; false ends that prompt's generation.
   std::function<bool(std::size_t prompt, std::int64_t token)> on_token = {};
 };

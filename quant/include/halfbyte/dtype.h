@@ -9,12 +9,28 @@
 namespace halfbyte {
 
 enum class Dtype : std::uint8_t {
-  kFloat64, kFloat32, kFloat16, kBfloat16,
-  kInt64, kInt32, kInt16, kInt8,
-  kUint64, kUint32, kUint16, kUint8,
-  kBool, kComplex64,
-  kFloat8E4m3, kFloat8E5m2, kFloat8E8m0, kFloat8E4m3fnuz, kFloat8E5m2fnuz,
-  kFloat6E2m3, kFloat6E3m2, kFloat4,
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBfloat16,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUint64,
+  kUint32,
+  kUint16,
+  kUint8,
+  kBool,
+  kComplex64,
+  kFloat8E4m3,
+  kFloat8E5m2,
+  kFloat8E8m0,
+  kFloat8E4m3fnuz,
+  kFloat8E5m2fnuz,
+  kFloat6E2m3,
+  kFloat6E3m2,
+  kFloat4,
 };
 
 struct DtypeInfo {

@@ -19,7 +19,7 @@ struct WeightMatrix {
   Dtype scale_dtype = Dtype::kBfloat16;  // float32, float16 or bfloat16
   std::int64_t out_features = 0;
   std::int64_t in_features = 0;
-  std::int64_t group_size = 0;           // in_features for one scale a row
+  std::int64_t group_size = 0;  // in_features for one scale a row
 
   std::int64_t row_bytes() const noexcept {
     return scheme ? packed_row_bytes(*scheme, in_features) : in_features * size_bytes(dense_dtype);
@@ -47,7 +47,8 @@ inline constexpr std::int64_t kDirectRows = 8;
 // Never unpacks the whole matrix. Threads: reentrant.
 void linear(const WeightMatrix& weight, const LinearArguments& arguments);
 
-// Writes rows [row_begin, row_end) as code * scale, computed in float32 and rounded once to `dtype`. Shape of out: (row_end - row_begin, in_features).
+// Writes rows [row_begin, row_end) as code * scale, computed in float32 and rounded once to `dtype`. Shape of out:
+// (row_end - row_begin, in_features).
 void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end, std::byte* out, Dtype dtype);
 
 // Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.
