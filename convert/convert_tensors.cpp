@@ -87,7 +87,7 @@ class Converter {
 
   void keep(SourceBlock& block, const PlannedTensor& planned, const std::stop_token& stop) {
     check_finite(block, planned);
-    ResultBlock out{block.tensor, block.begin, 0, block.is_last, false, std::move(block.buffer), {}};
+    ResultBlock out{block.tensor, block.begin, 0, block.is_last, false, std::move(block.buffer), {}, {}};
     if (planned.tied_to.empty()) {
       results_.push(std::move(out), stop);
     } else {
@@ -117,9 +117,14 @@ class Converter {
     error->add(stats);
     results_.push({block.tensor, static_cast<std::uint64_t>(first_row) * codes_row,
                    static_cast<std::uint64_t>(first_row) * scale_row, block.is_last, true, std::move(buffers->codes),
-                   std::move(buffers->scale)},
+                   std::move(buffers->scale), block.is_last ? small_parts(tensor) : std::vector<SmallPart>()},
                   stop);
     free_source_.push(std::move(block.buffer), stop);
+  }
+
+  static std::vector<SmallPart> small_parts(const StoredTensor& tensor) {
+    const auto shape = std::as_bytes(std::span(tensor.shape));
+    return {{files::Part::kShape, {shape.begin(), shape.end()}}};
   }
 
   // Buffers, and what is no known kind of weight, may hold infinities: attention masks do.
@@ -169,7 +174,7 @@ class Converter {
 ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
                                  const QuantizeOptions& options, const files::fs::path& directory) {
   SourceReader reader(source, block_sizes(source, plan));
-  DataWriter writer(directory, source, layout);
+  DataWriter writer(directory, layout);
   ConversionResult result = Converter(source, plan, options).run(reader, writer);
   writer.sync();
   return result;

@@ -14,6 +14,7 @@ namespace halfbyte::convert {
 struct TensorResult {
   std::string xxh3_128;
   std::optional<quant::ErrorStats> error;  // packed only
+  std::optional<float> nested_offset;      // of nested scales only
 };
 
 struct ConversionResult {

@@ -9,8 +9,8 @@ constexpr std::uint64_t kReadBackBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
-DataWriter::DataWriter(const files::fs::path& directory, const files::Checkpoint& source, const ResultLayout& layout)
-    : source_(source), layout_(layout), hashes_(layout.places.size()) {
+DataWriter::DataWriter(const files::fs::path& directory, const ResultLayout& layout)
+    : layout_(layout), hashes_(layout.places.size()) {
   for (const DataFileLayout& file : layout.files) {
     files_.push_back(std::make_unique<files::OutputFile>(directory / file.name, file.size_bytes));
     files_.back()->write(0, std::as_bytes(std::span(file.header)));
@@ -33,11 +33,9 @@ void DataWriter::hash_written(const PartPlace& place) {
 
 void DataWriter::finish(const ResultBlock& block) {
   const TensorPlaces& places = layout_.places[block.tensor];
+  for (const SmallPart& rest : block.rest) write(place(places, rest.part), 0, rest.bytes);
   if (block.is_packed) {
-    const auto& shape = source_.tensors[block.tensor].shape;
-    write(places.shape, 0, std::as_bytes(std::span(shape)));
-    hash_written(places.scale);
-    hash_written(places.shape);
+    for (std::size_t part = 1; part < files::kPartCount; ++part) hash_written(places[part]);
   }
   hashes_[block.tensor] = hash_.hex();
   hash_.reset();
@@ -46,9 +44,9 @@ void DataWriter::finish(const ResultBlock& block) {
 void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop) {
   while (auto block = in.pop(stop)) {
     const TensorPlaces& places = layout_.places[block->tensor];
-    write(places.codes, block->codes_begin, block->codes.bytes());
+    write(place(places, files::Part::kCodes), block->codes_begin, block->codes.bytes());
     hash_.update(block->codes.bytes());
-    if (block->is_packed) write(places.scale, block->scale_begin, block->scale.bytes());
+    if (block->is_packed) write(place(places, files::Part::kScale), block->scale_begin, block->scale.bytes());
     if (block->is_last) finish(*block);
     recycle(std::move(*block));
   }

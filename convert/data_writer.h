@@ -15,6 +15,12 @@
 
 namespace halfbyte::convert {
 
+// A part that comes whole. Its place holds so many bytes.
+struct SmallPart {
+  files::Part part;
+  std::vector<std::byte> bytes;
+};
+
 // Part of a tensor, ready to be written. A kept tensor's bytes are its codes.
 struct ResultBlock {
   std::size_t tensor;         // index into ResultLayout::places
@@ -23,20 +29,21 @@ struct ResultBlock {
   bool is_last;
   bool is_packed;
   Buffer codes;
-  Buffer scale;  // packed only
+  Buffer scale;                 // packed only
+  std::vector<SmallPart> rest;  // with the last block of a packed tensor: every other part
 };
 
 class DataWriter {
  public:
   // Creates the files in `directory`, reserves their space and writes their headers.
   // Errors: kAlreadyExists, kIo, kNoResources.
-  DataWriter(const files::fs::path& directory, const files::Checkpoint& source, const ResultLayout& layout);
+  DataWriter(const files::fs::path& directory, const ResultLayout& layout);
 
   // Writes what comes until `in` is closed; gives each block's buffers to `recycle`.
   void run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop);
   void sync();
 
-  // Of each tensor: codes, then scale, then shape; complete after run().
+  // Of each tensor, over its parts in the order of files::Part; complete after run().
   const std::vector<std::string>& hashes() const noexcept { return hashes_; }
 
  private:
@@ -44,7 +51,6 @@ class DataWriter {
   void finish(const ResultBlock& block);
   void hash_written(const PartPlace& place);
 
-  const files::Checkpoint& source_;
   const ResultLayout& layout_;
   std::vector<std::unique_ptr<files::OutputFile>> files_;
   std::vector<std::string> hashes_;

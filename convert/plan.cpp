@@ -4,8 +4,8 @@
 #include <array>
 #include <map>
 
-#include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
+#include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
@@ -17,7 +17,6 @@ using files::StoredTensor;
 using models::Role;
 
 constexpr std::string_view kKeepWord = "keep";
-constexpr std::uint64_t kShapePartBytes = 16;
 
 struct RoleReason {
   Role role;
@@ -141,9 +140,9 @@ class Planner {
   }
 
   // Empty: the names of the parts are free.
-  std::string taken_part_name(const StoredTensor& tensor) const {
-    for (const char* suffix : {files::kPackedSuffix, files::kScaleSuffix, files::kShapeSuffix}) {
-      if (source_.find(tensor.name + suffix)) return tensor.name + suffix;
+  std::string taken_part_name(const StoredTensor& tensor, const PlannedTensor& planned) const {
+    for (const std::string& part : packed_record(tensor, planned).parts.names) {
+      if (part != tensor.name && source_.find(part)) return part;
     }
     return {};
   }
@@ -163,22 +162,30 @@ class Planner {
 
   // Sets group_size, or gives the reason why there is none.
   bool choose_group_size(std::int64_t in_features, PlannedTensor& out) const {
-    out.group_size = options_.group_size == kPerChannel ? in_features : options_.group_size;
-    if (in_features % out.group_size == 0) return true;
+    const auto sizes = group_sizes(*out.scheme);
+    const bool is_channel = options_.group_size == kPerChannel;
+    const bool is_known = is_channel ? out.scheme->layout != Layout::kBitsandbytes
+                                     : std::ranges::find(sizes, options_.group_size) != sizes.end();
+    out.group_size = is_channel ? in_features : options_.group_size;
+    if (is_known && in_features % out.group_size == 0) return true;
     const std::string in = "in_features " + std::to_string(in_features) + ": ";
-    const auto* fits = std::ranges::find_if(kGroupSizes, [&](std::int64_t size) { return in_features % size == 0; });
-    if (fits == std::end(kGroupSizes)) {
-      out.reason = in + "no group size of 128, 64, 32, 16 divides it";
+    const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
+    if (fits == sizes.end()) {
+      out.reason = in + "no group size of " + listed(sizes) + " divides it";
       return false;
     }
-    out.reason =
-        in + "group size " + std::to_string(out.group_size) + " does not divide it, " + std::to_string(*fits) + " does";
+    out.reason = is_known ? in + "group size " + std::to_string(out.group_size) + " does not divide it, " +
+                                std::to_string(*fits) + " does"
+                          : std::string(out.scheme->name) + " has no " +
+                                (is_channel ? "scale per channel" : "groups of " + std::to_string(out.group_size)) +
+                                "; its groups are " + std::to_string(*fits);
     out.group_size = *fits;
     return true;
   }
 
   PlannedTensor keep(PlannedTensor out, std::string reason) const {
     out.reason = std::move(reason);
+    out.scheme = nullptr;
     out.group_size = 0;
     out.bytes_after = out.bytes_before;
     return out;
@@ -203,21 +210,34 @@ class Planner {
       if (wanted.asked) refused_.emplace(*wanted.asked, in_quotes(tensor.name) + ": " + reason);
       return keep(std::move(out), std::move(reason));
     }
-    if (auto taken = taken_part_name(tensor); !taken.empty())
-      return keep(std::move(out), in_quotes(taken) + " is there already");
+    out.scheme = wanted.scheme;
     if (!choose_group_size(tensor.shape[1], out)) return keep(out, out.reason);
+    choose_scales(tensor, out);
+    if (auto taken = taken_part_name(tensor, out); !taken.empty())
+      return keep(std::move(out), in_quotes(taken) + " is there already");
     if (wanted.asked) granted_.push_back(*wanted.asked);
-    return packed(tensor, *wanted.scheme, std::move(out));
+    out.bytes_after = packed_bytes(tensor, out);
+    return out;
   }
 
-  static PlannedTensor packed(const StoredTensor& tensor, const Scheme& scheme, PlannedTensor out) {
-    const std::int64_t rows = tensor.shape[0];
-    out.scheme = &scheme;
-    out.scale_dtype = tensor.dtype == Dtype::kFloat32 ? Dtype::kFloat16 : tensor.dtype;
-    const std::int64_t scale_row = tensor.shape[1] / out.group_size * size_bytes(out.scale_dtype);
-    out.bytes_after =
-        static_cast<std::uint64_t>(rows * (packed_row_bytes(scheme, tensor.shape[1]) + scale_row)) + kShapePartBytes;
-    return out;
+  void choose_scales(const StoredTensor& tensor, PlannedTensor& out) const {
+    if (out.scheme->layout == Layout::kBitsandbytes) {
+      out.is_nested = options_.nested_scales;
+      out.scale_dtype = out.is_nested ? Dtype::kUint8 : Dtype::kFloat32;
+    } else {
+      out.scale_dtype = tensor.dtype == Dtype::kFloat32 ? Dtype::kFloat16 : tensor.dtype;
+    }
+  }
+
+  static std::uint64_t packed_bytes(const StoredTensor& tensor, const PlannedTensor& planned) {
+    std::int64_t total = 0;
+    for (const files::PartSpec& part : files::packed_parts(packed_record(tensor, planned))) {
+      std::int64_t size = size_bytes(part.dtype);
+      for (const std::int64_t length : part.shape)
+        size *= length == files::kAnyLength ? files::kQuantStateBytes : length;
+      total += size;
+    }
+    return static_cast<std::uint64_t>(total);
   }
 
   // A pattern may name some tensors in vain ("*=sym_int8"), but not all of them.
@@ -234,6 +254,12 @@ class Planner {
     const bool has_name = type != source_.config.end() && type->is_string();
     return "the family " + (has_name ? in_quotes(type->get_ref<const std::string&>()) + " " : std::string()) +
            "is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for a Linear";
+  }
+
+  static std::string listed(std::span<const std::int64_t> sizes) {
+    std::string out;
+    for (const std::int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
+    return out;
   }
 
   static std::string listed(const std::vector<files::fs::path>& names) {
@@ -259,6 +285,19 @@ class Planner {
 };
 
 }  // namespace
+
+files::TensorRecord packed_record(const StoredTensor& tensor, const PlannedTensor& planned) {
+  files::TensorRecord out;
+  out.name = tensor.name;
+  out.shape = tensor.shape;
+  out.original_dtype = tensor.dtype;
+  out.scheme = planned.scheme;
+  out.scale_dtype = planned.scale_dtype;
+  out.group_size = planned.group_size;
+  if (planned.is_nested) out.nested_offset = 0.0f;
+  out.parts = files::packed_part_names(out);
+  return out;
+}
 
 Plan plan(const files::Checkpoint& source, const QuantizeOptions& options) { return Planner(source, options).run(); }
 

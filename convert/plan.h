@@ -17,8 +17,9 @@ struct PlannedTensor {
   const Scheme* scheme = nullptr;  // null: kept as it is
   std::int64_t group_size = 0;     // in_features for one scale a row
   Dtype scale_dtype = Dtype::kBfloat16;
-  std::string reason;   // why it is kept, or why the group size differs from the one asked for; else empty
-  std::string tied_to;  // not empty: config.json ties it to this stored tensor, and it is not written again
+  bool is_nested = false;  // scales in uint8, with scales of their own
+  std::string reason;      // why it is kept, or why the group size differs from the one asked for; else empty
+  std::string tied_to;     // not empty: config.json ties it to this stored tensor, and it is not written again
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;  // all parts
 };
@@ -29,6 +30,9 @@ struct Plan {
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;
 };
+
+// The record of a tensor that is to be packed, as far as the plan decides it: no bytes, hash, error or nested offset.
+files::TensorRecord packed_record(const files::StoredTensor& tensor, const PlannedTensor& planned);
 
 // Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already
 // quantised; a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different

@@ -3,7 +3,7 @@
 #include <map>
 #include <string_view>
 
-#include "loader/files/compressed_tensors.h"
+#include "loader/files/packed_parts.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -12,16 +12,16 @@ using files::StoredTensor;
 
 void append_parts(const StoredTensor& tensor, const PlannedTensor& planned, std::vector<OutputTensor>& out) {
   if (!planned.tied_to.empty()) return;
-  const files::TensorParts names = part_names(tensor, planned);
   if (!planned.scheme) {
-    out.push_back({names.codes, tensor.dtype, tensor.shape, tensor.size_bytes, 0});
+    out.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.size_bytes, 0});
     return;
   }
-  const std::int64_t rows = tensor.shape[0];
-  const std::int64_t in_features = tensor.shape[1];
-  out.push_back(output_tensor(names.codes, Dtype::kInt32, {rows, packed_row_bytes(*planned.scheme, in_features) / 4}));
-  out.push_back(output_tensor(names.scale, planned.scale_dtype, {rows, in_features / planned.group_size}));
-  out.push_back(output_tensor(names.shape, Dtype::kInt64, {2}));
+  const files::TensorRecord record = packed_record(tensor, planned);
+  for (const files::PartSpec& spec : files::packed_parts(record)) {
+    const bool is_any = spec.shape == std::vector{files::kAnyLength};
+    out.push_back(
+        output_tensor(record.parts[spec.part], spec.dtype, is_any ? std::vector{files::kQuantStateBytes} : spec.shape));
+  }
 }
 
 using PlaceOf = std::map<std::string_view, PartPlace>;
@@ -38,20 +38,16 @@ PlaceOf places_by_name(const ResultLayout& layout) {
 TensorPlaces places_of(const StoredTensor& tensor, const PlannedTensor& planned, const PlaceOf& by_name) {
   TensorPlaces out;
   if (!planned.tied_to.empty()) return out;
-  const files::TensorParts names = part_names(tensor, planned);
-  out.codes = by_name.at(names.codes);
-  if (!planned.scheme) return out;
-  out.scale = by_name.at(names.scale);
-  out.shape = by_name.at(names.shape);
+  files::TensorParts names;
+  names[files::Part::kCodes] = tensor.name;
+  if (planned.scheme) names = packed_record(tensor, planned).parts;
+  for (std::size_t i = 0; i < files::kPartCount; ++i) {
+    if (!names.names[i].empty()) out[i] = by_name.at(names.names[i]);
+  }
   return out;
 }
 
 }  // namespace
-
-files::TensorParts part_names(const StoredTensor& tensor, const PlannedTensor& planned) {
-  if (!planned.scheme) return {tensor.name, {}, {}};
-  return {tensor.name + files::kPackedSuffix, tensor.name + files::kScaleSuffix, tensor.name + files::kShapeSuffix};
-}
 
 ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan) {
   std::vector<std::vector<OutputTensor>> by_file(source.data_files.size());

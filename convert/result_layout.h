@@ -1,6 +1,7 @@
 // Which files a planned conversion will write, and where each part of each tensor goes in them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -15,12 +16,11 @@ struct PartPlace {
   std::uint64_t size_bytes = 0;
 };
 
-// Where the parts of one planned tensor go. Kept tensors have codes only; tied duplicates nothing.
-struct TensorPlaces {
-  PartPlace codes;
-  PartPlace scale;
-  PartPlace shape;
-};
+// Where the parts of one planned tensor go, by files::Part. Kept tensors have codes only; tied duplicates nothing.
+using TensorPlaces = std::array<PartPlace, files::kPartCount>;
+inline const PartPlace& place(const TensorPlaces& places, files::Part part) {
+  return places[static_cast<std::size_t>(part)];
+}
 
 struct ResultLayout {
   std::vector<DataFileLayout> files;
@@ -30,8 +30,5 @@ struct ResultLayout {
 
 // Sharded as the source is; a file that would hold nothing is left out.
 ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan);
-
-// Names of the parts in the files.
-files::TensorParts part_names(const files::StoredTensor& tensor, const PlannedTensor& planned);
 
 }  // namespace halfbyte::convert

@@ -11,10 +11,14 @@ files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor&
   const files::StoredTensor& tensor = source.tensors[planned.source];
   files::TensorRecord out =
       *source.manifest.find(tensor.name);  // nothing is quantised yet: names are those of the files
-  out.scheme = planned.scheme;
-  out.scale_dtype = planned.scale_dtype;
-  out.group_size = planned.group_size;
-  out.parts = part_names(tensor, planned);
+  if (planned.scheme) {
+    const files::TensorRecord packed = packed_record(tensor, planned);
+    out.scheme = packed.scheme;
+    out.scale_dtype = packed.scale_dtype;
+    out.group_size = packed.group_size;
+    out.nested_offset = result.nested_offset;
+    out.parts = packed.parts;
+  }
   out.size_bytes = planned.bytes_after;
   out.xxh3_128 = result.xxh3_128;
   if (result.error) out.error = {result.error->rel_rmse(), result.error->max_abs};

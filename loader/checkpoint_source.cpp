@@ -89,7 +89,7 @@ at::Tensor CheckpointSource::dense(const std::string& name) {
                                   low_bit.group_size, weight_scalar_type(wanted));
     line.note = "dequantised from " + scheme_text(tensor);
   } else {
-    value = stored(tensor.parts.codes);
+    value = stored(tensor.parts[files::Part::kCodes]);
   }
   const at::ScalarType type = weight_scalar_type(wanted);
   if (tensor.scheme || value.scalar_type() != type) {
@@ -107,7 +107,7 @@ at::Tensor CheckpointSource::dense(const std::string& name) {
 }
 
 models::LowBitTensor CheckpointSource::packed(const TensorRecord& tensor) {
-  return {stored(tensor.parts.codes), stored(tensor.parts.scale), tensor.scheme, tensor.shape.at(1), tensor.group_size};
+  return {stored(tensor.parts[files::Part::kCodes]), stored(tensor.parts[files::Part::kScale]), tensor.scheme, tensor.shape.at(1), tensor.group_size};
 }
 
 at::Tensor CheckpointSource::parameter(const std::string& name) { return dense(name); }

@@ -14,6 +14,11 @@
 namespace halfbyte::files {
 namespace {
 
+constexpr const char* kPackedSuffix = "_packed";
+constexpr const char* kScaleSuffix = "_scale";
+constexpr const char* kZeroPointSuffix = "_zero_point";
+constexpr const char* kShapeSuffix = "_shape";
+
 [[noreturn]] void unsupported(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kUnsupported,
               where + ": " + what + " is not read by this version; use the original checkpoint");
@@ -29,7 +34,6 @@ struct ForeignPart {
 };
 
 constexpr auto kForeignParts = std::to_array<ForeignPart>({
-    {".weight_zero_point", "asymmetric quantisation (zero points)"},
     {".weight_g_idx", "activation ordering (g_idx)"},
     {".weight_global_scale", "a global scale"},
     {".input_global_scale", "activation quantisation"},
@@ -58,10 +62,17 @@ void want_text(const JsonField& field, std::string_view wanted) {
   if (field.string() != wanted) unsupported(field.path(), in_quotes(field.string()));
 }
 
-const Scheme* symmetric_scheme(const JsonField& weights) {
+// The integer scheme of so many bits, with zero points or without.
+const Scheme* integer_scheme(const JsonField& weights) {
   const JsonField bits = weights.at("num_bits");
-  const auto row = std::ranges::find(schemes(), bits.integer(1, 64), &Scheme::bits);
-  if (row == schemes().end()) unsupported(bits.path(), std::to_string(bits.integer(1, 64)) + " bits");
+  const auto symmetric = weights.find("symmetric");
+  const bool has_zero_point = symmetric && !symmetric->boolean();
+  const std::int64_t wanted = bits.integer(1, 64);
+  const auto row = std::ranges::find_if(schemes(), [&](const Scheme& scheme) {
+    return !scheme.codebook && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
+  });
+  if (row == schemes().end())
+    unsupported(bits.path(), std::to_string(wanted) + " bits" + (has_zero_point ? " with zero points" : ""));
   return &*row;
 }
 
@@ -70,9 +81,6 @@ Group read_group(const JsonField& group) {
   if (const auto format = group.find("format")) want_text(*format, "pack-quantized");
   const JsonField weights = group.at("weights");
   if (const auto type = weights.find("type")) want_text(*type, "int");
-  if (const auto symmetric = weights.find("symmetric"); symmetric && !symmetric->boolean()) {
-    unsupported(symmetric->path(), "asymmetric quantisation (zero points)");
-  }
   if (const auto dynamic = weights.find("dynamic"); is_set(dynamic))
     unsupported(dynamic->path(), "dynamic quantisation");
   // "weight" (or "static") only ordered the calibration; the stored columns are in place.
@@ -81,9 +89,9 @@ Group read_group(const JsonField& group) {
     unsupported(order->path(), "activation ordering " + in_quotes(order->string()));
   }
   const JsonField strategy = weights.at("strategy");
-  if (strategy.string() == "channel") return {symmetric_scheme(weights), 0};
+  if (strategy.string() == "channel") return {integer_scheme(weights), 0};
   want_text(strategy, "group");
-  return {symmetric_scheme(weights), weights.at("group_size").integer(1)};
+  return {integer_scheme(weights), weights.at("group_size").integer(1)};
 }
 
 std::vector<Group> read_groups(const JsonField& config) {
@@ -145,8 +153,17 @@ TensorRecord packed_record(const Checkpoint& checkpoint, const StoredTensor& cod
   out.scheme = group->scheme;
   out.group_size = group->group_size == 0 ? shape[1] : group->group_size;
   out.scale_dtype = scale.dtype;
-  out.parts = {codes.name, scale.name, shape_part.name};
+  out.parts[Part::kCodes] = codes.name;
+  out.parts[Part::kScale] = scale.name;
+  out.parts[Part::kShape] = shape_part.name;
   out.size_bytes = codes.size_bytes + scale.size_bytes + shape_part.size_bytes;
+  if (out.scheme->has_zero_point) {
+    const StoredTensor& zero_point = part(checkpoint, out.name + kZeroPointSuffix, where);
+    out.parts[Part::kZeroPoint] = zero_point.name;
+    out.size_bytes += zero_point.size_bytes;
+  } else if (checkpoint.find(out.name + kZeroPointSuffix)) {
+    unsupported(where, "zero points in " + in_quotes(out.name + kZeroPointSuffix) + " beside symmetric codes");
+  }
   return out;
 }
 
@@ -154,7 +171,7 @@ bool is_packed(const StoredTensor& tensor) { return tensor.name.ends_with(".weig
 
 // A tensor that an earlier record took as its part.
 bool is_side_part(const Checkpoint& checkpoint, const StoredTensor& tensor) {
-  for (const std::string_view suffix : {kScaleSuffix, kShapeSuffix}) {
+  for (const std::string_view suffix : {kScaleSuffix, kZeroPointSuffix, kShapeSuffix}) {
     if (!tensor.name.ends_with(suffix)) continue;
     const std::string owner = tensor.name.substr(0, tensor.name.size() - suffix.size());
     if (owner.ends_with(".weight") && checkpoint.find(owner + kPackedSuffix)) return true;

@@ -9,10 +9,6 @@
 
 namespace halfbyte::files {
 
-inline constexpr const char* kPackedSuffix = "_packed";
-inline constexpr const char* kScaleSuffix = "_scale";
-inline constexpr const char* kShapeSuffix = "_shape";
-
 // Records of all tensors as config.json's quantization_config (or its absence) explains them.
 // Errors: kUnsupported naming a method, format or option that this version does not read; kCorrupt.
 std::vector<TensorRecord> foreign_records(const Checkpoint& checkpoint);

@@ -32,7 +32,7 @@ TensorRecord dense_record(const Checkpoint& checkpoint, const StoredTensor& tens
   out.shape = tensor.shape;
   out.original_dtype = tensor.dtype;
   out.stored_dtype = tensor.dtype;
-  out.parts.codes = tensor.name;
+  out.parts[Part::kCodes] = tensor.name;
   out.size_bytes = tensor.size_bytes;
   return out;
 }

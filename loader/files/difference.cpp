@@ -89,8 +89,8 @@ void compare(const Checkpoint& checkpoint, const Checkpoint& reference, VerifyRe
     } else if (record->scheme || wanted.scheme || record->stored_dtype != wanted.stored_dtype) {
       report.findings.push_back(
           {wanted.name, "is stored in another dtype than the original's, and cannot be compared"});
-    } else if (hash_of(checkpoint, *checkpoint.find(record->parts.codes)) !=
-               hash_of(reference, *reference.find(wanted.parts.codes))) {
+    } else if (hash_of(checkpoint, *checkpoint.find(record->parts[Part::kCodes])) !=
+               hash_of(reference, *reference.find(wanted.parts[Part::kCodes]))) {
       report.findings.push_back({wanted.name, "differs from the original"});
     } else {
       report.differences.push_back({wanted.name, 0, 0});

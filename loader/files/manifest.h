@@ -2,10 +2,12 @@
 // it field by field.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,10 +36,27 @@ struct FileRecord {
   std::string xxh3_128;
 };
 
+// The stored tensors that make up one tensor on record, in the order in which they are hashed.
+enum class Part : std::uint8_t {
+  kCodes,  // of a dense tensor: itself
+  kScale,
+  kZeroPoint,
+  kShape,
+  kCodebook,
+  kNestedScale,
+  kNestedCodebook,
+  kState,  // bitsandbytes's quant_state
+};
+inline constexpr std::size_t kPartCount = 8;
+std::string_view name(Part part) noexcept;  // its key in halfbyte.json
+
+// Names in the checkpoint by part; empty: there is none.
 struct TensorParts {
-  std::string codes;  // names of tensors in the checkpoint; for a dense tensor `codes` is its own name
-  std::string scale;  // empty: none
-  std::string shape;  // the "weight_shape" tensor of packed ones; empty: none
+  std::array<std::string, kPartCount> names;
+
+  std::string& operator[](Part part) noexcept { return names[static_cast<std::size_t>(part)]; }
+  const std::string& operator[](Part part) const noexcept { return names[static_cast<std::size_t>(part)]; }
+  bool has(Part part) const noexcept { return !(*this)[part].empty(); }
 };
 
 struct RecordedError {
@@ -52,11 +71,12 @@ struct TensorRecord {
   std::optional<Dtype> original_dtype;   // nothing: not known
   const Scheme* scheme = nullptr;        // null: stored dense, as stored_dtype
   Dtype stored_dtype = Dtype::kFloat32;  // dense only
-  Dtype scale_dtype = Dtype::kBfloat16;  // packed only
+  Dtype scale_dtype = Dtype::kBfloat16;  // packed only; uint8 when the scales are nested
   std::int64_t group_size = 0;           // packed only; in_features for one scale a row
+  std::optional<float> nested_offset;    // nested scales only: scale = codebook[byte] * nested scale + offset
   TensorParts parts;
   std::uint64_t size_bytes = 0;  // of all parts
-  std::string xxh3_128;          // over the bytes of codes, then scale, then shape; empty: not known
+  std::string xxh3_128;          // over the bytes of all parts in the order of Part; empty: not known
   std::optional<RecordedError> error;
 };
 

@@ -4,6 +4,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
@@ -40,12 +41,29 @@ class Check {
     if (owners_[index])
       fail(record.name, "its part " + in_quotes(part) + " belongs to " + in_quotes(owners_[index]->name) + " too");
     owners_[index] = &record;
-    if (stored->dtype != dtype || stored->shape != shape) {
+    const bool is_shape = shape == std::vector{kAnyLength} ? stored->shape.size() == 1 : stored->shape == shape;
+    if (stored->dtype != dtype || !is_shape) {
       fail(record.name, in_quotes(part) + " is stored as " + std::string(name(stored->dtype)) + " " +
                             printable(stored->shape) + ", the record wants " + std::string(name(dtype)) + " " +
                             printable(shape));
     }
     return stored->size_bytes;
+  }
+
+  // What a layout cannot say: nested scales elsewhere than in bitsandbytes's, and there any scales but these.
+  void check_layout(const TensorRecord& record) const {
+    const bool is_bitsandbytes = record.scheme->layout == Layout::kBitsandbytes;
+    const bool is_nested = record.scale_dtype == Dtype::kUint8;
+    if (is_bitsandbytes ? !is_nested && record.scale_dtype != Dtype::kFloat32 : is_nested) {
+      fail(record.name,
+           std::string(record.scheme->name) + " has no scales in " + std::string(name(record.scale_dtype)));
+    }
+    // Rows of whole words, so that a row of codes is an address; 2^62 values keep the sizes from overflowing.
+    if (is_bitsandbytes &&
+        (record.group_size % 8 != 0 || record.shape[0] > (std::int64_t{1} << 60) / record.shape[1])) {
+      fail(record.name, "shape " + printable(record.shape) + " with group_size " + std::to_string(record.group_size) +
+                            " cannot be packed as " + std::string(record.scheme->name));
+    }
   }
 
   std::uint64_t take_packed(const TensorRecord& record) {
@@ -54,22 +72,23 @@ class Check {
       fail(record.name,
            "shape " + printable(record.shape) + " cannot be packed as " + std::string(record.scheme->name));
     }
-    const std::int64_t out_features = record.shape[0];
     const std::int64_t in_features = record.shape[1];
     if (record.group_size < 1 || in_features % record.group_size != 0) {
       fail(record.name, "group_size " + std::to_string(record.group_size) + " does not divide in_features " +
                             std::to_string(in_features));
     }
-    std::uint64_t size = take(record, record.parts.codes, Dtype::kInt32,
-                              {out_features, packed_row_bytes(*record.scheme, in_features) / 4});
-    size += take(record, record.parts.scale, record.scale_dtype, {out_features, in_features / record.group_size});
-    if (!record.parts.shape.empty()) size += take(record, record.parts.shape, Dtype::kInt64, {2});
+    check_layout(record);
+    std::uint64_t size = 0;
+    for (const PartSpec& spec : packed_parts(record)) {
+      if (record.parts.has(spec.part)) size += take(record, record.parts[spec.part], spec.dtype, spec.shape);
+    }
     return size;
   }
 
   void check_record(const TensorRecord& record) {
-    const std::uint64_t size =
-        record.scheme ? take_packed(record) : take(record, record.parts.codes, record.stored_dtype, record.shape);
+    const std::uint64_t size = record.scheme
+                                   ? take_packed(record)
+                                   : take(record, record.parts[Part::kCodes], record.stored_dtype, record.shape);
     if (size != record.size_bytes) {
       fail(record.name,
            "\"bytes\" is " + std::to_string(record.size_bytes) + ", its parts have " + std::to_string(size));

@@ -8,6 +8,7 @@
 #include "loader/files/json_text.h"
 #include "loader/files/manifest.h"
 #include "loader/files/manifest_keys.h"
+#include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
@@ -32,9 +33,10 @@ Dtype dtype(const JsonField& field) {
   return *found;
 }
 
+// uint8: nested scales.
 Dtype scale_dtype(const JsonField& field) {
   const Dtype found = dtype(field);
-  if (!is_weight_dtype(found)) field.fail_wanting("float32, float16 or bfloat16");
+  if (!is_weight_dtype(found) && found != Dtype::kUint8) field.fail_wanting("float32, float16, bfloat16 or uint8");
   return found;
 }
 
@@ -71,6 +73,19 @@ struct SchemeDefaults {
   Dtype scale_dtype;
 };
 
+// A table of values is part of the scheme's name: other values are another scheme.
+void check_codebook(const JsonField& row, const Scheme& scheme) {
+  const auto field = row.find("codebook");
+  if (field.has_value() != (scheme.codebook != nullptr))
+    row.fail_wanting(scheme.codebook ? "a \"codebook\"" : "no \"codebook\"");
+  if (!field) return;
+  const auto values = field->items();
+  bool is_same = values.size() == scheme.codebook->size();
+  for (std::size_t i = 0; is_same && i < values.size(); ++i)
+    is_same = static_cast<float>(values[i].number()) == (*scheme.codebook)[i];
+  if (!is_same) field->fail_wanting("the sixteen values of " + std::string(scheme.name));
+}
+
 std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
   std::map<std::string, SchemeDefaults> out;
   for (const auto& [name, field] : table.members()) {
@@ -79,7 +94,10 @@ std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
     const JsonField bits = field.at("bits");
     if (bits.integer(1, 32) != scheme->bits) bits.fail_wanting(std::to_string(scheme->bits));
     const JsonField zero_point = field.at("zero_point");
-    if (zero_point.boolean()) zero_point.fail_wanting("false, " + name + " has no zero points");
+    if (zero_point.boolean() != scheme->has_zero_point)
+      zero_point.fail_wanting(scheme->has_zero_point ? "true, " + name + " has zero points"
+                                                     : "false, " + name + " has no zero points");
+    check_codebook(field, *scheme);
     out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"))};
   }
   return out;
@@ -103,12 +121,15 @@ void read_stored(const JsonField& field, const std::map<std::string, SchemeDefau
 }
 
 void read_parts(const JsonField& parts, TensorRecord& out) {
-  out.parts.codes = parts.at("codes").string();
-  out.parts.scale = optional_string(parts.find("scale"));
-  out.parts.shape = optional_string(parts.find("shape"));
-  const bool has_scale = parts.find("scale").has_value();
-  if (has_scale != (out.scheme != nullptr))
-    parts.fail_wanting(out.scheme ? "a \"scale\" with the codes" : "no \"scale\"");
+  out.parts[Part::kCodes] = parts.at("codes").string();
+  for (std::size_t i = 1; i < kPartCount; ++i) {
+    const Part part = static_cast<Part>(i);
+    const auto field = parts.find(std::string(name(part)));
+    out.parts[part] = optional_string(field);
+    const bool is_needed = is_needed_part(out, part);
+    if (is_needed == field.has_value() || (part == Part::kShape && out.scheme)) continue;
+    parts.fail_wanting((is_needed ? "a \"" : "no \"") + std::string(name(part)) + '"');
+  }
 }
 
 TensorRecord read_tensor(const std::string& name, const JsonField& field,
@@ -121,6 +142,9 @@ TensorRecord read_tensor(const std::string& name, const JsonField& field,
   out.shape = field.at("shape").shape();
   out.original_dtype = optional_dtype(field.find("original_dtype"));
   read_stored(field, schemes, out);
+  if (const auto offset = field.find("nested_offset")) out.nested_offset = static_cast<float>(offset->number());
+  if (out.scheme && out.nested_offset.has_value() != (out.scale_dtype == Dtype::kUint8))
+    field.fail_wanting("a \"nested_offset\" with scales in uint8, and only with them");
   read_parts(field.at("parts"), out);
   out.size_bytes = field.at("bytes").size();
   out.xxh3_128 = optional_hash(field.find("xxh3_128"));

@@ -63,18 +63,21 @@ ordered_json scheme_table(const DefaultsOf& defaults) {
   for (const Scheme& scheme : schemes()) {
     const auto found = defaults.find(&scheme);
     if (found == defaults.end()) continue;
-    out[std::string(scheme.name)] = {{"bits", scheme.bits},
-                                     {"group_size", found->second.group_size},
-                                     {"zero_point", false},
-                                     {"scale_dtype", name(found->second.scale_dtype)}};
+    ordered_json& row = out[std::string(scheme.name)];
+    row = {{"bits", scheme.bits},
+           {"group_size", found->second.group_size},
+           {"zero_point", scheme.has_zero_point},
+           {"scale_dtype", name(found->second.scale_dtype)}};
+    if (scheme.codebook) row["codebook"] = *scheme.codebook;
   }
   return out;
 }
 
 ordered_json parts(const TensorParts& parts) {
-  ordered_json out{{"codes", parts.codes}};
-  if (!parts.scale.empty()) out["scale"] = parts.scale;
-  if (!parts.shape.empty()) out["shape"] = parts.shape;
+  ordered_json out = ordered_json::object();
+  for (std::size_t i = 0; i < kPartCount; ++i) {
+    if (!parts.names[i].empty()) out[std::string(name(static_cast<Part>(i)))] = parts.names[i];
+  }
   return out;
 }
 
@@ -88,6 +91,7 @@ ordered_json record(const TensorRecord& tensor, const DefaultsOf& defaults) {
     if (tensor.group_size != usual.group_size) out["group_size"] = tensor.group_size;
     if (tensor.scale_dtype != usual.scale_dtype) out["scale_dtype"] = name(tensor.scale_dtype);
   }
+  if (tensor.nested_offset) out["nested_offset"] = *tensor.nested_offset;
   out["parts"] = parts(tensor.parts);
   out["bytes"] = tensor.size_bytes;
   if (!tensor.xxh3_128.empty()) out["xxh3_128"] = tensor.xxh3_128;

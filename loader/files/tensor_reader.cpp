@@ -11,8 +11,8 @@ bool TensorReader::can_read(const TensorRecord& record) noexcept {
 TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorRecord& record)
     : checkpoint_(checkpoint),
       record_(record),
-      codes_(*checkpoint.find(record.parts.codes)),
-      scale_(record.scheme ? checkpoint.find(record.parts.scale) : nullptr) {
+      codes_(*checkpoint.find(record.parts[Part::kCodes])),
+      scale_(record.scheme ? checkpoint.find(record.parts[Part::kScale]) : nullptr) {
   if (record.scheme) {
     row_size_ = record.shape[1];
     size_ = record.shape[0] * row_size_;

@@ -32,10 +32,10 @@ class TensorCheck {
       : checkpoint_(checkpoint), record_(record), report_(report), progress_(progress) {}
 
   void run() {
-    for (const std::string* name : {&record_.parts.codes, &record_.parts.scale, &record_.parts.shape}) {
-      if (!name->empty()) check_part(*checkpoint_.find(*name));
+    for (const std::string& part : record_.parts.names) {
+      if (!part.empty()) check_part(*checkpoint_.find(part));
     }
-    if (!record_.parts.shape.empty()) check_shape(*checkpoint_.find(record_.parts.shape));
+    if (record_.parts.has(Part::kShape)) check_shape(*checkpoint_.find(record_.parts[Part::kShape]));
     ++(record_.xxh3_128.empty() ? report_.tensors_unhashed : report_.tensors_hashed);
     if (!record_.xxh3_128.empty() && hash_.hex() != record_.xxh3_128) {
       find("its bytes are not those that were written (hash " + hash_.hex() + ", on record " + record_.xxh3_128 + ")");

@@ -70,7 +70,7 @@ TEST_CASE("compressed-tensors: settings that would be read wrongly are refused b
       {"/quantization_config/transform_config", {"", {{"a", 1}}, kUnsupported, {"transform_config"}}},
       {"/quantization_config/config_groups", {"", nlohmann::json::array(), kCorrupt, {"config_groups"}}},
       {group + "/input_activations", {"", {{"num_bits", 8}}, kUnsupported, {"group_0", "input_activations"}}},
-      {group + "/weights/symmetric", {"", false, kUnsupported, {"group_0", "asymmetric"}}},
+      {group + "/weights/symmetric", {"", false, kCorrupt, {"a.weight_zero_point", "missing"}}},
       {group + "/weights/num_bits", {"", 3, kUnsupported, {"group_0", "3 bits"}}},
       {group + "/weights/num_bits", {"", 8, kCorrupt, {"a.weight", "fit no group"}}},
       {group + "/weights/group_size", {"", 32, kCorrupt, {"a.weight", "fit no group"}}},

@@ -48,9 +48,11 @@ TEST_CASE("manifest check: records that the files do not bear out", "[checkpoint
        [](Manifest& m) { m.tensors[0].scheme = &scheme(SchemeId::kSymInt8); },
        {"\"a.weight\"", "[2, 8]"}},
       {"other size", [](Manifest& m) { m.tensors[0].size_bytes = 55; }, {"\"a.weight\"", "55", "56"}},
-      {"part missing", [](Manifest& m) { m.tensors[0].parts.scale = "a.scale"; }, {"\"a.weight\"", "\"a.scale\""}},
+      {"part missing",
+       [](Manifest& m) { m.tensors[0].parts[files::Part::kScale] = "a.scale"; },
+       {"\"a.weight\"", "\"a.scale\""}},
       {"part used twice",
-       [](Manifest& m) { m.tensors[1].parts.codes = "a.weight_shape"; },
+       [](Manifest& m) { m.tensors[1].parts[files::Part::kCodes] = "a.weight_shape"; },
        {"\"n.weight\"", "\"a.weight\""}},
       {"tensor left over",
        [](Manifest& m) {
@@ -61,7 +63,7 @@ TEST_CASE("manifest check: records that the files do not bear out", "[checkpoint
       {"tensor missing",
        [](Manifest& m) {
          m.tensors.push_back(m.tensors[1]);
-         m.tensors[2].name = m.tensors[2].parts.codes = "z";
+         m.tensors[2].name = m.tensors[2].parts[files::Part::kCodes] = "z";
        },
        {"\"z\""}},
       {"tie without owner",

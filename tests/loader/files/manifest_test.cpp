@@ -1,4 +1,5 @@
 #include "loader/files/manifest.h"
+#include "loader/files/packed_parts.h"
 
 #include "tests/loader/files/scratch.h"
 
@@ -23,12 +24,13 @@ Manifest example() {
   packed.scheme = &scheme(SchemeId::kSymInt4);
   packed.scale_dtype = Dtype::kBfloat16;
   packed.group_size = 32;
-  packed.parts = {"a.weight_packed", "a.weight_scale", "a.weight_shape"};
+  packed.parts = files::packed_part_names(packed);
   packed.size_bytes = 88;
   packed.xxh3_128 = kHash;
   packed.error = files::RecordedError{0.1, 1.0 / 3.0};
   files::TensorRecord other = packed;
   other.name = "b.weight";
+  other.parts = files::packed_part_names(other);
   other.group_size = 16;
   other.scale_dtype = Dtype::kFloat16;
   other.error.reset();
@@ -37,7 +39,7 @@ Manifest example() {
   buffer.is_buffer = true;
   buffer.shape = {};
   buffer.stored_dtype = Dtype::kFloat32;
-  buffer.parts = {buffer.name, "", ""};
+  buffer.parts[files::Part::kCodes] = buffer.name;
   buffer.size_bytes = 4;
   out.tensors = {packed, other, buffer};
   out.buffers = {{"rotary.inv_freq", Dtype::kFloat16, "rope", {{"rope_theta", 10000.5}}}};

@@ -3,6 +3,7 @@
 
 #include "loader/files/hash.h"
 #include "loader/files/manifest.h"
+#include "loader/files/packed_parts.h"
 #include "tests/loader/files/scratch.h"
 
 namespace halfbyte::testing {
@@ -31,7 +32,7 @@ inline files::Manifest packed_manifest() {
   packed.scheme = &scheme(SchemeId::kSymInt4);
   packed.scale_dtype = Dtype::kBfloat16;
   packed.group_size = 16;
-  packed.parts = {"a.weight_packed", "a.weight_scale", "a.weight_shape"};
+  packed.parts = files::packed_part_names(packed);
   packed.size_bytes = 32 + 8 + 16;
   const auto tensors = packed_tensors();
   packed.xxh3_128 = files::hash_hex(tensors[0].bytes + tensors[1].bytes + tensors[2].bytes);
@@ -40,7 +41,7 @@ inline files::Manifest packed_manifest() {
   norm.shape = {3};
   norm.original_dtype = Dtype::kFloat32;
   norm.stored_dtype = Dtype::kFloat32;
-  norm.parts = {"n.weight", "", ""};
+  norm.parts[files::Part::kCodes] = "n.weight";
   norm.size_bytes = 12;
   norm.xxh3_128 = files::hash_hex(tensors[3].bytes);
   out.tensors = {packed, norm};
