@@ -80,8 +80,9 @@ class Floats {
 
 // One thread's buffers, kept from call to call. Bounded: a tile, and one chunk of input rows.
 struct Scratch {
-  std::vector<float> scales, row;
-  Floats natural, values, products, bias, tile;
+  GroupValues groups;
+  std::vector<float> row;
+  Floats natural, values, sums, products, bias, tile;
 };
 
 Scratch& scratch() {
@@ -110,16 +111,25 @@ void write_products(const Call& call, float* products, std::size_t stride, std::
 struct PreparedInput {
   const float* values;
   std::size_t stride;
+  const float* sums;  // over each word's codes, when the weight has zero points
 };
 
-// Swaps j and i in each run of words_per_block words: from code j of word i to lane i of step j.
-void interleave(const float* row, std::size_t words_per_block, std::size_t codes_per_word, std::size_t length,
-                float* out) {
+// Swaps j and i in each run of words_per_block words: from field j of word i to lane i of step j.
+void interleave(const float* row, std::size_t words_per_block, std::size_t codes_per_word, std::size_t flip,
+                std::size_t length, float* out) {
   const std::size_t block = words_per_block * codes_per_word;
   for (std::size_t first = 0; first < length; first += block) {
     for (std::size_t j = 0; j < codes_per_word; ++j) {
-      for (std::size_t i = 0; i < words_per_block; ++i) *out++ = row[first + i * codes_per_word + j];
+      for (std::size_t i = 0; i < words_per_block; ++i) *out++ = row[first + i * codes_per_word + (j ^ flip)];
     }
+  }
+}
+
+void sum_words(const float* row, std::size_t codes_per_word, std::size_t length, float* out) {
+  for (std::size_t first = 0; first < length; first += codes_per_word) {
+    float sum = 0;
+    for (std::size_t j = 0; j < codes_per_word; ++j) sum += row[first + j];
+    *out++ = sum;
   }
 }
 
@@ -129,14 +139,17 @@ PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t row
   float* values = buffer.at_least(rows * stride);
   float* natural = scratch().natural.at_least(stride);
   const std::size_t codes_per_word = call.weight.dot == kernels::kDotInt4 ? 8 : 4;
+  const auto flip = static_cast<std::size_t>(call.weight.flip);
+  float* sums = call.weight.zero_points ? scratch().sums.at_least(rows * stride / codes_per_word) : nullptr;
   for (std::size_t m = 0; m < rows; ++m) {
     float* row = values + m * stride;
     float* loaded = is_interleaved ? natural : row;
     call.table.load(call.input_dtype, call.input_row(first + m), n, loaded);
     std::fill(loaded + n, loaded + stride, 0.0f);
-    if (is_interleaved) interleave(natural, call.table.words_per_block, codes_per_word, stride, row);
+    if (is_interleaved) interleave(natural, call.table.words_per_block, codes_per_word, flip, stride, row);
+    if (sums) sum_words(loaded, codes_per_word, stride, sums + m * stride / codes_per_word);
   }
-  return {values, stride};
+  return {values, stride, sums};
 }
 
 // Group sizes that the kernels of coded rows know; other ones go through a row of floats.
@@ -169,13 +182,16 @@ void direct_chunk(const Call& call, const PreparedInput& input, std::size_t firs
     a.end = end - begin;
     dot = kernels::kDotFloat32;
   } else if (weight.is_coded) {
-    load_scales(call.table, weight, begin, end, buffers.scales);
-    a.scales = buffers.scales.data();
+    load_groups(call.table, weight, begin, end, buffers.groups);
+    a.scales = buffers.groups.scales.data();
+    a.zeros = buffers.groups.zeros_or_null();
+    a.levels = weight.levels;
     a.scale_stride = weight.groups;
   }
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);
     a.input = input.values + m * input.stride;
+    a.input_sums = input.sums ? input.sums + m * (input.stride / 8) : nullptr;
     a.output = buffers.products.at_least(kernels::kMaxDotRows * (end - begin));
     call.table.dot[dot](a);
     write_products(call, a.output, a.output_stride, first_row + m, a.m, begin, end - begin);

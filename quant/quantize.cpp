@@ -25,8 +25,9 @@ using kernels::Byte;
 using kernels::kLanes;
 
 constexpr auto kLaneCount = static_cast<std::size_t>(kLanes);
-// A block of whole rows with about this many groups is a thread's unit of work.
-constexpr std::int64_t kBlockGroups = 128;
+// So many groups are a thread's unit of work: those that share a nested scale.
+constexpr std::int64_t kBlockGroups = kNestedBlock;
+constexpr std::size_t kBlockTiles = kBlockGroups / kLanes;
 // encode's sums are float32 over at most so many elements, then double.
 constexpr std::size_t kChunk = 512;
 
@@ -43,6 +44,10 @@ void check(const FloatRows& source, const QuantizeOptions& options) {
     throw std::invalid_argument("quantize_rows: groups of " + std::to_string(options.group_size) +
                                 " do not fill whole words");
   }
+  if (options.scheme->layout == Layout::kBitsandbytes && options.group_size % 2 != 0)
+    throw std::invalid_argument("quantize_rows: an odd group size leaves half a byte");
+  if (options.nested && options.scheme->has_zero_point)
+    throw std::invalid_argument("quantize_rows: nested scales together with zero points");
 }
 
 // Everything that stays the same from tile to tile of a call. Units: elements, except *_bytes.
@@ -54,24 +59,32 @@ struct Job {
   std::size_t element_bytes;
   std::size_t scale_bytes;
   std::size_t group_size;
-  std::int64_t groups_per_row;
+  std::int64_t groups;
   std::size_t words_per_group;
+  const NestedScales* nested;
+  kernels::Coding coding;
 
   Job(const kernels::Table& table, const FloatRows& source_, const QuantizeOptions& options, PackedRows out_)
       : source(source_),
         out(out_),
-        context{&table, options.scheme, options.search, kernels::to_float(options.scale_dtype), 0},
+        context{&table,
+                options.scheme,
+                options.search,
+                options.nested ? kernels::kFloat32 : kernels::to_float(options.scale_dtype),
+                options.nested != nullptr,
+                0},
         dtype(kernels::to_float(source_.dtype)),
         element_bytes(kernels::kFloatBytes[dtype]),
         scale_bytes(kernels::kFloatBytes[context.scale_dtype]),
         group_size(static_cast<std::size_t>(options.group_size)),
-        groups_per_row(source_.in_features / options.group_size),
-        words_per_group(static_cast<std::size_t>(packed_row_bytes(*options.scheme, options.group_size) / 4)) {
+        groups(source_.rows * (source_.in_features / options.group_size)),
+        words_per_group(static_cast<std::size_t>(packed_row_bytes(*options.scheme, options.group_size) / 4)),
+        nested(options.nested),
+        coding(coding_of(*options.scheme)) {
     context.length = (group_size + kernels::kTileUnit - 1) / kernels::kTileUnit * kernels::kTileUnit;
   }
 
-  std::int64_t block_rows() const { return std::max<std::int64_t>(1, kBlockGroups / groups_per_row); }
-  std::int64_t blocks() const { return (source.rows + block_rows() - 1) / block_rows(); }
+  std::int64_t blocks() const { return (groups + kBlockGroups - 1) / kBlockGroups; }
   const Byte* group(std::int64_t index) const {
     return bytes_of(source.data) + static_cast<std::size_t>(index) * group_size * element_bytes;
   }
@@ -89,6 +102,11 @@ ErrorStats lost_group(const float* tile, std::size_t lane, std::size_t n) {
   return stats;
 }
 
+// Scales, reciprocals and least codes of one tile. Shapes: (kLanes).
+struct Chosen {
+  float scale[kLanes], inverse[kLanes], low[kLanes];
+};
+
 // One thread's buffers and the steps from a tile of floats to bytes.
 class TileQuantizer {
  public:
@@ -98,45 +116,120 @@ class TileQuantizer {
         tile_(job.context.length * kLaneCount),
         words_(job.context.length * kLaneCount * static_cast<std::size_t>(job.context.scheme->bits) / 32) {}
 
-  // Quantises groups [first, end), at most kLanes. False when a weight is not finite.
+  // Quantises groups [first, end), at most kBlockGroups. False when a weight is not finite.
   bool run(std::int64_t first, std::int64_t end, ErrorStats* group_stats) {
-    const auto lanes = static_cast<std::size_t>(end - first);
-    const std::size_t stride = job_.group_size * job_.element_bytes;
-    if (!table().quantize->load_tile(job_.dtype, job_.group(first), stride, lanes, job_.group_size, tile_.data()))
-      return false;
-    search_.run(tile_.data());
-    encode(lanes, group_stats);
-    write(static_cast<std::size_t>(first), lanes);
-    return true;
+    return job_.nested ? run_nested(first, end, group_stats) : run_plain(first, end, group_stats);
   }
 
  private:
   const kernels::Table& table() const { return *job_.context.kernels; }
 
-  void encode(std::size_t lanes, ErrorStats* group_stats) {
-    const Scheme& scheme = *job_.context.scheme;
-    const auto words_per_element = static_cast<std::size_t>(scheme.bits);
+  static std::size_t lanes_of(std::int64_t first, std::int64_t end) {
+    return static_cast<std::size_t>(std::min<std::int64_t>(kLanes, end - first));
+  }
+
+  bool load(std::int64_t first, std::size_t lanes) {
+    const std::size_t stride = job_.group_size * job_.element_bytes;
+    return table().quantize->load_tile(job_.dtype, job_.group(first), stride, lanes, job_.group_size, tile_.data());
+  }
+
+  Chosen search() {
+    search_.run(tile_.data());
+    Chosen out;
+    std::copy_n(search_.scales(), kLanes, out.scale);
+    std::copy_n(search_.inverses(), kLanes, out.inverse);
+    std::copy_n(search_.lows(), kLanes, out.low);
+    return out;
+  }
+
+  bool run_plain(std::int64_t first, std::int64_t end, ErrorStats* group_stats) {
+    for (std::int64_t at = first; at < end; at += kLanes) {
+      const std::size_t lanes = lanes_of(at, end);
+      if (!load(at, lanes)) return false;
+      const Chosen chosen = search();
+      encode(chosen, lanes, group_stats + (at - first));
+      write_scales(chosen, static_cast<std::size_t>(at), lanes);
+      write_codes(static_cast<std::size_t>(at), lanes);
+    }
+    return true;
+  }
+
+  // All scales of the block first, since they are rounded together; then the tiles again, with the scales as stored.
+  bool run_nested(std::int64_t first, std::int64_t end, ErrorStats* group_stats) {
+    Chosen tiles[kBlockTiles];
+    for (std::int64_t at = first; at < end; at += kLanes) {
+      if (!load(at, lanes_of(at, end))) return false;
+      tiles[(at - first) / kLanes] = search();
+    }
+    round_nested(tiles, first, end);
+    for (std::int64_t at = first; at < end; at += kLanes) {
+      const std::size_t lanes = lanes_of(at, end);
+      load(at, lanes);
+      encode(tiles[(at - first) / kLanes], lanes, group_stats + (at - first));
+      write_codes(static_cast<std::size_t>(at), lanes);
+    }
+    return true;
+  }
+
+  void round_nested(Chosen* tiles, std::int64_t first, std::int64_t end) const {
+    const auto index = [&](std::int64_t group) { return static_cast<std::size_t>(group - first); };
+    const auto scale = [&](std::int64_t group) -> float& {
+      return tiles[index(group) / kLaneCount].scale[index(group) % kLaneCount];
+    };
+    float largest = 0.0f;
+    for (std::int64_t group = first; group < end; ++group)
+      largest = std::max(largest, std::fabs(scale(group) - job_.nested->offset));
+    job_.out.nested_scales[first / kNestedBlock] = largest;
+    auto* bytes = reinterpret_cast<std::uint8_t*>(job_.out.scales) + first;
+    for (std::int64_t group = first; group < end; ++group) {
+      bytes[group - first] = nearest_nested(largest > 0.0f ? (scale(group) - job_.nested->offset) / largest : 0.0f);
+    }
+    for (std::int64_t group = first; group < end; ++group) {
+      float& stored = scale(group);
+      expand_nested(bytes + (group - first), job_.nested->codebook.data(), job_.out.nested_scales, job_.nested->offset,
+                    group, 1, &stored);
+      const float inverse = 1.0f / stored;
+      // A group whose scale is lost in rounding has the codes of zero.
+      tiles[index(group) / kLaneCount].inverse[index(group) % kLaneCount] = std::isfinite(inverse) ? inverse : 0.0f;
+    }
+  }
+
+  std::uint8_t nearest_nested(float value) const {
+    const auto& codebook = job_.nested->codebook;
+    const auto above = std::ranges::lower_bound(codebook, value);
+    if (above == codebook.begin()) return 0;
+    const auto at = above == codebook.end() || value - *(above - 1) <= *above - value ? above - 1 : above;
+    return static_cast<std::uint8_t>(at - codebook.begin());
+  }
+
+  void encode(const Chosen& chosen, std::size_t lanes, ErrorStats* group_stats) {
+    const auto words_per_element = static_cast<std::size_t>(job_.coding.bits);
     std::fill_n(group_stats, lanes, ErrorStats{});
     for (std::size_t k = 0; k < job_.context.length; k += kChunk) {
       float squares[kLanes], squared[kLanes], max_abs[kLanes];
-      table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kChunk, job_.context.length - k),
-                               search_.inverses(), code_range(scheme),
-                               words_.data() + k * words_per_element / 32 * kLaneCount, {squares, squared, max_abs});
+      table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kChunk, job_.context.length - k), chosen.inverse,
+                               chosen.low, job_.coding, words_.data() + k * words_per_element / 32 * kLaneCount,
+                               {squares, squared, max_abs});
       for (std::size_t lane = 0; lane < lanes; ++lane) {
-        const double scale = std::fabs(search_.scales()[lane]);
+        const double scale = std::fabs(chosen.scale[lane]);
         group_stats[lane].sum_squares += scale * scale * squares[lane];
         group_stats[lane].sum_squared_error += scale * scale * squared[lane];
         group_stats[lane].max_abs = std::max(group_stats[lane].max_abs, scale * max_abs[lane]);
       }
     }
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      if (search_.scales()[lane] == 0.0f) group_stats[lane] = lost_group(tile_.data(), lane, job_.group_size);
+      if (chosen.inverse[lane] == 0.0f) group_stats[lane] = lost_group(tile_.data(), lane, job_.group_size);
     }
   }
 
-  void write(std::size_t first, std::size_t lanes) {
-    table().store(job_.context.scale_dtype, search_.scales(), lanes,
-                  bytes_of(job_.out.scales) + first * job_.scale_bytes);
+  void write_scales(const Chosen& chosen, std::size_t first, std::size_t lanes) {
+    table().store(job_.context.scale_dtype, chosen.scale, lanes, bytes_of(job_.out.scales) + first * job_.scale_bytes);
+    if (!job_.context.scheme->has_zero_point) return;
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+      job_.out.zero_points[first + lane] = static_cast<std::uint8_t>(-chosen.low[lane]);
+  }
+
+  void write_codes(std::size_t first, std::size_t lanes) {
     Byte* out = bytes_of(job_.out.codes) + first * job_.words_per_group * 4;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       for (std::size_t word = 0; word < job_.words_per_group; ++word, out += 4) {
@@ -190,20 +283,6 @@ class FirstFinding {
   std::atomic<std::int64_t> row_{std::numeric_limits<std::int64_t>::max()};
 };
 
-// Rows [begin, end). False when a weight is not finite.
-bool quantize_block(const Job& job, std::int64_t begin, std::int64_t end, TileQuantizer& tiles, ErrorStats* row_stats) {
-  ErrorStats group_stats[kLanes];
-  const std::int64_t last = end * job.groups_per_row;
-  for (std::int64_t first = begin * job.groups_per_row; first < last; first += kLanes) {
-    const std::int64_t tile_end = std::min<std::int64_t>(first + kLanes, last);
-    if (!tiles.run(first, tile_end, group_stats)) return false;
-    for (std::int64_t group = first; group < tile_end; ++group) {
-      row_stats[group / job.groups_per_row].add(group_stats[group - first]);
-    }
-  }
-  return true;
-}
-
 int thread_count(int wanted, std::int64_t blocks) {
   const int threads = wanted > 0 ? wanted : max_threads();
   return static_cast<int>(std::clamp<std::int64_t>(blocks, 1, threads));
@@ -231,23 +310,51 @@ std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatR
   std::vector<TileQuantizer> quantizers;  // made here, since an exception must not leave the parallel region
   quantizers.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) quantizers.emplace_back(job);
-  std::vector<ErrorStats> row_stats(static_cast<std::size_t>(source.rows));
+  std::vector<ErrorStats> group_stats(static_cast<std::size_t>(job.groups));
   FirstFinding finding;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 4)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 2)
   for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::int64_t begin = block * job.block_rows(), end = std::min(begin + job.block_rows(), source.rows);
-    if (finding.is_before(begin)) continue;
+    const std::int64_t first = block * kBlockGroups, end = std::min(first + kBlockGroups, job.groups);
+    const std::int64_t groups_per_row = source.in_features / options.group_size;
+    if (finding.is_before(first / groups_per_row)) continue;
     TileQuantizer& tiles = quantizers[static_cast<std::size_t>(thread_in_team())];
-    if (!quantize_block(job, begin, end, tiles, row_stats.data()))
-      finding.report(scan_rows(*job.context.kernels, source, begin, end));
+    if (!tiles.run(first, end, group_stats.data() + first))
+      finding.report(scan_rows(table, source, first / groups_per_row, (end - 1) / groups_per_row + 1));
   }
-  for (const ErrorStats& row : row_stats) stats.add(row);
+  for (const ErrorStats& group : group_stats) stats.add(group);
   return finding.get();
 }
 
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
                                        ErrorStats& stats) {
   return quantize_rows(kernels::kernels(), source, options, out, stats);
+}
+
+void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words) {
+  for (std::int64_t first = 0; first < rows; first += 8) {
+    for (std::int64_t group = 0; group < groups; ++group) {
+      std::uint32_t word = 0;
+      for (std::int64_t row = first; row < std::min(first + 8, rows); ++row)
+        word |= std::uint32_t{zero_points[row * groups + group]} << (row - first) * 4;
+      *words++ = word;
+    }
+  }
+}
+
+float nested_offset(const FloatRows& first_rows, const QuantizeOptions& options) {
+  check(first_rows, options);
+  const Job job(kernels::kernels(), first_rows, options, {});
+  const std::int64_t groups = std::min(job.groups, kNestedBlock);
+  std::vector<float> group(job.group_size);
+  double sum = 0;
+  for (std::int64_t i = 0; i < groups; ++i) {
+    job.context.kernels->load(job.dtype, job.group(i), job.group_size, group.data());
+    float largest = 0.0f;
+    for (const float value : group) largest = std::max(largest, std::fabs(value));
+    sum += largest;
+  }
+  const double mean = groups > 0 ? sum / static_cast<double>(groups) : 0.0;
+  return std::isfinite(mean) ? static_cast<float>(mean) : 0.0f;
 }
 
 std::optional<NonFinite> find_non_finite(const FloatRows& source, int threads) noexcept {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <utility>
 
 namespace halfbyte::quant {
 namespace {
@@ -15,6 +17,7 @@ constexpr auto kLaneCount = static_cast<std::size_t>(kLanes);
 // Sums run over at most this many elements before they are added up, which keeps whole-row groups exact enough and in
 // cache.
 constexpr std::size_t kChunk = 512;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <std::size_t kPositive, std::size_t kNegative>
 constexpr std::array<float, kPositive + kNegative> make_grid(float positive, float positive_step, float negative,
@@ -28,84 +31,179 @@ constexpr std::array<float, kPositive + kNegative> make_grid(float positive, flo
 // Ratios to try. Positive: the largest weight keeps the code that has the extra level; negative: it goes to the other
 // end. The ranges hold nearly all optima found by trying every bfloat16 scale on gaussian groups of 16 to 128 weights;
 // 4-bit candidates are then refined by least squares, for 8 bits the grid is about as fine as bfloat16 itself.
-constexpr auto kGrid4 = make_grid<12, 8>(0.62f, 0.04f, 0.96f, 0.034f);
-constexpr auto kGrid8 = make_grid<16, 16>(0.992f, 0.0065f, 0.992f, 0.0065f);
+constexpr auto kGridSym4 = make_grid<12, 8>(0.62f, 0.04f, 0.96f, 0.034f);
+constexpr auto kGridSym8 = make_grid<16, 16>(0.992f, 0.0065f, 0.992f, 0.0065f);
+constexpr auto kGridAsym4 = make_grid<11, 0>(0.68f, 0.04f, 0.0f, 0.0f);
+constexpr auto kGridNf4 = make_grid<10, 10>(0.72f, 0.04f, 0.72f, 0.04f);
+constexpr auto kGridFp4 = make_grid<14, 0>(0.6f, 0.04f, 0.0f, 0.0f);
 
 struct GridRow {
-  int bits;
+  SchemeId scheme;
   std::span<const float> ratios;
   int refinements;
 };
-constexpr GridRow kGrids[] = {{4, kGrid4, 2}, {8, kGrid8, 0}};
+constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},   {SchemeId::kSymInt8, kGridSym8, 0},
+                              {SchemeId::kAsymInt4, kGridAsym4, 2}, {SchemeId::kNf4, kGridNf4, 2},
+                              {SchemeId::kFp4, kGridFp4, 2},        {SchemeId::kFp4E2m1, kGridFp4, 2}};
 
-const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.bits, &GridRow::bits); }
+const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
-// A last look about one bfloat16 step to each side.
+// A last look about one bfloat16 step to each side, and at the zero points beside.
 constexpr float kNeighbours[] = {1.0f - 0.0055f, 1.0f + 0.0055f};
+constexpr float kNeighbourLows[] = {-1.0f, 1.0f};
 
-// The largest scale that keeps code_min * scale finite in float32, and itself in its dtype.
+kernels::Levels sorted_levels(const Codebook& codebook) {
+  std::array<std::pair<float, std::uint32_t>, 16> pairs;
+  for (std::uint32_t i = 0; i < 16; ++i) pairs[i] = {codebook[i], i};
+  std::ranges::stable_sort(pairs, {}, [](const auto& pair) { return pair.first; });
+  kernels::Levels out{};
+  for (std::size_t i = 0; i < 16; ++i) {
+    out.value[i] = pairs[i].first;
+    out.code[i] = pairs[i].second;
+    out.middle[i] = i + 1 < 16 ? (pairs[i].first + pairs[i + 1].first) / 2 : kInfinity;
+  }
+  return out;
+}
+
+const kernels::Levels& levels_of(const Scheme& scheme) {
+  static const std::array<kernels::Levels, 3> kLevels = {sorted_levels(*halfbyte::scheme(SchemeId::kNf4).codebook),
+                                                         sorted_levels(*halfbyte::scheme(SchemeId::kFp4).codebook),
+                                                         sorted_levels(*halfbyte::scheme(SchemeId::kFp4E2m1).codebook)};
+  return kLevels[static_cast<std::size_t>(scheme.id) - static_cast<std::size_t>(SchemeId::kNf4)];
+}
+
+// The largest magnitude of a code's value.
+float largest_code(const Scheme& scheme) {
+  if (!scheme.codebook)
+    return static_cast<float>(scheme.has_zero_point ? scheme.code_max - scheme.code_min : -scheme.code_min);
+  const auto [low, high] = std::ranges::minmax(*scheme.codebook);
+  return std::max(-low, high);
+}
+
+// The largest scale that keeps its product with any code finite in float32, and itself in its dtype.
 float largest_scale(const TileContext& context) {
   constexpr float kLargest[kernels::kFloatCount] = {std::numeric_limits<float>::max(), 65504.0f, 0x1.fep127f};
   const float largest = kLargest[context.scale_dtype];
-  return context.scale_dtype == kernels::kFloat16 ? largest : largest / static_cast<float>(-context.scheme->code_min);
+  const float power_of_two = std::exp2(std::ceil(std::log2(largest_code(*context.scheme))));  // the quotient is exact
+  return context.scale_dtype == kernels::kFloat16 ? largest : largest / power_of_two;
 }
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kMiddleCode = 7.5f;
+
+// The least of sixteen codes, minus an integer zero point from 0 to 15, when the middle of the codes is to be at
+// `middle` and half a code is rounded to the side of `nudge`.
+float low_for(float middle, float scale, float nudge) {
+  if (scale <= 0.0f) return -8.0f;
+  return std::clamp(std::floor(middle / scale - kMiddleCode + nudge), -15.0f, 0.0f);
+}
+
+std::size_t candidate_count(const TileContext& context, std::span<const float> grid) {
+  if (context.scheme->has_zero_point) return 2 * grid.size();
+  if (!context.is_positive) return grid.size();
+  return static_cast<std::size_t>(std::ranges::count_if(grid, [](float ratio) { return ratio > 0; }));
+}
 
 }  // namespace
 
+kernels::Coding coding_of(const Scheme& scheme) noexcept {
+  return {scheme.bits, scheme.layout == Layout::kBitsandbytes ? 1 : 0,
+          static_cast<float>(scheme.code_max - scheme.code_min), scheme.codebook ? &levels_of(scheme) : nullptr};
+}
+
 ScaleSearch::ScaleSearch(const TileContext& context)
-    : context_(context), largest_(largest_scale(context)), grid_(grid_for(*context.scheme).ratios) {
-  const std::size_t values = std::max<std::size_t>(grid_.size(), 2) * kLaneCount;
-  for (std::vector<float>* each : {&scale_, &inverse_, &squared_, &slope_, &codes_}) each->resize(values);
+    : context_(context),
+      coding_(coding_of(*context.scheme)),
+      largest_(largest_scale(context)),
+      grid_(grid_for(*context.scheme).ratios),
+      refinements_(grid_for(*context.scheme).refinements),
+      candidates_(candidate_count(context, grid_)) {
+  const std::size_t values = std::max<std::size_t>(candidates_, 4) * kLaneCount;
+  for (std::vector<float>* each : {&scale_, &inverse_, &low_, &squared_, &slope_, &codes_}) each->resize(values);
   part_.resize(3 * values);
 }
 
 void ScaleSearch::run(const float* tile) {
-  start_at_absmax(tile);
+  start(tile);
   if (context_.search == Search::kAbsmax) return;
   std::fill_n(best_error_, kLanes, kInfinity);
-  std::copy_n(best_scale_, kLanes, scale_.data());
   consider(tile, 1);
-  for (std::size_t c = 0; c < grid_.size(); ++c) {
-    for (std::size_t lane = 0; lane < kLaneCount; ++lane) scale_[c * kLaneCount + lane] = absmax_[lane] * grid_[c];
-  }
-  consider(tile, grid_.size());
-  for (int i = 0; i < grid_for(*context_.scheme).refinements; ++i) {
-    std::copy_n(refined_scale_, kLanes, scale_.data());
+  propose();
+  consider(tile, candidates_);
+  for (int i = 0; i < refinements_; ++i) {
+    for (std::size_t lane = 0; lane < kLaneCount; ++lane) set(0, lane, refined_scale_[lane], refined_low_[lane]);
     consider(tile, 1);
   }
-  for (std::size_t c = 0; c < 2; ++c) {
-    for (std::size_t lane = 0; lane < kLaneCount; ++lane)
-      scale_[c * kLaneCount + lane] = best_scale_[lane] * kNeighbours[c];
-  }
-  consider(tile, 2);
+  propose_neighbours();
+  consider(tile, is_affine() ? 4 : 2);
 }
 
-// The scale that maps the weight of largest magnitude to code_min (the code with the largest magnitude), as llama.cpp's
-// quantize_row_q4_0_ref does. Of two such weights with opposite signs the positive one counts.
-void ScaleSearch::start_at_absmax(const float* tile) {
+void ScaleSearch::set(std::size_t candidate, std::size_t lane, float scale, float low) {
+  scale_[candidate * kLaneCount + lane] = scale;
+  low_[candidate * kLaneCount + lane] = low;
+}
+
+// The first candidate, which is what absmax takes; it is left in scale_, inverse_ and low_ too.
+void ScaleSearch::start(const float* tile) {
   float low[kLanes], high[kLanes];
   table().extremes(tile, context_.length, low, high);
-  const auto code_min = static_cast<float>(context_.scheme->code_min);
-  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-    absmax_[lane] = (-low[lane] > high[lane] ? low[lane] : high[lane]) / code_min;
-    scale_[lane] = absmax_[lane];
-  }
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) start_lane(lane, low[lane], high[lane]);
   table().round_scales(context_.scale_dtype, largest_, 1, scale_.data(), inverse_.data());
   for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
     best_scale_[lane] = scale_[lane];
+    best_low_[lane] = low_[lane];
     base_inverse_[lane] = best_inverse_[lane] = inverse_[lane];
   }
 }
 
-// Rounds, measures and keeps what is better. Afterwards refined_scale_ is the least-squares scale for the codes of the
-// best of these candidates.
+// Symmetric: the scale that maps the weight of largest magnitude to code_min (the code with the largest magnitude), as
+// llama.cpp's quantize_row_q4_0_ref does; of two such weights with opposite signs the positive one counts. Affine: the
+// range from the least to the largest weight, zero included, over fifteen steps. Levels: the largest magnitude over the
+// largest level.
+void ScaleSearch::start_lane(std::size_t lane, float low, float high) {
+  const Scheme& scheme = *context_.scheme;
+  if (is_affine()) {
+    low = std::min(low, 0.0f);
+    high = std::max(high, 0.0f);
+    base_[lane] = high / 15.0f - low / 15.0f;  // the difference itself may overflow
+    middle_[lane] = low / 2.0f + high / 2.0f;
+    return set(0, lane, base_[lane], low_for(middle_[lane], base_[lane], 0.5f));
+  }
+  const bool is_negative = !scheme.codebook && !(-low > high);
+  const float largest = std::max(-low, high) / largest_code(scheme);
+  base_[lane] = is_negative ? -largest : largest;
+  set(0, lane, base_[lane], static_cast<float>(scheme.code_min));
+}
+
+// Every ratio of the base scale; when affine, with the zero points to both sides of the one that would put the middle
+// of the codes at the middle of the weights.
+void ScaleSearch::propose() {
+  const auto least = static_cast<float>(context_.scheme->code_min);
+  for (std::size_t c = 0; c < candidates_; ++c) {
+    const float ratio = grid_[is_affine() ? c / 2 : c];
+    for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+      const float scale = base_[lane] * ratio;
+      set(c, lane, scale, is_affine() ? low_for(middle_[lane], scale, static_cast<float>(c % 2)) : least);
+    }
+  }
+}
+
+void ScaleSearch::propose_neighbours() {
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    for (std::size_t c = 0; c < 2; ++c) {
+      set(c, lane, best_scale_[lane] * kNeighbours[c], best_low_[lane]);
+      if (is_affine())
+        set(c + 2, lane, best_scale_[lane], std::clamp(best_low_[lane] + kNeighbourLows[c], -15.0f, 0.0f));
+    }
+  }
+}
+
+// Rounds, measures and keeps what is better. Afterwards refined_* is the least-squares scale for the codes of the best
+// of these candidates.
 void ScaleSearch::consider(const float* tile, std::size_t count) {
   table().round_scales(context_.scale_dtype, largest_, count, scale_.data(), inverse_.data());
   measure(tile, count);
-  table().choose({scale_.data(), inverse_.data(), {squared_.data(), slope_.data(), codes_.data()}}, count,
-                 base_inverse_, {best_scale_, best_inverse_, best_error_}, refined_scale_);
+  table().choose({scale_.data(), inverse_.data(), low_.data(), {squared_.data(), slope_.data(), codes_.data()}}, count,
+                 base_inverse_, {best_scale_, best_inverse_, best_low_, best_error_}, {refined_scale_, refined_low_});
 }
 
 void ScaleSearch::measure(const float* tile, std::size_t count) {
@@ -115,7 +213,7 @@ void ScaleSearch::measure(const float* tile, std::size_t count) {
     const std::size_t length = std::min(kChunk, context_.length - first);
     const kernels::Errors out = first == 0 ? kernels::Errors{squared_.data(), slope_.data(), codes_.data()}
                                            : kernels::Errors{part[0], part[1], part[2]};
-    table().measure(tile + first * kLaneCount, length, inverse_.data(), count, code_range(*context_.scheme), out);
+    table().measure(tile + first * kLaneCount, length, inverse_.data(), low_.data(), count, coding_, out);
     if (first == 0) continue;
     for (std::size_t i = 0; i < values; ++i) {
       squared_[i] += part[0][i];

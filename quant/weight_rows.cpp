@@ -18,14 +18,32 @@ kernels::Dot dot_for(const WeightMatrix& weight) {
   return weight.scheme->bits == 4 ? kernels::kDotInt4 : kernels::kDotInt8;
 }
 
+constexpr Codebook kIntegers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+const float* levels_of(const Scheme* scheme) {
+  if (!scheme || scheme->bits != 4) return nullptr;
+  return (scheme->codebook ? *scheme->codebook : kIntegers).data();
+}
+
 // Values of one coded row, in natural order.
-void unpack_row(const kernels::Table& table, const WeightView& weight, std::size_t row, std::vector<float>& scales,
+void unpack_row(const kernels::Table& table, const WeightView& weight, std::size_t row, GroupValues& groups,
                 float* out) {
-  load_scales(table, weight, row, row + 1, scales);
+  load_groups(table, weight, row, row + 1, groups);
   // The wider levels take 16 values of one scale at a time.
   const bool is_regular = weight.group_size % 16 == 0 || weight.is_channel();
   const kernels::Table& able = is_regular ? table : kernels::kRef;
-  able.unpack[weight.dot](weight.row(row), scales.data(), weight.in_features, weight.group_size, out);
+  able.unpack[weight.dot]({weight.row(row), groups.scales.data(), groups.zeros_or_null(), weight.levels, weight.flip,
+                           weight.in_features, weight.group_size, out});
+}
+
+// The zero points of one row, less the offset of the codes.
+void load_zeros(const WeightView& weight, std::size_t row, float* out) {
+  const std::size_t at = weight.first_row + row;
+  const kernels::Byte* words = weight.zero_points + at / 8 * weight.groups * 4;
+  for (std::size_t group = 0; group < weight.groups; ++group) {
+    const int field = words[group * 4 + at % 8 / 2] >> (at % 2 * 4) & 15;
+    out[group] = static_cast<float>(field - 8);
+  }
 }
 
 }  // namespace
@@ -38,28 +56,39 @@ WeightView::WeightView(const WeightMatrix& weight)
       dot(dot_for(weight)),
       dense_dtype(weight.scheme ? kernels::kFloat32 : kernels::to_float(weight.dense_dtype)),
       is_coded(weight.scheme != nullptr),
+      zero_points(weight.scheme && weight.scheme->has_zero_point
+                      ? reinterpret_cast<const kernels::Byte*>(weight.zero_points)
+                      : nullptr),
+      first_row(static_cast<std::size_t>(weight.first_row % 8)),
+      levels(levels_of(weight.scheme)),
+      flip(weight.scheme && weight.scheme->layout == Layout::kBitsandbytes ? 1 : 0),
       out_features(static_cast<std::size_t>(weight.out_features)),
       in_features(static_cast<std::size_t>(weight.in_features)),
       group_size(static_cast<std::size_t>(weight.group_size)),
       groups(weight.in_features > 0 ? static_cast<std::size_t>(weight.groups()) : 0) {}
 
-void load_scales(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
-                 std::vector<float>& scales) {
-  const std::size_t count = (end - begin) * weight.groups;
-  if (scales.size() < count + kernels::kScalePadding) scales.resize(count + kernels::kScalePadding);
+void load_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                 GroupValues& out) {
+  const std::size_t count = (end - begin) * weight.groups, padded = count + kernels::kScalePadding;
+  if (out.scales.size() < padded) out.scales.resize(padded);
   const std::size_t offset = begin * weight.groups * kernels::kFloatBytes[weight.scale_dtype];
-  table.load(weight.scale_dtype, weight.scales + offset, count, scales.data());
-  std::fill_n(scales.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
+  table.load(weight.scale_dtype, weight.scales + offset, count, out.scales.data());
+  std::fill_n(out.scales.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
+  if (!weight.zero_points) return out.zeros.clear();
+  if (out.zeros.size() < padded) out.zeros.resize(padded);
+  for (std::size_t row = begin; row < end; ++row)
+    load_zeros(weight, row, out.zeros.data() + (row - begin) * weight.groups);
+  std::fill_n(out.zeros.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
 }
 
 void unpack_rows(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
                  kernels::Float dtype, kernels::Byte* out, std::vector<float>& scratch) {
   const std::size_t bytes = weight.in_features * kernels::kFloatBytes[dtype];
-  thread_local std::vector<float> scales;
+  thread_local GroupValues groups;
   if (scratch.size() < weight.in_features) scratch.resize(weight.in_features);
   for (std::size_t row = begin; row < end; ++row, out += bytes) {
     if (weight.is_coded) {
-      unpack_row(table, weight, row, scales, scratch.data());
+      unpack_row(table, weight, row, groups, scratch.data());
     } else {
       table.load(weight.dense_dtype, weight.row(row), weight.in_features, scratch.data());
     }

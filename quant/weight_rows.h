@@ -20,6 +20,10 @@ struct WeightView {
   kernels::Dot dot;
   kernels::Float dense_dtype;
   bool is_coded;
+  const kernels::Byte* zero_points;  // null: none
+  std::size_t first_row;             // modulo 8
+  const float* levels;               // of 4-bit codes
+  int flip;                          // 1: the first of two codes is in the upper half of a byte
   std::size_t out_features, in_features, group_size, groups;
 
   explicit WeightView(const WeightMatrix& weight);
@@ -27,9 +31,16 @@ struct WeightView {
   const kernels::Byte* row(std::size_t index) const noexcept { return rows + index * row_bytes; }
 };
 
-// The scales of rows [begin, end) as float32, with kScalePadding zeros behind. Shape: (end - begin, groups).
-void load_scales(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
-                 std::vector<float>& scales);
+// Scales and zero points of some rows, with kScalePadding zeros behind. Shape of each: (rows, groups); no zero points:
+// empty.
+struct GroupValues {
+  std::vector<float> scales, zeros;
+  const float* zeros_or_null() const noexcept { return zeros.empty() ? nullptr : zeros.data(); }
+};
+
+// Those of rows [begin, end) as float32.
+void load_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                 GroupValues& out);
 
 // Rows [begin, end) as values of `dtype`, without gaps. `scratch` is reused from call to call.
 void unpack_rows(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,

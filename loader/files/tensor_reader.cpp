@@ -1,7 +1,5 @@
 #include "loader/files/tensor_reader.h"
 
-#include <halfbyte/linear.h>
-
 namespace halfbyte::files {
 
 bool TensorReader::can_read(const TensorRecord& record) noexcept {
@@ -12,7 +10,9 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorRecord& rec
     : checkpoint_(checkpoint),
       record_(record),
       codes_(*checkpoint.find(record.parts[Part::kCodes])),
-      scale_(record.scheme ? checkpoint.find(record.parts[Part::kScale]) : nullptr) {
+      scale_(record.scheme ? checkpoint.find(record.parts[Part::kScale]) : nullptr),
+      zero_point_(record.parts.has(Part::kZeroPoint) ? checkpoint.find(record.parts[Part::kZeroPoint]) : nullptr) {
+  if (record.nested_offset) nested_.emplace(checkpoint, record);
   if (record.scheme) {
     row_size_ = record.shape[1];
     size_ = record.shape[0] * row_size_;
@@ -36,20 +36,43 @@ void TensorReader::read_dense(std::int64_t begin, std::span<float> out) {
 void TensorReader::read_packed(std::int64_t begin, std::span<float> out) {
   quant::WeightMatrix block;
   block.scheme = record_.scheme;
-  block.scale_dtype = record_.scale_dtype;
   block.out_features = static_cast<std::int64_t>(out.size()) / row_size_;
   block.in_features = row_size_;
   block.group_size = record_.group_size;
-  const auto first_row = static_cast<std::uint64_t>(begin / row_size_);
+  const std::int64_t first_row = begin / row_size_;
   const auto code_row = static_cast<std::uint64_t>(block.row_bytes());
-  const auto scale_row = static_cast<std::uint64_t>(block.groups() * size_bytes(record_.scale_dtype));
   code_bytes_.resize(static_cast<std::uint64_t>(block.out_features) * code_row);
-  scale_bytes_.resize(static_cast<std::uint64_t>(block.out_features) * scale_row);
-  checkpoint_.data_files[codes_.file]->read(codes_.offset + first_row * code_row, code_bytes_);
-  checkpoint_.data_files[scale_->file]->read(scale_->offset + first_row * scale_row, scale_bytes_);
+  checkpoint_.data_files[codes_.file]->read(codes_.offset + static_cast<std::uint64_t>(first_row) * code_row,
+                                            code_bytes_);
   block.rows = code_bytes_.data();
-  block.scales = scale_bytes_.data();
+  read_scales(first_row, block);
+  if (zero_point_) read_zero_points(first_row, block);
   quant::dequantize(block, 0, block.out_features, std::as_writable_bytes(out).data(), Dtype::kFloat32);
+}
+
+void TensorReader::read_scales(std::int64_t first_row, quant::WeightMatrix& block) {
+  const std::int64_t count = block.out_features * block.groups();
+  block.scale_dtype = nested_ ? Dtype::kFloat32 : record_.scale_dtype;
+  const auto width = static_cast<std::uint64_t>(size_bytes(block.scale_dtype));
+  scale_bytes_.resize(static_cast<std::uint64_t>(count) * width);
+  block.scales = scale_bytes_.data();
+  const std::int64_t first = first_row * block.groups();
+  if (nested_) {
+    nested_->read(first, {reinterpret_cast<float*>(scale_bytes_.data()), static_cast<std::size_t>(count)});
+  } else {
+    checkpoint_.data_files[scale_->file]->read(scale_->offset + static_cast<std::uint64_t>(first) * width,
+                                               scale_bytes_);
+  }
+}
+
+void TensorReader::read_zero_points(std::int64_t first_row, quant::WeightMatrix& block) {
+  block.first_row = first_row % 8;
+  const auto row_of_words = static_cast<std::uint64_t>(block.groups()) * 4;
+  zero_point_bytes_.resize(static_cast<std::uint64_t>(zero_point_words(block.first_row + block.out_features)) *
+                           row_of_words);
+  checkpoint_.data_files[zero_point_->file]->read(
+      zero_point_->offset + static_cast<std::uint64_t>(first_row / 8) * row_of_words, zero_point_bytes_);
+  block.zero_points = zero_point_bytes_.data();
 }
 
 }  // namespace halfbyte::files

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include <halfbyte/linear.h>
+
 #include "loader/files/checkpoint.h"
+#include "loader/files/nested_scales.h"
 
 namespace halfbyte::files {
 
@@ -23,15 +27,20 @@ class TensorReader {
  private:
   void read_dense(std::int64_t begin, std::span<float> out);
   void read_packed(std::int64_t begin, std::span<float> out);
+  void read_scales(std::int64_t first_row, quant::WeightMatrix& block);
+  void read_zero_points(std::int64_t first_row, quant::WeightMatrix& block);
 
   const Checkpoint& checkpoint_;
   const TensorRecord& record_;
   const StoredTensor& codes_;
   const StoredTensor* scale_;
+  const StoredTensor* zero_point_;
+  std::optional<NestedScales> nested_;
   std::int64_t size_ = 0;
   std::int64_t row_size_ = 1;
   std::vector<std::byte> code_bytes_;
   std::vector<std::byte> scale_bytes_;
+  std::vector<std::byte> zero_point_bytes_;
 };
 
 }  // namespace halfbyte::files

@@ -119,17 +119,41 @@ std::size_t first_non_finite(Float from, const Byte* source, std::size_t count) 
   return kRuns[from](source, count);
 }
 
-// Code j of each of 8 words, as floats.
-template <int kBits>
-Floats code(Ints words, int j) {
-  const Ints low_bits = _mm256_set1_epi32((1 << kBits) - 1), offset = _mm256_set1_epi32(1 << (kBits - 1));
-  const Ints codes = _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(j * kBits)), low_bits);
-  return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, offset));
-}
+// The 4-bit codes' values in two tables of eight; the fourth bit of a field chooses, moved to where blendv looks.
+struct Codes4 {
+  static constexpr std::size_t kPerWord = 8;
+  Floats lower, upper;
+  explicit Codes4(const float* levels) : lower(_mm256_loadu_ps(levels)), upper(_mm256_loadu_ps(levels + 8)) {}
+  Floats value(Ints fields) const {  // the permutation looks at the lowest three bits only
+    const Floats is_upper = _mm256_castsi256_ps(_mm256_slli_epi32(fields, 28));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(lower, fields), _mm256_permutevar8x32_ps(upper, fields), is_upper);
+  }
+  Floats code(Ints words, int j) const { return value(_mm256_srl_epi32(words, _mm_cvtsi32_si128(j * 4))); }
+};
+
+// Consecutive integers from -8 on: arithmetic is faster than tables.
+struct Integers4 {
+  static constexpr std::size_t kPerWord = 8;
+  explicit Integers4(const float*) {}
+  Floats value(Ints fields) const {
+    const Ints codes = _mm256_and_si256(fields, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(8)));
+  }
+  Floats code(Ints words, int j) const { return value(_mm256_srl_epi32(words, _mm_cvtsi32_si128(j * 4))); }
+};
+
+struct Integers8 {
+  static constexpr std::size_t kPerWord = 4;
+  explicit Integers8(const float*) {}
+  Floats code(Ints words, int j) const {
+    const Ints codes = _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(j * 8)), _mm256_set1_epi32(255));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(128)));
+  }
+};
 
 // 8 codes in element order, of which the first `count` are there.
 template <int kBits>
-Floats spread(const Byte* from, std::size_t count) {
+Floats spread(const Codes4& codes4, const Byte* from, std::size_t count, int flip) {
   long long packed = 0;
   if (count >= kWidth) {
     __builtin_memcpy(&packed, from, kBits);
@@ -141,16 +165,21 @@ Floats spread(const Byte* from, std::size_t count) {
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(128)));
   }
   const Ints words = _mm256_set1_epi32(static_cast<int>(packed));
-  return code<4>(_mm256_srlv_epi32(words, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), 0);
+  const Ints fields = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  return codes4.value(_mm256_srlv_epi32(words, _mm256_xor_si256(fields, _mm256_set1_epi32(flip * 4))));
 }
 
 template <int kBits>
-void unpack(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept {
-  for (std::size_t first = 0; first < n; first += group_size, ++scales) {
-    const std::size_t end = first + group_size < n ? first + group_size : n;
-    const Floats scale = _mm256_set1_ps(*scales);
+void unpack(const UnpackArguments& a) noexcept {
+  constexpr float kNone[16] = {};
+  const Codes4 codes(kBits == 4 ? a.levels : kNone);
+  for (std::size_t first = 0, group = 0; first < a.n; first += a.group_size, ++group) {
+    const std::size_t end = first + a.group_size < a.n ? first + a.group_size : a.n;
+    const Floats scale = _mm256_set1_ps(a.scales[group]);
+    const Floats zero = _mm256_set1_ps(a.zeros ? a.zeros[group] : 0.0f);
     for (std::size_t k = first; k < end; k += kWidth) {
-      store_some(out + k, _mm256_mul_ps(spread<kBits>(row + k * kBits / 8, end - k), scale), end - k);
+      const Floats code = _mm256_sub_ps(spread<kBits>(codes, a.row + k * kBits / 8, end - k, a.flip), zero);
+      store_some(a.out + k, _mm256_mul_ps(code, scale), end - k);
     }
   }
 }
@@ -168,12 +197,16 @@ Ints load_words(const Byte* from, std::size_t count) {
 }
 
 // One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
-// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum.
-template <int kBits, std::size_t kRows>
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum. The fresh sum begins with
+// what the zero points take away: a lane's zero point times the sum of its inputs.
+template <class Codes, bool kHasZeros, std::size_t kRows>
 void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
-  constexpr std::size_t kPerWord = 32 / kBits, kBlock = kWidth * kPerWord;
+  constexpr std::size_t kPerWord = Codes::kPerWord, kBlock = kWidth * kPerWord;
+  const Codes codes(a.levels);
   const Byte* row = a.rows + r * a.row_bytes;
   const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* zeros = a.zeros + (kHasZeros ? (r - a.begin) * a.scale_stride : 0);
+  const float* input_sums = a.input_sums + (kHasZeros ? m * (a.input_stride / kPerWord) : 0);
   const float* input = a.input + m * a.input_stride;
   const bool is_channel = a.group_size == a.in_features;
   const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
@@ -187,8 +220,15 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
     const Ints packed = load_words(row + word * 4, words - word);
     const Floats scale = _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales + (k >> shift)), lane_group);
     Floats block[kRows] = {};
+    if constexpr (kHasZeros) {
+      const Floats zero = _mm256_permutevar8x32_ps(_mm256_loadu_ps(zeros + (k >> shift)), lane_group);
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats sum = _mm256_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
+        block[i] = _mm256_fnmadd_ps(zero, sum, block[i]);
+      }
+    }
     for (std::size_t j = 0; j < kPerWord; ++j) {
-      const Floats value = code<kBits>(packed, static_cast<int>(j));
+      const Floats value = codes.code(packed, static_cast<int>(j));
       for (std::size_t i = 0; i < kRows; ++i) {
         const Floats x = _mm256_loadu_ps(input + i * a.input_stride + k + j * kWidth);
         block[i] = _mm256_fmadd_ps(value, x, block[i]);
@@ -234,10 +274,25 @@ void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
   }
 }
 
-template <int kBits>
-void dot_coded(const DotArguments& a) noexcept {
-  dot_rows(a, {dot_coded_row<kBits, 1>, dot_coded_row<kBits, 2>, dot_coded_row<kBits, 4>});
+template <class Codes, bool kHasZeros>
+void dot_coded_as(const DotArguments& a) {
+  dot_rows(
+      a, {dot_coded_row<Codes, kHasZeros, 1>, dot_coded_row<Codes, kHasZeros, 2>, dot_coded_row<Codes, kHasZeros, 4>});
 }
+
+bool is_consecutive(const float* levels) {
+  for (int i = 0; i < 16; ++i) {
+    if (levels[i] != static_cast<float>(i - 8)) return false;
+  }
+  return true;
+}
+
+void dot_coded4(const DotArguments& a) noexcept {
+  if (!is_consecutive(a.levels)) return dot_coded_as<Codes4, false>(a);
+  (a.zeros ? dot_coded_as<Integers4, true> : dot_coded_as<Integers4, false>)(a);
+}
+
+void dot_coded8(const DotArguments& a) noexcept { dot_coded_as<Integers8, false>(a); }
 
 template <Float kFrom>
 void dot_dense(const DotArguments& a) noexcept {
@@ -255,7 +310,7 @@ const Table kAvx2 = {
     .store = store,
     .first_non_finite = first_non_finite,
     .unpack = {unpack<4>, unpack<8>},
-    .dot = {dot_coded<4>, dot_coded<8>, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},
+    .dot = {dot_coded4, dot_coded8, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},
 };
 
 }  // namespace halfbyte::quant::kernels

@@ -96,17 +96,80 @@ Floats round_code(Floats value, Floats code_min, Floats code_max) {
   return _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+// The integer coding: `low` is a candidate's.
+struct Integers {
+  Floats span;
+  explicit Integers(const Coding& coding) : span(_mm256_set1_ps(coding.span)) {}
+  Floats value(Floats t, Floats low) const { return round_code(t, low, _mm256_add_ps(low, span)); }
+  Ints code(Floats, Floats q, Floats low) const { return _mm256_cvtps_epi32(_mm256_sub_ps(q, low)); }
+};
+
+// A level as three bits and the choice of a half.
+struct Level {
+  Ints low_bits;
+  Floats is_upper;
+};
+
+// The coding by levels: a binary search in tables of eight that stay in registers.
+struct LevelTables {
+  Floats values[2], middle1, middle3[2], middle7, middle_of_two;
+  Ints codes[2];
+  explicit LevelTables(const Coding& coding)
+      : values{_mm256_loadu_ps(coding.levels->value), _mm256_loadu_ps(coding.levels->value + 8)},
+        middle1(every(coding, 0, 2)),
+        middle3{_mm256_set1_ps(coding.levels->middle[3]), _mm256_set1_ps(coding.levels->middle[11])},
+        middle7(_mm256_set1_ps(coding.levels->middle[7])),
+        middle_of_two(every(coding, 1, 4)),
+        codes{load(coding.levels->code), load(coding.levels->code + 8)} {}
+
+  static Ints load(const std::uint32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const Ints*>(from)); }
+  static Floats every(const Coding& coding, int first, int step) {
+    float some[8];
+    for (int i = 0; i < 8; ++i) some[i] = coding.levels->middle[first + i * step < 16 ? first + i * step : 15];
+    return _mm256_loadu_ps(some);
+  }
+  static Ints bit(Floats is_above, int value) {
+    return _mm256_and_si256(_mm256_castps_si256(is_above), _mm256_set1_epi32(value));
+  }
+  static Floats is_above(Floats t, Floats limit) { return _mm256_cmp_ps(t, limit, _CMP_GT_OQ); }
+  static Ints either(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+
+  Level level(Floats t) const {
+    const Floats bit8 = is_above(t, middle7);
+    const Floats bit4 = is_above(t, _mm256_blendv_ps(middle3[0], middle3[1], bit8));
+    const Ints quarter = either(bit(bit8, 2), bit(bit4, 1));
+    const Floats bit2 = is_above(t, _mm256_permutevar8x32_ps(middle_of_two, quarter));
+    const Ints eighth = either(either(bit(bit8, 4), bit(bit4, 2)), bit(bit2, 1));
+    const Floats bit1 = is_above(t, _mm256_permutevar8x32_ps(middle1, eighth));
+    return {either(either(bit(bit4, 4), bit(bit2, 2)), bit(bit1, 1)), bit8};
+  }
+  Floats value(Floats t, Floats) const {
+    const Level found = level(t);
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(values[0], found.low_bits),
+                            _mm256_permutevar8x32_ps(values[1], found.low_bits), found.is_upper);
+  }
+  Ints code(Floats t, Floats, Floats) const {
+    const Level found = level(t);
+    return _mm256_blendv_epi8(_mm256_permutevar8x32_epi32(codes[0], found.low_bits),
+                              _mm256_permutevar8x32_epi32(codes[1], found.low_bits),
+                              _mm256_castps_si256(found.is_upper));
+  }
+};
+
 // kCount candidates for half the lanes share each load, and their sums are independent chains.
-template <std::size_t kCount>
-void measure_some(const float* tile, std::size_t n, const float* inverse, Floats code_min, Floats code_max,
+template <class Codes, std::size_t kCount>
+void measure_some(const float* tile, std::size_t n, const float* inverse, const float* low, const Codes& coding,
                   Errors out) {
-  Floats scale[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
-  for (std::size_t c = 0; c < kCount; ++c) scale[c] = _mm256_loadu_ps(inverse + c * kLanes);
+  Floats scale[kCount], least[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
+  for (std::size_t c = 0; c < kCount; ++c) {
+    scale[c] = _mm256_loadu_ps(inverse + c * kLanes);
+    least[c] = _mm256_loadu_ps(low + c * kLanes);
+  }
   for (std::size_t k = 0; k < n; ++k) {
     const Floats value = _mm256_loadu_ps(tile + k * kLanes);
     for (std::size_t c = 0; c < kCount; ++c) {
       const Floats t = _mm256_mul_ps(value, scale[c]);
-      const Floats q = round_code(t, code_min, code_max);
+      const Floats q = coding.value(t, least[c]);
       const Floats difference = _mm256_sub_ps(t, q);
       squared[c] = _mm256_add_ps(squared[c], _mm256_mul_ps(difference, difference));
       slope[c] = _mm256_add_ps(slope[c], _mm256_mul_ps(difference, q));
@@ -120,17 +183,24 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, Floats
   }
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
-             Errors out) noexcept {
-  const Floats low = _mm256_set1_ps(range.min), high = _mm256_set1_ps(range.max);
+template <class Codes>
+void measure_all(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+                 const Codes& coding, Errors out) {
   for (std::size_t c = 0; c < count;) {
     const std::size_t some = count - c >= 2 ? 2 : 1;
     for (std::size_t at = c * kLanes; at < (c + 1) * kLanes; at += kWidth) {
-      (some == 2 ? measure_some<2> : measure_some<1>)(tile + at % kLanes, n, inverse + at, low, high,
-                                                      {out.squared + at, out.slope + at, out.codes + at});
+      (some == 2 ? measure_some<Codes, 2> : measure_some<Codes, 1>)(tile + at % kLanes, n, inverse + at, low + at,
+                                                                    coding,
+                                                                    {out.squared + at, out.slope + at, out.codes + at});
     }
     c += some;
   }
+}
+
+void measure(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+             const Coding& coding, Errors out) noexcept {
+  if (coding.levels) return measure_all(tile, n, inverse, low, count, LevelTables(coding), out);
+  measure_all(tile, n, inverse, low, count, Integers(coding), out);
 }
 
 // A finite float to its nearest value in the stored dtype.
@@ -158,12 +228,13 @@ void round_scales(Float to, float largest, std::size_t count, float* scale, floa
 }
 
 // choose() for the half of the lanes that begins at `side`.
-void choose_side(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best, float* refined,
+void choose_side(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best, Refined refined,
                  std::size_t side) {
   const Floats infinity = _mm256_set1_ps(__builtin_inff()), zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1.0f);
   const Floats base = _mm256_loadu_ps(base_inverse + side);
   Floats best_scale = _mm256_loadu_ps(best.scale + side), best_inverse = _mm256_loadu_ps(best.inverse + side);
   Floats best_error = _mm256_loadu_ps(best.error + side), refined_scale = zero, refined_error = infinity;
+  Floats best_low = _mm256_loadu_ps(best.low + side), refined_low = zero;
   for (std::size_t i = side; i < count * kLanes; i += kLanes) {
     const Floats scale = _mm256_loadu_ps(candidates.scale + i), inverse = _mm256_loadu_ps(candidates.inverse + i);
     const Floats squared = _mm256_loadu_ps(candidates.errors.squared + i);
@@ -178,40 +249,47 @@ void choose_side(const Candidates& candidates, std::size_t count, const float* b
     const Floats is_best = _mm256_cmp_ps(error, best_error, _CMP_LT_OQ);
     best_scale = _mm256_blendv_ps(best_scale, scale, is_best);
     best_inverse = _mm256_blendv_ps(best_inverse, inverse, is_best);
+    const Floats low = _mm256_loadu_ps(candidates.low + i);
+    best_low = _mm256_blendv_ps(best_low, low, is_best);
     best_error = _mm256_blendv_ps(best_error, error, is_best);
     const Floats is_refined = _mm256_cmp_ps(fitted, refined_error, _CMP_LT_OQ);
     refined_scale = _mm256_blendv_ps(refined_scale, _mm256_mul_ps(scale, _mm256_add_ps(one, step)), is_refined);
     refined_error = _mm256_blendv_ps(refined_error, fitted, is_refined);
+    refined_low = _mm256_blendv_ps(refined_low, low, is_refined);
   }
   _mm256_storeu_ps(best.scale + side, best_scale);
   _mm256_storeu_ps(best.inverse + side, best_inverse);
   _mm256_storeu_ps(best.error + side, best_error);
-  _mm256_storeu_ps(refined + side, refined_scale);
+  _mm256_storeu_ps(best.low + side, best_low);
+  _mm256_storeu_ps(refined.scale + side, refined_scale);
+  _mm256_storeu_ps(refined.low + side, refined_low);
 }
 
 void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
-            float* refined) noexcept {
+            Refined refined) noexcept {
   for (std::size_t side = 0; side < kLanes; side += kWidth)
     choose_side(candidates, count, base_inverse, best, refined, side);
 }
 
-void encode_side(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
-                 Encoded out) {
-  const Floats low = _mm256_set1_ps(range.min), high = _mm256_set1_ps(range.max), scale = _mm256_loadu_ps(inverse);
+template <class Codes>
+void encode_side(const float* tile, std::size_t n, const float* inverse, const float* lows, const Coding& coding,
+                 std::uint32_t* words, Encoded out) {
+  const Codes codes(coding);
+  const Floats low = _mm256_loadu_ps(lows), scale = _mm256_loadu_ps(inverse);
   const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   Floats squares = _mm256_setzero_ps(), squared = squares, max_abs = squares;
-  const std::size_t per_word = 32 / static_cast<std::size_t>(range.bits);
+  const std::size_t per_word = 32 / static_cast<std::size_t>(coding.bits);
   for (std::size_t first = 0; first < n; first += per_word) {
     Ints word = _mm256_setzero_si256();
     for (std::size_t j = 0; j < per_word; ++j) {
       const Floats t = _mm256_mul_ps(_mm256_loadu_ps(tile + (first + j) * kLanes), scale);
-      const Floats q = round_code(t, low, high);
+      const Floats q = codes.value(t, low);
       const Floats difference = _mm256_sub_ps(t, q);
       squares = _mm256_add_ps(squares, _mm256_mul_ps(t, t));
       squared = _mm256_add_ps(squared, _mm256_mul_ps(difference, difference));
       max_abs = _mm256_max_ps(_mm256_and_ps(difference, magnitude), max_abs);
-      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * range.bits);
-      word = _mm256_or_si256(word, _mm256_sll_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(q, low)), shift));
+      const __m128i shift = _mm_cvtsi32_si128((static_cast<int>(j) ^ coding.flip) * coding.bits);
+      word = _mm256_or_si256(word, _mm256_sll_epi32(codes.code(t, q, low), shift));
     }
     _mm256_storeu_si256(reinterpret_cast<Ints*>(words), word);
     words += kLanes;
@@ -221,11 +299,12 @@ void encode_side(const float* tile, std::size_t n, const float* inverse, CodeRan
   _mm256_storeu_ps(out.max_abs, max_abs);
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
-            Encoded out) noexcept {
+void encode(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
+            std::uint32_t* words, Encoded out) noexcept {
   for (std::size_t side = 0; side < kLanes; side += kWidth) {
-    encode_side(tile + side, n, inverse + side, range, words + side,
-                {out.squares + side, out.squared + side, out.max_abs + side});
+    (coding.levels ? encode_side<LevelTables>
+                   : encode_side<Integers>)(tile + side, n, inverse + side, low + side, coding, words + side,
+                                            {out.squares + side, out.squared + side, out.max_abs + side});
   }
 }
 

@@ -107,16 +107,18 @@ struct Codes;
 
 template <>
 struct Codes<4> {
-  const Floats table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  Floats table;
+  explicit Codes(const float* levels) : table(_mm512_loadu_ps(levels)) {}
   static Ints prepare(Ints words) { return words; }
   Floats code(Ints words, int j) const {  // the permutation looks at the lowest four bits only
     return _mm512_permutexvar_ps(_mm512_srl_epi32(words, _mm_cvtsi32_si128(j * 4)), table);
   }
-  Floats spread(const Byte* from, __mmask16 mask) const {
+  Floats spread(const Byte* from, __mmask16 mask, int flip) const {
     const __m128i bytes = _mm_maskz_loadu_epi8(bytes_of(mask), from);
     const Ints words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
                                                 _mm512_castsi128_si512(bytes));
-    const Ints shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    const Ints fields = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    const Ints shifts = _mm512_xor_si512(fields, _mm512_set1_epi32(flip * 4));
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table);
   }
   static __mmask16 bytes_of(__mmask16 mask) {  // the bytes that hold the codes of `mask`, a run from lane 0
@@ -126,37 +128,43 @@ struct Codes<4> {
 
 template <>
 struct Codes<8> {
+  explicit Codes(const float*) {}
   static Ints prepare(Ints words) { return _mm512_xor_si512(words, _mm512_set1_epi8(-128)); }  // to two's complement
   Floats code(Ints words, int j) const {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(words, _mm_cvtsi32_si128(24 - j * 8)), 24));
   }
-  Floats spread(const Byte* from, __mmask16 mask) const {
+  Floats spread(const Byte* from, __mmask16 mask, int) const {
     const Ints codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, from));
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(128)));
   }
 };
 
 template <int kBits>
-void unpack(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept {
-  const Codes<kBits> codes;
-  for (std::size_t first = 0; first < n; first += group_size, ++scales) {
-    const std::size_t end = first + group_size < n ? first + group_size : n;
-    const Floats scale = _mm512_set1_ps(*scales);
+void unpack(const UnpackArguments& a) noexcept {
+  const Codes<kBits> codes(a.levels);
+  for (std::size_t first = 0, group = 0; first < a.n; first += a.group_size, ++group) {
+    const std::size_t end = first + a.group_size < a.n ? first + a.group_size : a.n;
+    const Floats scale = _mm512_set1_ps(a.scales[group]);
+    const Floats zero = _mm512_set1_ps(a.zeros ? a.zeros[group] : 0.0f);
     for (std::size_t k = first; k < end; k += kWidth) {
       const __mmask16 mask = first_lanes(end - k);
-      _mm512_mask_storeu_ps(out + k, mask, _mm512_mul_ps(codes.spread(row + k * kBits / 8, mask), scale));
+      const Floats code = _mm512_sub_ps(codes.spread(a.row + k * kBits / 8, mask, a.flip), zero);
+      _mm512_mask_storeu_ps(a.out + k, mask, _mm512_mul_ps(code, scale));
     }
   }
 }
 
 // One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
-// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum.
-template <int kBits, std::size_t kRows>
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum. The fresh sum begins with
+// what the zero points take away: a lane's zero point times the sum of its inputs.
+template <int kBits, bool kHasZeros, std::size_t kRows>
 void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   constexpr std::size_t kPerWord = 32 / kBits, kBlock = kWidth * kPerWord;
-  const Codes<kBits> codes;
+  const Codes<kBits> codes(a.levels);
   const Byte* row = a.rows + r * a.row_bytes;
   const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* zeros = a.zeros + (kHasZeros ? (r - a.begin) * a.scale_stride : 0);
+  const float* input_sums = a.input_sums + (kHasZeros ? m * (a.input_stride / kPerWord) : 0);
   const float* input = a.input + m * a.input_stride;
   const bool is_channel = a.group_size == a.in_features;
   const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
@@ -170,6 +178,13 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
     const Ints packed = codes.prepare(_mm512_maskz_loadu_epi32(first_lanes(words - word), row + word * 4));
     const Floats scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(scales + (k >> shift)));
     Floats block[kRows] = {};
+    if constexpr (kHasZeros) {
+      const Floats zero = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(zeros + (k >> shift)));
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats sum = _mm512_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
+        block[i] = _mm512_fnmadd_ps(zero, sum, block[i]);
+      }
+    }
     for (std::size_t j = 0; j < kPerWord; ++j) {
       const Floats code = codes.code(packed, static_cast<int>(j));
       for (std::size_t i = 0; i < kRows; ++i) {
@@ -222,7 +237,10 @@ void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
 
 template <int kBits>
 void dot_coded(const DotArguments& a) noexcept {
-  dot_rows(a, {dot_coded_row<kBits, 1>, dot_coded_row<kBits, 2>, dot_coded_row<kBits, 4>});
+  if (kBits == 4 && a.zeros) {
+    return dot_rows(a, {dot_coded_row<4, true, 1>, dot_coded_row<4, true, 2>, dot_coded_row<4, true, 4>});
+  }
+  dot_rows(a, {dot_coded_row<kBits, false, 1>, dot_coded_row<kBits, false, 2>, dot_coded_row<kBits, false, 4>});
 }
 
 template <Float kFrom>

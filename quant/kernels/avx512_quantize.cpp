@@ -97,17 +97,59 @@ Floats round_code(Floats value, Floats code_min, Floats code_max) {
   return _mm512_roundscale_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+// The integer coding: `low` is a candidate's.
+struct Integers {
+  Floats span;
+  explicit Integers(const Coding& coding) : span(_mm512_set1_ps(coding.span)) {}
+  Floats value(Floats t, Floats low) const { return round_code(t, low, _mm512_add_ps(low, span)); }
+  Ints code(Floats, Floats q, Floats low) const { return _mm512_cvtps_epi32(_mm512_sub_ps(q, low)); }
+};
+
+// The coding by levels: a binary search in tables of sixteen that stay in registers.
+struct LevelTables {
+  Floats values, middle[3], half;
+  Ints codes;
+  explicit LevelTables(const Coding& coding)
+      : values(_mm512_loadu_ps(coding.levels->value)),
+        middle{table(coding, 0), table(coding, 1), table(coding, 3)},
+        half(_mm512_set1_ps(coding.levels->middle[7])),
+        codes(_mm512_loadu_si512(coding.levels->code)) {}
+
+  // Entry i: middle[i + ahead]; those beyond are never asked for.
+  static Floats table(const Coding& coding, int ahead) {
+    float shifted[16];
+    for (int i = 0; i < 16; ++i) shifted[i] = coding.levels->middle[i + ahead < 16 ? i + ahead : 15];
+    return _mm512_loadu_ps(shifted);
+  }
+  static Ints add_where(__mmask16 is_above, Ints level, int step) {
+    return _mm512_mask_or_epi32(level, is_above, level, _mm512_set1_epi32(step));
+  }
+  Ints level(Floats t) const {
+    Ints level = add_where(_mm512_cmp_ps_mask(t, half, _CMP_GT_OQ), _mm512_setzero_si512(), 8);
+    for (int bit = 2; bit >= 0; --bit) {
+      const Floats limit = _mm512_permutexvar_ps(level, middle[bit]);
+      level = add_where(_mm512_cmp_ps_mask(t, limit, _CMP_GT_OQ), level, 1 << bit);
+    }
+    return level;
+  }
+  Floats value(Floats t, Floats) const { return _mm512_permutexvar_ps(level(t), values); }
+  Ints code(Floats t, Floats, Floats) const { return _mm512_permutexvar_epi32(level(t), codes); }
+};
+
 // kCount candidates share each load, and their sums are independent chains.
-template <std::size_t kCount>
-void measure_some(const float* tile, std::size_t n, const float* inverse, Floats code_min, Floats code_max,
+template <class Codes, std::size_t kCount>
+void measure_some(const float* tile, std::size_t n, const float* inverse, const float* low, const Codes& coding,
                   Errors out) {
-  Floats scale[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
-  for (std::size_t c = 0; c < kCount; ++c) scale[c] = _mm512_loadu_ps(inverse + c * kLanes);
+  Floats scale[kCount], least[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
+  for (std::size_t c = 0; c < kCount; ++c) {
+    scale[c] = _mm512_loadu_ps(inverse + c * kLanes);
+    least[c] = _mm512_loadu_ps(low + c * kLanes);
+  }
   for (std::size_t k = 0; k < n; ++k) {
     const Floats value = _mm512_loadu_ps(tile + k * kLanes);
     for (std::size_t c = 0; c < kCount; ++c) {
       const Floats t = _mm512_mul_ps(value, scale[c]);
-      const Floats q = round_code(t, code_min, code_max);
+      const Floats q = coding.value(t, least[c]);
       const Floats difference = _mm512_sub_ps(t, q);
       squared[c] = _mm512_add_ps(squared[c], _mm512_mul_ps(difference, difference));
       slope[c] = _mm512_add_ps(slope[c], _mm512_mul_ps(difference, q));
@@ -121,16 +163,23 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, Floats
   }
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
-             Errors out) noexcept {
-  const Floats low = _mm512_set1_ps(range.min), high = _mm512_set1_ps(range.max);
+template <class Codes>
+void measure_all(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+                 const Codes& coding, Errors out) {
   while (count > 0) {
     const std::size_t some = count >= 4 ? 4 : 1;
-    (some == 4 ? measure_some<4> : measure_some<1>)(tile, n, inverse, low, high, out);
+    (some == 4 ? measure_some<Codes, 4> : measure_some<Codes, 1>)(tile, n, inverse, low, coding, out);
     inverse += some * kLanes;
+    low += some * kLanes;
     out = {out.squared + some * kLanes, out.slope + some * kLanes, out.codes + some * kLanes};
     count -= some;
   }
+}
+
+void measure(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+             const Coding& coding, Errors out) noexcept {
+  if (coding.levels) return measure_all(tile, n, inverse, low, count, LevelTables(coding), out);
+  measure_all(tile, n, inverse, low, count, Integers(coding), out);
 }
 
 // A finite float to its nearest value in the stored dtype. bfloat16 in integers: vcvtneps2bf16 would flush subnormals.
@@ -157,11 +206,12 @@ void round_scales(Float to, float largest, std::size_t count, float* scale, floa
 }
 
 void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
-            float* refined) noexcept {
+            Refined refined) noexcept {
   const Floats infinity = _mm512_set1_ps(__builtin_inff()), zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1.0f);
   const Floats base = _mm512_loadu_ps(base_inverse);
   Floats best_scale = _mm512_loadu_ps(best.scale), best_inverse = _mm512_loadu_ps(best.inverse);
   Floats best_error = _mm512_loadu_ps(best.error), refined_scale = zero, refined_error = infinity;
+  Floats best_low = _mm512_loadu_ps(best.low), refined_low = zero;
   for (std::size_t i = 0; i < count * kLanes; i += kWidth) {
     const Floats scale = _mm512_loadu_ps(candidates.scale + i), inverse = _mm512_loadu_ps(candidates.inverse + i);
     const Floats squared = _mm512_loadu_ps(candidates.errors.squared + i);
@@ -177,33 +227,40 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
     const __mmask16 is_best = _mm512_cmp_ps_mask(error, best_error, _CMP_LT_OQ);
     best_scale = _mm512_mask_mov_ps(best_scale, is_best, scale);
     best_inverse = _mm512_mask_mov_ps(best_inverse, is_best, inverse);
+    const Floats low = _mm512_loadu_ps(candidates.low + i);
+    best_low = _mm512_mask_mov_ps(best_low, is_best, low);
     best_error = _mm512_mask_mov_ps(best_error, is_best, error);
     const __mmask16 is_refined = _mm512_cmp_ps_mask(fitted, refined_error, _CMP_LT_OQ);
     refined_scale = _mm512_mask_mov_ps(refined_scale, is_refined, _mm512_mul_ps(scale, _mm512_add_ps(one, step)));
     refined_error = _mm512_mask_mov_ps(refined_error, is_refined, fitted);
+    refined_low = _mm512_mask_mov_ps(refined_low, is_refined, low);
   }
   _mm512_storeu_ps(best.scale, best_scale);
   _mm512_storeu_ps(best.inverse, best_inverse);
   _mm512_storeu_ps(best.error, best_error);
-  _mm512_storeu_ps(refined, refined_scale);
+  _mm512_storeu_ps(best.low, best_low);
+  _mm512_storeu_ps(refined.scale, refined_scale);
+  _mm512_storeu_ps(refined.low, refined_low);
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
-            Encoded out) noexcept {
-  const Floats low = _mm512_set1_ps(range.min), high = _mm512_set1_ps(range.max), scale = _mm512_loadu_ps(inverse);
+template <class Codes>
+void encode_all(const float* tile, std::size_t n, const float* inverse, const float* lows, const Coding& coding,
+                std::uint32_t* words, Encoded out) {
+  const Codes codes(coding);
+  const Floats low = _mm512_loadu_ps(lows), scale = _mm512_loadu_ps(inverse);
   Floats squares = _mm512_setzero_ps(), squared = squares, max_abs = squares;
-  const std::size_t per_word = 32 / static_cast<std::size_t>(range.bits);
+  const std::size_t per_word = 32 / static_cast<std::size_t>(coding.bits);
   for (std::size_t first = 0; first < n; first += per_word) {
     Ints word = _mm512_setzero_si512();
     for (std::size_t j = 0; j < per_word; ++j) {
       const Floats t = _mm512_mul_ps(_mm512_loadu_ps(tile + (first + j) * kLanes), scale);
-      const Floats q = round_code(t, low, high);
+      const Floats q = codes.value(t, low);
       const Floats difference = _mm512_sub_ps(t, q);
       squares = _mm512_add_ps(squares, _mm512_mul_ps(t, t));
       squared = _mm512_add_ps(squared, _mm512_mul_ps(difference, difference));
       max_abs = _mm512_max_ps(_mm512_abs_ps(difference), max_abs);
-      const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(j) * range.bits);
-      word = _mm512_or_si512(word, _mm512_sll_epi32(_mm512_cvtps_epi32(_mm512_sub_ps(q, low)), shift));
+      const __m128i shift = _mm_cvtsi32_si128((static_cast<int>(j) ^ coding.flip) * coding.bits);
+      word = _mm512_or_si512(word, _mm512_sll_epi32(codes.code(t, q, low), shift));
     }
     _mm512_storeu_si512(words, word);
     words += kLanes;
@@ -211,6 +268,11 @@ void encode(const float* tile, std::size_t n, const float* inverse, CodeRange ra
   _mm512_storeu_ps(out.squares, squares);
   _mm512_storeu_ps(out.squared, squared);
   _mm512_storeu_ps(out.max_abs, max_abs);
+}
+
+void encode(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
+            std::uint32_t* words, Encoded out) noexcept {
+  (coding.levels ? encode_all<LevelTables> : encode_all<Integers>)(tile, n, inverse, low, coding, words, out);
 }
 
 }  // namespace

@@ -19,10 +19,20 @@ inline constexpr int kLanes = 16;
 // A tile's length is rounded up to this many elements; what is added is zero.
 inline constexpr std::size_t kTileUnit = 16;
 
-// The codes of a scheme.
-struct CodeRange {
-  float min, max;
+// The values of a code book in ascending order. middle[i] is half-way from value[i] to value[i + 1], the last one is
+// infinite: a number's level is the count of middles below it.
+struct Levels {
+  float value[16], middle[16];
+  std::uint32_t code[16];
+};
+
+// How values in units of the scale become codes: the nearest integer from `low` to low + span, `low` a lane's own, or
+// the nearest level.
+struct Coding {
   int bits;
+  int flip;              // element j of a word goes into field j ^ flip
+  float span;            // integers only
+  const Levels* levels;  // null: integers
 };
 
 // How far one group is from its codes, in units of the scale: t = w / scale, q = its code. Shapes: (count, kLanes).
@@ -36,6 +46,7 @@ struct Errors {
 struct Candidates {
   const float* scale;
   const float* inverse;  // 0: not to be used
+  const float* low;      // least integer code: minus the zero point
   Errors errors;
 };
 
@@ -43,7 +54,14 @@ struct Candidates {
 struct Best {
   float* scale;
   float* inverse;
+  float* low;
   float* error;  // sum (t - q)^2, in units of the base scale
+};
+
+// The scale to try next. Shapes: (kLanes).
+struct Refined {
+  float* scale;
+  float* low;
 };
 
 // What encode reports per lane, in units of the scale. Shape of each: (kLanes).
@@ -62,6 +80,9 @@ struct DotArguments {
   const float* scales;       // (end - begin, scale_stride), of row `begin` on; null for dense rows
   std::size_t scale_stride;  // at least in_features / group_size + kScalePadding
   std::size_t group_size;    // 16, 32, 64, 128 or in_features
+  const float* zeros;        // zero points, as scales; null: none
+  const float* levels;       // the sixteen values of 4-bit codes
+  const float* input_sums;   // with zeros: (m, input_stride / codes per word), the sums over each word's codes
   const float* input;        // (m, input_stride) in the order of Table::words_per_block, zero beyond in_features;
                              // fastest when aligned to 64 bytes
   std::size_t input_stride;  // a multiple of kInputUnit
@@ -74,6 +95,18 @@ inline constexpr std::size_t kInputUnit = 128;
 // A kernel may read this many scales beyond a row's own; they must be finite.
 inline constexpr std::size_t kScalePadding = 16;
 
+// One packed row to values. A value is (code's value - zero) * scale of its group.
+struct UnpackArguments {
+  const Byte* row;
+  const float* scales;  // (groups)
+  const float* zeros;   // (groups); null: none
+  const float* levels;  // the sixteen values of 4-bit codes
+  int flip;             // element k is in field k ^ flip
+  std::size_t n;        // elements
+  std::size_t group_size;
+  float* out;
+};
+
 enum Dot : int { kDotInt4, kDotInt8, kDotFloat32, kDotFloat16, kDotBfloat16, kDotCount };
 
 // Quantisation of a tile.
@@ -84,19 +117,20 @@ struct QuantizeTable {
                     float* tile) noexcept;
   // Smallest and largest value of each lane. n is a multiple of kTileUnit in this and the next two.
   void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
-  // For each of `count` candidate reciprocals (count, kLanes): t = w * inverse, q = clamp(round half to even(t)).
-  void (*measure)(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
-                  Errors out) noexcept;
+  // For each of `count` candidate reciprocals and least codes (count, kLanes): t = w * inverse, q = its code's value;
+  // integers are rounded half to even.
+  void (*measure)(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+                  const Coding& coding, Errors out) noexcept;
   // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
   // them; both are 0 where the rounded scale has no finite reciprocal.
   void (*round_scales)(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept;
   // Keeps in `best` the candidate of least error, the first of equals, if it is less than best's own. An error counts
   // (scale * base_inverse)^2. Of the codes of the best candidate after a least-squares fit, `refined` gets that scale.
   void (*choose)(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
-                 float* refined) noexcept;
-  // Codes offset by -range.min in range.bits bits each, lowest first: words (n * bits / 32, kLanes).
-  void (*encode)(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
-                 Encoded out) noexcept;
+                 Refined refined) noexcept;
+  // Codes, integers less `low`, in coding.bits bits each: words (n * bits / 32, kLanes). Shapes: inverse, low (kLanes).
+  void (*encode)(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
+                 std::uint32_t* words, Encoded out) noexcept;
 };
 
 struct Table {
@@ -104,7 +138,7 @@ struct Table {
   bool with_onednn;  // its brgemm needs AVX-512, and a lesser level stands for a CPU without
   const QuantizeTable* quantize;
   // The order of the activations for coded rows: in each run of words_per_block words of codes, value j * words + i
-  // belongs to code j of word i. 1 is the natural order.
+  // belongs to field j of word i. 1 is the order of the fields.
   std::size_t words_per_block;
 
   void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
@@ -112,9 +146,9 @@ struct Table {
   // Index of the first NaN or infinity, or count.
   std::size_t (*first_non_finite)(Float from, const Byte* source, std::size_t count) noexcept;
 
-  // Values code * scale of one packed row in natural order, scale k / group_size for value k. group_size is a multiple
-  // of 16 or at least n; `ref` takes any. Indexed by kDotInt4, kDotInt8.
-  void (*unpack[2])(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept;
+  // Values in natural order, scale k / group_size for value k. group_size is a multiple of 16 or at least n; `ref`
+  // takes any. Indexed by kDotInt4, kDotInt8.
+  void (*unpack[2])(const UnpackArguments& arguments) noexcept;
   void (*dot[kDotCount])(const DotArguments& arguments) noexcept;
 };
 

@@ -103,17 +103,22 @@ std::size_t first_non_finite(Float from, const Byte* source, std::size_t count) 
   return count;
 }
 
+// The value of field k.
 template <int kBits>
-float code_at(const Byte* row, std::size_t k) noexcept {
-  if constexpr (kBits == 4) return static_cast<float>(static_cast<int>(row[k / 2] >> (k % 2 * 4) & 15) - 8);
+float code_at(const Byte* row, std::size_t k, const float* levels) noexcept {
+  if constexpr (kBits == 4) return levels[row[k / 2] >> (k % 2 * 4) & 15];
   return static_cast<float>(static_cast<int>(row[k]) - 128);
 }
 
 template <int kBits>
-void unpack(const Byte* row, const float* scales, std::size_t n, std::size_t group_size, float* out) noexcept {
-  for (std::size_t first = 0; first < n; first += group_size, ++scales) {
-    const std::size_t end = first + group_size < n ? first + group_size : n;
-    for (std::size_t k = first; k < end; ++k) out[k] = code_at<kBits>(row, k) * *scales;
+void unpack(const UnpackArguments& a) noexcept {
+  for (std::size_t first = 0, group = 0; first < a.n; first += a.group_size, ++group) {
+    const std::size_t end = first + a.group_size < a.n ? first + a.group_size : a.n;
+    const float zero = a.zeros ? a.zeros[group] : 0.0f;
+    for (std::size_t k = first; k < end; ++k) {
+      const std::size_t field = k ^ static_cast<std::size_t>(a.flip);
+      a.out[k] = (code_at<kBits>(a.row, field, a.levels) - zero) * a.scales[group];
+    }
   }
 }
 
@@ -133,16 +138,18 @@ float dot_run(const float* weights, const float* input, std::size_t n) noexcept 
 constexpr std::size_t kRun = 128;
 
 template <int kBits>
-float dot_coded_row(const Byte* row, const float* scales, const float* input, std::size_t n,
-                    std::size_t group_size) noexcept {
+float dot_coded_row(const DotArguments& a, std::size_t r, const float* input) noexcept {
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::size_t first_group = (r - a.begin) * a.scale_stride;
   float codes[kRun];
   float sum = 0;
-  const std::size_t run = group_size < kRun ? group_size : kRun;
-  for (std::size_t first = 0; first < n;) {
-    const std::size_t group_end = (first / group_size + 1) * group_size;
+  const std::size_t run = a.group_size < kRun ? a.group_size : kRun;
+  for (std::size_t first = 0; first < a.in_features;) {
+    const std::size_t group = first / a.group_size, group_end = (group + 1) * a.group_size;
     const std::size_t length = first + run < group_end ? run : group_end - first;
-    for (std::size_t i = 0; i < length; ++i) codes[i] = code_at<kBits>(row, first + i);
-    sum += dot_run(codes, input + first, length) * scales[first / group_size];
+    const float zero = a.zeros ? a.zeros[first_group + group] : 0.0f;
+    for (std::size_t i = 0; i < length; ++i) codes[i] = code_at<kBits>(row, first + i, a.levels) - zero;
+    sum += dot_run(codes, input + first, length) * a.scales[first_group + group];
     first += length;
   }
   return sum;
@@ -151,11 +158,8 @@ float dot_coded_row(const Byte* row, const float* scales, const float* input, st
 template <int kBits>
 void dot_coded(const DotArguments& a) noexcept {
   for (std::size_t r = a.begin; r < a.end; ++r) {
-    const float* scales = a.scales + (r - a.begin) * a.scale_stride;
-    for (std::size_t m = 0; m < a.m; ++m) {
-      a.output[m * a.output_stride + (r - a.begin)] = dot_coded_row<kBits>(
-          a.rows + r * a.row_bytes, scales, a.input + m * a.input_stride, a.in_features, a.group_size);
-    }
+    for (std::size_t m = 0; m < a.m; ++m)
+      a.output[m * a.output_stride + (r - a.begin)] = dot_coded_row<kBits>(a, r, a.input + m * a.input_stride);
   }
 }
 

@@ -38,21 +38,32 @@ void extremes(const float* tile, std::size_t n, float* low, float* high) noexcep
 }
 
 // Nearest integer, ties to even, of a value within +-2^22: beyond 1.5 * 2^23 a float has no fraction bits.
-float round_code(float value, CodeRange range) noexcept {
+float round_code(float value, float low, float high) noexcept {
   constexpr float kNoFraction = 12582912.0f;
-  value = value > range.min ? value : range.min;
-  value = value < range.max ? value : range.max;
+  value = value > low ? value : low;
+  value = value < high ? value : high;
   return (value + kNoFraction) - kNoFraction;
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, std::size_t count, CodeRange range,
-             Errors out) noexcept {
+std::size_t level_of(float value, const Levels& levels) noexcept {
+  std::size_t level = 0;
+  while (value > levels.middle[level]) ++level;
+  return level;
+}
+
+float value_of_code(float value, float low, const Coding& coding) noexcept {
+  return coding.levels ? coding.levels->value[level_of(value, *coding.levels)]
+                       : round_code(value, low, low + coding.span);
+}
+
+void measure(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+             const Coding& coding, Errors out) noexcept {
   for (std::size_t c = 0; c < count; ++c) {
     float squared[kLanes] = {}, slope[kLanes] = {}, codes[kLanes] = {};
     for (std::size_t k = 0; k < n; ++k) {
       for (int lane = 0; lane < kLanes; ++lane) {
         const float t = tile[k * kLanes + lane] * inverse[c * kLanes + lane];
-        const float q = round_code(t, range);
+        const float q = value_of_code(t, low[c * kLanes + lane], coding);
         const float difference = t - q;
         squared[lane] += difference * difference;
         slope[lane] += difference * q;
@@ -80,10 +91,11 @@ void round_scales(Float to, float largest, std::size_t count, float* scale, floa
 // With d = t - q, these codes at the scale r * s have the error sum (t - r q)^2 = sum d^2 - 2 (r - 1) sum d q + (r -
 // 1)^2 sum q^2: least at r = 1 + sum d q / sum q^2, where it has fallen by (sum d q)^2 / sum q^2.
 void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
-            float* refined) noexcept {
+            Refined refined) noexcept {
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     float refined_error = kInfinity;
-    refined[lane] = 0.0f;
+    refined.scale[lane] = 0.0f;
+    refined.low[lane] = 0.0f;
     for (std::size_t i = lane; i < count * kLanes; i += kLanes) {
       const float scale = candidates.scale[i], squared = candidates.errors.squared[i];
       const float slope = candidates.errors.slope[i], codes = candidates.errors.codes[i];
@@ -95,10 +107,12 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
       if (error < best.error[lane]) {
         best.scale[lane] = scale;
         best.inverse[lane] = candidates.inverse[i];
+        best.low[lane] = candidates.low[i];
         best.error[lane] = error;
       }
       if (fitted < refined_error) {
-        refined[lane] = scale * (1.0f + step);
+        refined.scale[lane] = scale * (1.0f + step);
+        refined.low[lane] = candidates.low[i];
         refined_error = fitted;
       }
     }
@@ -110,28 +124,33 @@ struct EncodedSums {
   float squares[kLanes] = {}, squared[kLanes] = {}, max_abs[kLanes] = {};
 };
 
+std::uint32_t code_of(float t, float q, float low, const Coding& coding) noexcept {
+  if (coding.levels) return coding.levels->code[level_of(t, *coding.levels)];
+  return static_cast<std::uint32_t>(static_cast<std::int32_t>(q - low));
+}
+
 // Code of one weight a lane, offset to be unsigned.
-void encode_element(const float* weights, const float* inverse, CodeRange range, EncodedSums& sums,
-                    std::uint32_t* codes) noexcept {
+void encode_element(const float* weights, const float* inverse, const float* low, const Coding& coding,
+                    EncodedSums& sums, std::uint32_t* codes) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
     const float t = weights[lane] * inverse[lane];
-    const float q = round_code(t, range);
+    const float q = value_of_code(t, low[lane], coding);
     const float difference = t - q, magnitude = std::fabs(difference);
     sums.squares[lane] += t * t;
     sums.squared[lane] += difference * difference;
     sums.max_abs[lane] = magnitude > sums.max_abs[lane] ? magnitude : sums.max_abs[lane];
-    codes[lane] = static_cast<std::uint32_t>(static_cast<std::int32_t>(q - range.min));
+    codes[lane] = code_of(t, q, low[lane], coding);
   }
 }
 
-void encode(const float* tile, std::size_t n, const float* inverse, CodeRange range, std::uint32_t* words,
-            Encoded out) noexcept {
+void encode(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
+            std::uint32_t* words, Encoded out) noexcept {
   EncodedSums sums;
   for (std::size_t k = 0; k < n;) {
     std::uint32_t word[kLanes] = {}, codes[kLanes];
-    for (int shift = 0; shift < 32; shift += range.bits, ++k) {
-      encode_element(tile + k * kLanes, inverse, range, sums, codes);
-      for (int lane = 0; lane < kLanes; ++lane) word[lane] |= codes[lane] << shift;
+    for (int j = 0; j < 32 / coding.bits; ++j, ++k) {
+      encode_element(tile + k * kLanes, inverse, low, coding, sums, codes);
+      for (int lane = 0; lane < kLanes; ++lane) word[lane] |= codes[lane] << (j ^ coding.flip) * coding.bits;
     }
     std::memcpy(words, word, sizeof word);
     words += kLanes;

@@ -41,12 +41,22 @@ struct Packed {
   QuantizeOptions options;
   std::int64_t rows, in_features;
   std::vector<std::byte> codes, scales;
+  std::vector<std::uint8_t> zero_points;  // one a group, and as words
+  std::vector<std::uint32_t> zero_point_words;
   ErrorStats stats;
   std::optional<NonFinite> non_finite;
 
+  std::int64_t groups() const { return in_features / options.group_size; }
+  PackedRows rows_out() { return {codes.data(), scales.data(), zero_points.data(), nullptr}; }
+  void pack_zeros() {
+    zero_point_words.resize(static_cast<std::size_t>(halfbyte::zero_point_words(rows) * groups()));
+    pack_zero_points(zero_points.data(), rows, groups(), zero_point_words.data());
+  }
   WeightMatrix matrix() const {
-    return {options.scheme, Dtype::kFloat32, codes.data(),      scales.data(), options.scale_dtype,
-            rows,           in_features,     options.group_size};
+    WeightMatrix out{options.scheme, Dtype::kFloat32, codes.data(),      scales.data(), options.scale_dtype,
+                     rows,           in_features,     options.group_size};
+    if (options.scheme->has_zero_point) out.zero_points = reinterpret_cast<const std::byte*>(zero_point_words.data());
+    return out;
   }
   std::vector<float> dequantized() const {
     std::vector<float> values(static_cast<std::size_t>(rows * in_features));
@@ -57,14 +67,19 @@ struct Packed {
 
 inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std::int64_t in_features,
                         QuantizeOptions options) {
-  Packed packed{
-      options, static_cast<std::int64_t>(weights.size()) / size_bytes(dtype) / in_features, in_features, {}, {}, {},
-      {}};
+  Packed packed{options,     static_cast<std::int64_t>(weights.size()) / size_bytes(dtype) / in_features,
+                in_features, {},
+                {},          {},
+                {},          {},
+                {}};
   packed.codes.resize(static_cast<std::size_t>(packed.rows * packed_row_bytes(*options.scheme, in_features)));
   packed.scales.resize(
       static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * size_bytes(options.scale_dtype)));
-  packed.non_finite = quantize_rows({weights.data(), dtype, packed.rows, in_features}, options,
-                                    {packed.codes.data(), packed.scales.data()}, packed.stats);
+  if (options.scheme->has_zero_point)
+    packed.zero_points.resize(static_cast<std::size_t>(packed.rows * packed.groups()));
+  packed.non_finite =
+      quantize_rows({weights.data(), dtype, packed.rows, in_features}, options, packed.rows_out(), packed.stats);
+  if (options.scheme->has_zero_point) packed.pack_zeros();
   return packed;
 }
 

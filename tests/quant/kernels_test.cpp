@@ -7,10 +7,13 @@
 
 #include "quant/kernels/dtypes.h"
 #include "quant/kernels/kernels.h"
+#include "quant/scale_search.h"
 #include "tests/catch.h"
 
 namespace {
 
+using namespace halfbyte;
+using namespace halfbyte::quant;
 using namespace halfbyte::quant::kernels;
 
 std::vector<const Table*> wider_levels() {
@@ -188,6 +191,20 @@ struct Sums {
   Errors errors() { return {squared.data(), slope.data(), codes.data()}; }
 };
 
+// Integers of both widths, and the levels of every code book.
+const std::vector<Coding> kCodings = [] {
+  std::vector<Coding> out;
+  for (const Scheme& scheme : schemes()) out.push_back(coding_of(scheme));
+  return out;
+}();
+
+std::vector<float> random_lows(std::size_t count) {
+  std::mt19937 random(6);
+  std::vector<float> out(count * kLanes);
+  for (float& low : out) low = -static_cast<float>(random() % 16);
+  return out;
+}
+
 TEST_CASE("levels measure candidates to the same bits", "[quant]") {
   for (const Table* table : wider_levels()) {
     for (const std::size_t n : kLengths) {
@@ -195,11 +212,14 @@ TEST_CASE("levels measure candidates to the same bits", "[quant]") {
       for (const std::size_t count : {1u, 2u, 3u, 4u, 7u, 20u}) {
         Sums mine(count), reference(count);
         const std::vector<float> inverses = random_inverses(count);
-        table->quantize->measure(tile.data(), n, inverses.data(), count, {-8, 7, 4}, mine.errors());
-        kRef.quantize->measure(tile.data(), n, inverses.data(), count, {-8, 7, 4}, reference.errors());
-        CHECK(is_same(mine.squared, reference.squared));
-        CHECK(is_same(mine.slope, reference.slope));
-        CHECK(is_same(mine.codes, reference.codes));
+        const std::vector<float> lows = random_lows(count);
+        for (const Coding& coding : kCodings) {
+          table->quantize->measure(tile.data(), n, inverses.data(), lows.data(), count, coding, mine.errors());
+          kRef.quantize->measure(tile.data(), n, inverses.data(), lows.data(), count, coding, reference.errors());
+          CHECK(is_same(mine.squared, reference.squared));
+          CHECK(is_same(mine.slope, reference.slope));
+          CHECK(is_same(mine.codes, reference.codes));
+        }
       }
     }
   }
@@ -228,14 +248,15 @@ TEST_CASE("levels round and choose scales to the same bits", "[quant]") {
         sums.codes[i] = static_cast<float>(random() % 4) * 30.0f;
       }
       std::vector<float> best[2], refined[2];
-      const std::vector<float> base(kLanes, 3.0f);
+      const std::vector<float> base(kLanes, 3.0f), lows = random_lows(kCount);
       for (const int side : {0, 1}) {
-        best[side].assign(3 * kLanes, 4.0f);
-        refined[side].resize(kLanes);
-        const Candidates candidates{scales.data(), inverse.data(), sums.errors()};
+        best[side].assign(4 * kLanes, 4.0f);
+        refined[side].resize(2 * kLanes);
+        const Candidates candidates{scales.data(), inverse.data(), lows.data(), sums.errors()};
+        float* const of = best[side].data();
         (side ? kRef : *table)
-            .quantize->choose(candidates, kCount, base.data(),
-                              {&best[side][0], &best[side][kLanes], &best[side][2 * kLanes]}, refined[side].data());
+            .quantize->choose(candidates, kCount, base.data(), {of, of + kLanes, of + 2 * kLanes, of + 3 * kLanes},
+                              {refined[side].data(), refined[side].data() + kLanes});
       }
       CHECK(is_same(best[0], best[1]));
       CHECK(is_same(refined[0], refined[1]));
@@ -245,16 +266,16 @@ TEST_CASE("levels round and choose scales to the same bits", "[quant]") {
 
 TEST_CASE("levels encode to the same bits", "[quant]") {
   for (const Table* table : wider_levels()) {
-    for (const CodeRange& range : {CodeRange{-8, 7, 4}, CodeRange{-128, 127, 8}}) {
+    for (const Coding& coding : kCodings) {
       for (const std::size_t n : kLengths) {
-        const std::vector<float> tile = random_tile(n, 4), inverses = random_inverses(1);
+        const std::vector<float> tile = random_tile(n, 4), inverses = random_inverses(1), lows = random_lows(1);
         std::vector<std::uint32_t> words[2];
         std::vector<float> sums[2], low[2], high[2];
         for (const int side : {0, 1}) {
           const QuantizeTable& level = side ? *kRef.quantize : *table->quantize;
-          words[side].resize(n * static_cast<std::size_t>(range.bits) / 32 * kLanes);
+          words[side].resize(n * static_cast<std::size_t>(coding.bits) / 32 * kLanes);
           sums[side].resize(3 * kLanes), low[side].resize(kLanes), high[side].resize(kLanes);
-          level.encode(tile.data(), n, inverses.data(), range, words[side].data(),
+          level.encode(tile.data(), n, inverses.data(), lows.data(), coding, words[side].data(),
                        {&sums[side][0], &sums[side][kLanes], &sums[side][2 * kLanes]});
           level.extremes(tile.data(), n, low[side].data(), high[side].data());
         }
@@ -267,6 +288,7 @@ TEST_CASE("levels encode to the same bits", "[quant]") {
 }
 
 TEST_CASE("levels unpack codes to the same bits", "[quant]") {
+  const Codebook& nf4 = *scheme(SchemeId::kNf4).codebook;
   for (const Table* table : wider_levels()) {
     for (const int dot : {kDotInt4, kDotInt8}) {
       const std::size_t bits = dot == kDotInt4 ? 4 : 8;
@@ -277,9 +299,16 @@ TEST_CASE("levels unpack codes to the same bits", "[quant]") {
           const std::vector<Byte> row = random_bytes((n * bits + 7) / 8, 7);
           std::vector<float> scales(n / group), mine(n, 1.0f), reference(n, 2.0f);
           for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f * static_cast<float>(i) - 0.03f;
-          table->unpack[dot](row.data(), scales.data(), n, group, mine.data());
-          kRef.unpack[dot](row.data(), scales.data(), n, group, reference.data());
-          CHECK(is_same(mine, reference));
+          for (const int flip : {0, 1}) {
+            if (flip && (bits == 8 || n % 2 != 0)) continue;
+            for (const float* zeros : {static_cast<const float*>(nullptr), static_cast<const float*>(scales.data())}) {
+              UnpackArguments arguments{row.data(), scales.data(), zeros, nf4.data(), flip, n, group, mine.data()};
+              table->unpack[dot](arguments);
+              arguments.out = reference.data();
+              kRef.unpack[dot](arguments);
+              CHECK(is_same(mine, reference));
+            }
+          }
         }
       }
     }

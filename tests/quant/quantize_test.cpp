@@ -69,27 +69,31 @@ TEST_CASE("scales are stored in their dtype and codes are chosen with the stored
 }
 
 struct Case {
-  SchemeId scheme;
   std::int64_t in_features, group_size;
 };
-constexpr Case kCases[] = {
-    {SchemeId::kSymInt4, 256, 16},    {SchemeId::kSymInt4, 256, 32},   {SchemeId::kSymInt4, 192, 64},
-    {SchemeId::kSymInt4, 384, 128},   {SchemeId::kSymInt4, 172, 172},  {SchemeId::kSymInt4, 1, 1},
-    {SchemeId::kSymInt4, 1100, 1100}, {SchemeId::kSymInt8, 256, 16},   {SchemeId::kSymInt8, 256, 32},
-    {SchemeId::kSymInt8, 192, 64},    {SchemeId::kSymInt8, 384, 128},  {SchemeId::kSymInt8, 172, 172},
-    {SchemeId::kSymInt8, 7, 7},       {SchemeId::kSymInt8, 1100, 1100}};
+constexpr Case kCaseShapes[] = {{256, 16}, {256, 32}, {192, 64}, {384, 128}, {172, 172}, {7, 7}, {1, 1}, {1100, 1100}};
+
+std::vector<std::pair<Case, const Scheme*>> cases() {
+  std::vector<std::pair<Case, const Scheme*>> out;
+  for (const Scheme& scheme : schemes()) {
+    for (const Case& shape : kCaseShapes) {
+      if (scheme.layout == Layout::kPackQuantized || shape.group_size % 2 == 0) out.emplace_back(shape, &scheme);
+    }
+  }
+  return out;
+}
 
 TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[quant]") {
   std::size_t level_count = 0;
   const kernels::Level* levels = kernels::levels(&level_count);
-  for (const Case& c : kCases) {
+  for (const auto& [c, scheme] : cases()) {
     for (const Dtype dtype : kWeightDtypes) {
       for (const Search search : kSearches) {
-        CAPTURE(scheme(c.scheme).name, c.in_features, c.group_size, name(dtype), static_cast<int>(search));
+        CAPTURE(scheme->name, c.in_features, c.group_size, name(dtype), static_cast<int>(search));
         std::vector<float> values = gaussian(static_cast<std::size_t>(37 * c.in_features), 9);
         for (std::size_t i = 5; i < values.size(); i += 61) values[i] *= 25.0f;
         const std::vector<std::byte> weights = to_dtype(values, dtype);
-        QuantizeOptions options{&scheme(c.scheme), c.group_size, search, dtype, 1};
+        QuantizeOptions options{scheme, c.group_size, search, dtype, 1};
         const Packed expected = quantized(weights, dtype, c.in_features, options);
         for (std::size_t i = 0; i < level_count; ++i) {
           if (!levels[i].is_available()) continue;
@@ -97,9 +101,11 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
             Packed packed = expected;
             std::ranges::fill(packed.codes, std::byte{0xee});
             std::ranges::fill(packed.scales, std::byte{0xee});
+            std::ranges::fill(packed.zero_points, std::uint8_t{0xee});
             ErrorStats stats;
-            quantize_rows(*levels[i].table, {weights.data(), dtype, 37, c.in_features}, options,
-                          {packed.codes.data(), packed.scales.data()}, stats);
+            quantize_rows(*levels[i].table, {weights.data(), dtype, 37, c.in_features}, options, packed.rows_out(),
+                          stats);
+            CHECK(packed.zero_points == expected.zero_points);
             CHECK(packed.codes == expected.codes);
             CHECK(packed.scales == expected.scales);
             CHECK(stats.sum_squared_error == expected.stats.sum_squared_error);
@@ -113,11 +119,11 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
 }
 
 TEST_CASE("the statistics are those of the dequantised weights", "[quant]") {
-  for (const Case& c : kCases) {
+  for (const auto& [c, scheme] : cases()) {
     for (const Search search : kSearches) {
-      CAPTURE(scheme(c.scheme).name, c.in_features, c.group_size);
+      CAPTURE(scheme->name, c.in_features, c.group_size);
       const std::vector<float> weights = gaussian(static_cast<std::size_t>(20 * c.in_features), 8);
-      const Packed packed = quantized(weights, c.in_features, {&scheme(c.scheme), c.group_size, search});
+      const Packed packed = quantized(weights, c.in_features, {scheme, c.group_size, search});
       const std::vector<float> values = packed.dequantized();
       double squared = 0, squares = 0, largest = 0;
       for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -179,12 +185,12 @@ TEST_CASE("round-trip error on gaussian weights", "[quant]") {
 }
 
 TEST_CASE("the search never does worse than absmax", "[quant]") {
-  for (const Case& c : kCases) {
+  for (const auto& [c, scheme] : cases()) {
     for (unsigned seed = 0; seed < 20; ++seed) {
       std::vector<float> weights = gaussian(static_cast<std::size_t>(c.group_size), seed, 1.0f);
       weights[seed % weights.size()] *= static_cast<float>(seed * seed);
-      const QuantizeOptions absmax{&scheme(c.scheme), c.group_size, Search::kAbsmax},
-          search{&scheme(c.scheme), c.group_size};
+      CAPTURE(scheme->name, c.in_features, c.group_size, seed);
+      const QuantizeOptions absmax{scheme, c.group_size, Search::kAbsmax}, search{scheme, c.group_size};
       const double before = quantized(weights, c.group_size, absmax).stats.sum_squared_error;
       CHECK(quantized(weights, c.group_size, search).stats.sum_squared_error <= before * (1 + 1e-6));
     }

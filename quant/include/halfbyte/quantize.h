@@ -1,9 +1,11 @@
 // Float rows to packed codes and scales. For the converter, and for host programs that quantise tensors of their own.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include <halfbyte/dtype.h>
 #include <halfbyte/scheme.h>
@@ -15,12 +17,19 @@ enum class Search : std::uint8_t {
   kSquaredError,  // the stored scale that minimises the group's squared error ("search", the default)
 };
 
+// Scales in 8 bits: scale = codebook[byte] * nested scale + offset, one nested scale for kNestedBlock groups.
+struct NestedScales {
+  std::span<const float, 256> codebook;  // ascending
+  float offset;
+};
+
 struct QuantizeOptions {
   const Scheme* scheme = nullptr;
   std::int64_t group_size = 64;  // divides in_features; in_features itself for one scale a row
   Search search = Search::kSquaredError;
-  Dtype scale_dtype = Dtype::kBfloat16;  // float16, bfloat16 or float32
+  Dtype scale_dtype = Dtype::kBfloat16;  // float16, bfloat16 or float32; unused with `nested`
   int threads = 0;                       // 0: as many as OpenMP gives
+  const NestedScales* nested = nullptr;  // not null: scales in 8 bits
 };
 
 // Rows to quantise, row-major and dense. Shape: (rows, in_features). Dtype: float32, float16 or bfloat16; any
@@ -32,13 +41,16 @@ struct FloatRows {
   std::int64_t in_features;
 };
 
-// Where results go. Shapes: codes (rows, packed_row_bytes), scales (rows, in_features / group_size) in scale_dtype.
+// Where results go. Shapes: codes (rows, packed_row_bytes), scales and zero_points (rows, in_features / group_size).
 struct PackedRows {
   std::byte* codes;
-  std::byte* scales;
+  std::byte* scales;                    // in scale_dtype; nested: one byte each
+  std::uint8_t* zero_points = nullptr;  // of schemes that have them, 0 to 15; pack_zero_points makes words of them
+  float* nested_scales = nullptr;       // nested: (groups of all rows / kNestedBlock, rounded up)
 };
 
-// What dequantising will differ by. Sums are taken row by row in row order, so they do not depend on threads.
+// What dequantising will differ by. Groups are added in their order, so the sums depend neither on threads nor on how
+// a matrix is cut into calls.
 struct ErrorStats {
   double sum_squared_error = 0;
   double sum_squares = 0;
@@ -55,7 +67,9 @@ struct NonFinite {
 };
 
 // Quantises all rows on OpenMP's threads and adds to `stats`. The bytes written depend on neither the thread count nor
-// the instruction set. A code is clamp(round half to even(w * (1 / scale))) with the scale as stored. Special numbers:
+// the instruction set. A code is clamp(round half to even(w * (1 / scale))) with the scale as stored, or the level that
+// is nearest to w * (1 / scale). A matrix may be cut into calls between groups (nested: between runs of kNestedBlock
+// groups; one scale a row: between rows), given as rows of any whole number of groups. Special numbers:
 // a group whose stored scale would be 0, or have no finite reciprocal, gets the scale 0 and the codes of zero (an
 // all-zero group, weights near the smallest subnormal), and its weights count as error. A scale is cut to float16's
 // largest value, and in float32 and bfloat16 so that code_min * scale stays finite. -0 is 0. What fills up the last
@@ -64,6 +78,21 @@ struct NonFinite {
 // needs 64 bytes a weight of a group; Error(kUnsupported) as isa_name().
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
                                        ErrorStats& stats);
+
+// Eight rows of zero points to a word, the first one lowest. Shapes: zero_points (rows, groups), words
+// (zero_point_words(rows), groups). Source: compressed-tensors, compressors/pack_quantized/helpers.py.
+void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words);
+
+// The code book of nested scales that bitsandbytes uses: a sign, a run of zeros for the decade, linear within it.
+// Ascending from -0.993 to 1.
+const std::array<float, 256>& nested_codebook() noexcept;
+// What to subtract from the scales of a tensor before they are quantised: the mean of those of the first rows, at most
+// kNestedBlock groups. Errors: as quantize_rows.
+float nested_offset(const FloatRows& first_rows, const QuantizeOptions& options);
+// Scales from their bytes: codebook[byte] * nested_scales[index / kNestedBlock] + offset, for scales
+// [begin, begin + count). codebook: 256 values.
+void expand_nested(const std::uint8_t* bytes, const float* codebook, const float* nested_scales, float offset,
+                   std::int64_t begin, std::int64_t count, float* scales) noexcept;
 
 // The first NaN or infinity of a dense run of floats, or nothing. Shape: (rows, columns), any alignment.
 std::optional<NonFinite> find_non_finite(const FloatRows& source, int threads = 0) noexcept;
