@@ -9,6 +9,11 @@ namespace halfbyte::convert {
 
 class Buffer {
  public:
+  Buffer() = default;
+  // Room for `capacity` bytes, which take memory when they are written to.
+  explicit Buffer(std::size_t capacity)
+      : data_(std::make_unique_for_overwrite<std::byte[]>(capacity)), capacity_(capacity) {}
+
   // The old content is gone.
   std::span<std::byte> resize(std::size_t size) {
     if (size > capacity_) {

@@ -1,6 +1,7 @@
 #include "convert/convert_tensors.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "convert/data_writer.h"
 #include "convert/source_reader.h"
@@ -12,23 +13,9 @@ namespace {
 using files::StoredTensor;
 using models::Role;
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{8} << 20;  // of source; at least one row
-constexpr std::size_t kSourceBuffers = 4;
-constexpr std::size_t kResultBuffers = 3;
 constexpr auto kWeightRoles = {Role::kLinear, Role::kEmbedding, Role::kHead, Role::kNorm, Role::kBias};
 
-std::uint64_t row_bytes(const StoredTensor& tensor) {
-  return static_cast<std::uint64_t>(tensor.shape.back() * size_bytes(tensor.dtype));
-}
-
-std::vector<std::uint64_t> block_sizes(const files::Checkpoint& source, const Plan& plan) {
-  std::vector<std::uint64_t> out;
-  for (const PlannedTensor& planned : plan.tensors) {
-    const std::uint64_t unit = planned.scheme ? row_bytes(source.tensors[planned.source]) : 8;
-    out.push_back(std::max<std::uint64_t>(1, kBlockBytes / unit) * unit);
-  }
-  return out;
-}
+using Finished = std::vector<std::optional<FinishedTensor>>;  // one for each of Plan::tensors
 
 struct PackedBuffers {
   Buffer codes;
@@ -38,14 +25,17 @@ struct PackedBuffers {
 // The middle stage, on the calling thread.
 class Converter {
  public:
-  Converter(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options)
-      : source_(source), plan_(plan), options_(options) {
-    result_.tensors.resize(plan.tensors.size());
-    for (std::size_t i = 0; i < kSourceBuffers; ++i) free_source_.push({}, never_);
-    for (std::size_t i = 0; i < kResultBuffers; ++i) free_result_.push({}, never_);
+  Converter(const files::Checkpoint& source, const Plan& plan, const MemoryPlan& memory, const QuantizeOptions& options)
+      : source_(source), plan_(plan), memory_(memory), options_(options) {
+    for (std::size_t i = 0; i < kSourceBuffers; ++i) free_source_.push(Buffer(memory.source_buffer), never_);
+    for (std::size_t i = 0; i < kResultBuffers; ++i)
+      free_result_.push({Buffer(memory.codes_buffer), Buffer(memory.scale_buffer)}, never_);
   }
 
-  ConversionResult run(SourceReader& reader, DataWriter& writer) {
+  ConversionResult run(SourceReader& reader, DataWriter& writer, const Finished& finished) {
+    for (std::size_t i = 0; i < finished.size(); ++i) {
+      if (finished[i]) result_.resumed_bytes += source_.tensors[plan_.tensors[i].source].size_bytes;
+    }
     std::stop_source pipeline;
     Worker reading(pipeline, [&](const std::stop_token& stop) { reader.run(free_source_, blocks_, stop); });
     Worker writing(pipeline, [&](const std::stop_token& stop) {
@@ -58,7 +48,10 @@ class Converter {
     reading.join();
     writing.join();
     result_.source_hashes = reader.hashes();
-    for (std::size_t i = 0; i < result_.tensors.size(); ++i) result_.tensors[i].xxh3_128 = writer.hashes()[i];
+    result_.tensors = writer.results();
+    for (std::size_t i = 0; i < finished.size(); ++i) {
+      if (finished[i]) result_.tensors[i] = finished[i]->result;
+    }
     return std::move(result_);
   }
 
@@ -70,10 +63,9 @@ class Converter {
   };
 
   void convert_blocks(const std::stop_token& stop) {
-    std::uint64_t done = 0;
+    std::uint64_t done = result_.resumed_bytes;
     while (auto block = blocks_.pop(stop)) {
-      if (options_.stop.stop_requested())
-        throw Error(ErrorCode::kInterrupted, "stopped; what was written has been removed");
+      if (options_.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
       done += block->buffer.bytes().size();
       const PlannedTensor& planned = plan_.tensors[block->tensor];
       if (planned.scheme) {
@@ -87,7 +79,8 @@ class Converter {
 
   void keep(SourceBlock& block, const PlannedTensor& planned, const std::stop_token& stop) {
     check_finite(block, planned);
-    ResultBlock out{block.tensor, block.begin, 0, block.is_last, false, std::move(block.buffer), {}, {}};
+    ResultBlock out{block.tensor, block.begin, 0, block.is_last, false, std::move(block.buffer), {}, {}, {}};
+    out.finished.source_hash = std::move(block.source_hash);
     if (planned.tied_to.empty()) {
       results_.push(std::move(out), stop);
     } else {
@@ -95,29 +88,33 @@ class Converter {
     }
   }
 
+  // Groups are given to quantise_rows as rows of their own, so that a block may begin and end in the middle of a row;
+  // errors are added up group by group, in an order that does not depend on the blocks.
   void pack(SourceBlock& block, const PlannedTensor& planned, const std::stop_token& stop) {
     auto buffers = free_result_.pop(stop);
     if (!buffers) return;
     const StoredTensor& tensor = source_.tensors[block.tensor];
-    const auto first_row = static_cast<std::int64_t>(block.begin / row_bytes(tensor));
-    const auto rows = static_cast<std::int64_t>(block.buffer.bytes().size() / row_bytes(tensor));
-    const std::int64_t in_features = tensor.shape[1];
-    const auto codes_row = static_cast<std::uint64_t>(packed_row_bytes(*planned.scheme, in_features));
-    const auto scale_row =
-        static_cast<std::uint64_t>(in_features / planned.group_size * size_bytes(planned.scale_dtype));
-    const quant::PackedRows out{buffers->codes.resize(static_cast<std::uint64_t>(rows) * codes_row).data(),
-                                buffers->scale.resize(static_cast<std::uint64_t>(rows) * scale_row).data()};
-    quant::ErrorStats stats;
+    const GroupBytes group = group_bytes(tensor, planned);
+    const std::uint64_t first = block.begin / group.source;
+    const std::uint64_t groups = block.buffer.bytes().size() / group.source;
+    const quant::PackedRows out{buffers->codes.resize(groups * group.codes).data(),
+                                buffers->scale.resize(groups * group.scale).data()};
+    if (block.begin == 0) error_ = {};
     const auto bad = quant::quantize_rows(
-        {block.buffer.bytes().data(), tensor.dtype, rows, in_features},
-        {planned.scheme, planned.group_size, options_.search, planned.scale_dtype, options_.threads}, out, stats);
-    if (bad) fail_non_finite(tensor, first_row + bad->row, bad->column, bad->value);
-    auto& error = result_.tensors[block.tensor].error;
-    if (!error) error.emplace();
-    error->add(stats);
-    results_.push({block.tensor, static_cast<std::uint64_t>(first_row) * codes_row,
-                   static_cast<std::uint64_t>(first_row) * scale_row, block.is_last, true, std::move(buffers->codes),
-                   std::move(buffers->scale), block.is_last ? small_parts(tensor) : std::vector<SmallPart>()},
+        {block.buffer.bytes().data(), tensor.dtype, static_cast<std::int64_t>(groups), group.weights},
+        {planned.scheme, group.weights, options_.search, planned.scale_dtype, memory_.threads[block.tensor]}, out,
+        error_);
+    if (bad)
+      fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
+    results_.push({block.tensor,
+                   first * group.codes,
+                   first * group.scale,
+                   block.is_last,
+                   true,
+                   std::move(buffers->codes),
+                   std::move(buffers->scale),
+                   block.is_last ? small_parts(tensor) : std::vector<SmallPart>(),
+                   {std::move(block.source_hash), {{}, error_, {}}}},
                   stop);
     free_source_.push(std::move(block.buffer), stop);
   }
@@ -136,17 +133,16 @@ class Converter {
     const auto count = static_cast<std::int64_t>(block.buffer.bytes().size() / width);
     const auto bad = quant::find_non_finite({block.buffer.bytes().data(), tensor.dtype, 1, count}, options_.threads);
     if (!bad) return;
-    const std::int64_t index = static_cast<std::int64_t>(block.begin / width) + bad->column;
-    const std::int64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
-    fail_non_finite(tensor, index / columns, index % columns, bad->value);
+    fail_non_finite(tensor, static_cast<std::int64_t>(block.begin / width) + bad->column, bad->value);
   }
 
-  [[noreturn]] void fail_non_finite(const StoredTensor& tensor, std::int64_t row, std::int64_t column,
-                                    float value) const {
+  // `index` counts weights from the start of the tensor.
+  [[noreturn]] void fail_non_finite(const StoredTensor& tensor, std::int64_t index, float value) const {
+    const std::int64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
     throw Error(ErrorCode::kCorrupt, files::printable_path(source_.data_files[tensor.file]->path()) + ": tensor " +
-                                         files::in_quotes(tensor.name) + ": row " + std::to_string(row) + ", column " +
-                                         std::to_string(column) + " is " + std::to_string(value) +
-                                         "; weights must be finite, get a sound checkpoint");
+                                         files::in_quotes(tensor.name) + ": row " + std::to_string(index / columns) +
+                                         ", column " + std::to_string(index % columns) + " is " +
+                                         std::to_string(value) + "; weights must be finite, get a sound checkpoint");
   }
 
   void recycle(ResultBlock block) {
@@ -159,6 +155,7 @@ class Converter {
 
   const files::Checkpoint& source_;
   const Plan& plan_;
+  const MemoryPlan& memory_;
   const QuantizeOptions& options_;
   const std::stop_token never_;
   // Room for every buffer there is: giving one back never waits.
@@ -166,16 +163,34 @@ class Converter {
   Channel<PackedBuffers> free_result_{kResultBuffers};
   Channel<SourceBlock> blocks_{kSourceBuffers};
   Channel<ResultBlock> results_{kSourceBuffers + kResultBuffers};
+  quant::ErrorStats error_;  // of the tensor that is being quantised, up to here
   ConversionResult result_;
 };
+
+// What an earlier run said it had finished, as far as the bytes are there.
+Finished check_finished(const Workplace& workplace, const Plan& plan, const QuantizeOptions& options,
+                        DataWriter& writer) {
+  Finished out(plan.tensors.size());
+  std::uint64_t done = 0;
+  for (const auto& [tensor, finished] : workplace.finished) {
+    if (options.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+    if (tensor >= plan.tensors.size() || !plan.tensors[tensor].tied_to.empty()) continue;
+    if (!writer.holds(tensor, finished.result.xxh3_128)) continue;
+    out[tensor] = finished;
+    done += plan.tensors[tensor].bytes_before;
+    if (options.progress) options.progress(done, plan.bytes_before);
+  }
+  return out;
+}
 
 }  // namespace
 
 ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
-                                 const QuantizeOptions& options, const files::fs::path& directory) {
-  SourceReader reader(source, block_sizes(source, plan));
-  DataWriter writer(directory, layout);
-  ConversionResult result = Converter(source, plan, options).run(reader, writer);
+                                 const MemoryPlan& memory, const QuantizeOptions& options, const Workplace& workplace) {
+  DataWriter writer(workplace.directory, layout, workplace.journal);
+  const Finished finished = check_finished(workplace, plan, options, writer);
+  SourceReader reader(source, memory.block_bytes, finished);
+  ConversionResult result = Converter(source, plan, memory, options).run(reader, writer, finished);
   writer.sync();
   return result;
 }

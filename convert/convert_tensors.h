@@ -1,30 +1,35 @@
 // The conversion itself: read, quantise and write at once, in blocks; memory does not depend on the model.
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <halfbyte/convert.h>
 
+#include "convert/journal.h"
+#include "convert/memory.h"
 #include "convert/result_layout.h"
 
 namespace halfbyte::convert {
 
-struct TensorResult {
-  std::string xxh3_128;
-  std::optional<quant::ErrorStats> error;  // packed only
-  std::optional<float> nested_offset;      // of nested scales only
-};
-
 struct ConversionResult {
   std::vector<TensorResult> tensors;       // one for each of Plan::tensors
   std::vector<std::string> source_hashes;  // of the source's data files, whole
+  std::uint64_t resumed_bytes = 0;         // of the source: their results were there already
 };
 
-// Writes and syncs the data files of `layout` in `directory`. The quantisation runs on the calling thread's OpenMP
-// team. Errors: kCorrupt naming tensor, row and column of a NaN or infinity; kInterrupted; kIo, kNoResources.
+// Where a conversion writes, and what it finds there.
+struct Workplace {
+  files::fs::path directory;                       // of the data files
+  Journal& journal;                                // of what is finished from now on
+  std::map<std::size_t, FinishedTensor> finished;  // what an earlier run said; believed where the bytes agree
+};
+
+// Writes and syncs the data files of `layout`. The quantisation runs on the calling thread's OpenMP team.
+// Errors: kCorrupt naming tensor, row and column of a NaN or infinity; kInvalidArgument when the source is not the one
+// that `finished` came from; kInterrupted; kIo, kNoResources.
 ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
-                                 const QuantizeOptions& options, const files::fs::path& directory);
+                                 const MemoryPlan& memory, const QuantizeOptions& options, const Workplace& workplace);
 
 }  // namespace halfbyte::convert

@@ -9,16 +9,23 @@ constexpr std::uint64_t kReadBackBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
-DataWriter::DataWriter(const files::fs::path& directory, const ResultLayout& layout)
-    : layout_(layout), hashes_(layout.places.size()) {
-  for (const DataFileLayout& file : layout.files) {
-    files_.push_back(std::make_unique<files::OutputFile>(directory / file.name, file.size_bytes));
-    files_.back()->write(0, std::as_bytes(std::span(file.header)));
-  }
+DataWriter::DataWriter(files::fs::path directory, const ResultLayout& layout, Journal& journal)
+    : layout_(layout), journal_(journal), directory_(std::move(directory)), results_(layout.places.size()) {
+  for (std::size_t i = 0; i < layout.files.size(); ++i)
+    file(i).write(0, std::as_bytes(std::span(layout.files[i].header)));
+}
+
+files::OutputFile& DataWriter::file(std::size_t index) {
+  if (open_ && open_index_ == index) return *open_;
+  const DataFileLayout& wanted = layout_.files[index];
+  open_ = std::make_unique<files::OutputFile>(directory_ / wanted.name, wanted.size_bytes,
+                                              files::OutputFile::Existing::kGoOn);
+  open_index_ = index;
+  return *open_;
 }
 
 void DataWriter::write(const PartPlace& place, std::uint64_t begin, std::span<const std::byte> bytes) {
-  files_[place.file]->write(place.offset + begin, bytes);
+  file(place.file).write(place.offset + begin, bytes);
 }
 
 // Scales come in pieces between the codes, but are hashed after them; reading them back needs no memory for them all.
@@ -26,19 +33,28 @@ void DataWriter::hash_written(const PartPlace& place) {
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < place.size_bytes; at += block.size()) {
     block.resize(std::min(kReadBackBytes, place.size_bytes - at));
-    files_[place.file]->read(place.offset + at, block);
+    file(place.file).read(place.offset + at, block);
     hash_.update(block);
   }
 }
 
-void DataWriter::finish(const ResultBlock& block) {
+bool DataWriter::holds(std::size_t tensor, const std::string& xxh3_128) {
+  for (const PartPlace& part : layout_.places[tensor]) hash_written(part);
+  const bool is_equal = hash_.hex() == xxh3_128;
+  hash_.reset();
+  return is_equal;
+}
+
+void DataWriter::finish(ResultBlock& block) {
   const TensorPlaces& places = layout_.places[block.tensor];
   for (const SmallPart& rest : block.rest) write(place(places, rest.part), 0, rest.bytes);
   if (block.is_packed) {
     for (std::size_t part = 1; part < files::kPartCount; ++part) hash_written(places[part]);
   }
-  hashes_[block.tensor] = hash_.hex();
+  block.finished.result.xxh3_128 = hash_.hex();
   hash_.reset();
+  journal_.append(block.tensor, block.finished);
+  results_[block.tensor] = std::move(block.finished.result);
 }
 
 void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop) {
@@ -53,7 +69,7 @@ void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBl
 }
 
 void DataWriter::sync() {
-  for (const auto& file : files_) file->sync();
+  for (std::size_t i = 0; i < layout_.files.size(); ++i) file(i).sync();
 }
 
 }  // namespace halfbyte::convert

@@ -10,6 +10,7 @@
 
 #include "convert/buffer.h"
 #include "convert/channel.h"
+#include "convert/journal.h"
 #include "convert/result_layout.h"
 #include "loader/files/hash.h"
 
@@ -31,29 +32,38 @@ struct ResultBlock {
   Buffer codes;
   Buffer scale;                 // packed only
   std::vector<SmallPart> rest;  // with the last block of a packed tensor: every other part
+  FinishedTensor finished;      // with the last block; without its xxh3_128, which the writer takes
 };
 
 class DataWriter {
  public:
-  // Creates the files in `directory`, reserves their space and writes their headers.
-  // Errors: kAlreadyExists, kIo, kNoResources.
-  DataWriter(const files::fs::path& directory, const ResultLayout& layout);
+  // Creates the files in `directory`, or goes on with those that are there, reserves their space and writes their
+  // headers. Errors: kIo, kNoResources.
+  DataWriter(files::fs::path directory, const ResultLayout& layout, Journal& journal);
 
-  // Writes what comes until `in` is closed; gives each block's buffers to `recycle`.
+  // Whether the tensor's bytes are in the files and have this hash.
+  bool holds(std::size_t tensor, const std::string& xxh3_128);
+  // Writes what comes until `in` is closed; gives each block's buffers to `recycle`; puts what it finishes into the
+  // journal.
   void run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop);
   void sync();
 
-  // Of each tensor, over its parts in the order of files::Part; complete after run().
-  const std::vector<std::string>& hashes() const noexcept { return hashes_; }
+  // Of each tensor that was written; complete after run().
+  const std::vector<TensorResult>& results() const noexcept { return results_; }
 
  private:
   void write(const PartPlace& place, std::uint64_t begin, std::span<const std::byte> bytes);
-  void finish(const ResultBlock& block);
+  files::OutputFile& file(std::size_t index);
+  void finish(ResultBlock& block);
   void hash_written(const PartPlace& place);
 
   const ResultLayout& layout_;
-  std::vector<std::unique_ptr<files::OutputFile>> files_;
-  std::vector<std::string> hashes_;
+  Journal& journal_;
+  files::fs::path directory_;
+  // One is open at a time: tensors come file by file, and there may be more files than a process may open.
+  std::unique_ptr<files::OutputFile> open_;
+  std::size_t open_index_ = 0;
+  std::vector<TensorResult> results_;
   files::Hash128 hash_;  // of the tensor that is being written: blocks come tensor by tensor
 };
 

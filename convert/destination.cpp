@@ -13,12 +13,7 @@ namespace {
 
 using files::printable_path;
 
-fs::path without_trailing_slash(const fs::path& path) {
-  fs::path out = fs::absolute(path).lexically_normal();
-  if (out.has_relative_path() && !out.has_filename()) out = out.parent_path();
-  if (out.has_filename()) return out;
-  throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for a new directory");
-}
+constexpr const char* kInner = "checkpoint";
 
 // What --overwrite may delete: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
@@ -32,12 +27,37 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
+std::uint64_t reserved_bytes(const fs::path& directory) {
+  std::uint64_t out = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.is_regular_file()) out += entry.file_size();
+  }
+  return out;
+}
+
 fs::path resolved(const fs::path& path) {
   fs::path out = fs::weakly_canonical(path);
   return out.has_filename() ? out : out.parent_path();
 }
 
 }  // namespace
+
+fs::path destination_path(const fs::path& path) {
+  fs::path out = fs::absolute(path).lexically_normal();
+  if (out.has_relative_path() && !out.has_filename()) out = out.parent_path();
+  if (out.has_filename()) return out;
+  throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for a new directory");
+}
+
+fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
+
+void remove_leftovers(const fs::path& destination) noexcept try {
+  const fs::path work = work_path(destination);
+  if (!fs::is_directory(fs::symlink_status(work))) return;
+  const files::DirectoryLock lock(work);
+  fs::remove_all(work);
+} catch (const std::exception&) {  // somebody works there, or it cannot be deleted: no harm is done
+}
 
 void check_apart(const fs::path& source, const fs::path& destination) {
   const fs::path from = resolved(source);
@@ -47,14 +67,18 @@ void check_apart(const fs::path& source, const fs::path& destination) {
                                                " lie within each other; give a destination elsewhere");
 }
 
-Destination::Destination(const fs::path& path, bool overwrite)
-    : final_(without_trailing_slash(path)), partial_(final_.string() + ".partial"), overwrite_(overwrite) {
+Destination::Destination(const fs::path& path, Options options)
+    : final_(destination_path(path)),
+      work_(convert::work_path(final_)),
+      partial_(work_ / kInner),
+      overwrite_(options.overwrite) {
   if (!fs::is_directory(final_.parent_path())) {
     throw Error(ErrorCode::kNotFound,
                 printable_path(final_.parent_path()) + ": there is no such directory; create it first");
   }
   check_final();
   claim();
+  if (!options.keep_leftovers) start_over();
 }
 
 void Destination::check_final() const {
@@ -71,19 +95,44 @@ void Destination::check_final() const {
 }
 
 void Destination::claim() {
-  const bool is_new = fs::create_directory(partial_);
-  lock_ = std::make_unique<files::DirectoryLock>(partial_);
-  if (is_new) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(partial_)) fs::remove_all(entry.path());
+  const fs::file_status status = fs::symlink_status(work_);
+  if (fs::exists(status) && !fs::is_directory(status))
+    throw Error(ErrorCode::kAlreadyExists, printable_path(work_) + ": is in the way; move it, or give another name");
+  fs::create_directory(work_);
+  lock_ = std::make_unique<files::DirectoryLock>(work_);
+  try {
+    check_final();  // whoever held the lock before may have finished
+  } catch (const Error&) {
+    std::error_code ignored;
+    fs::remove(work_, ignored);  // unless something is in it
+    throw;
+  }
+  had_leftovers_ = !fs::is_empty(work_);
+  if (had_leftovers_) return keep();
+  fs::create_directory(partial_);
+}
+
+void Destination::start_over() {
+  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) fs::remove_all(entry.path());
+  fs::create_directory(partial_);
+  is_kept_ = false;
+}
+
+void Destination::remove_all_but(const std::vector<fs::path>& wanted) {
+  fs::create_directory(partial_);
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial_)) {
+    const bool is_wanted = std::ranges::count(wanted, entry.path().filename()) > 0;
+    if (!is_wanted || !fs::is_regular_file(entry.symlink_status())) fs::remove_all(entry.path());
+  }
 }
 
 Destination::~Destination() {
   std::error_code ignored;
-  if (!is_committed_) fs::remove_all(partial_, ignored);
+  if (!is_committed_ && !is_kept_) fs::remove_all(work_, ignored);
 }
 
 void Destination::check_space(std::uint64_t needed_bytes) const {
-  const std::uint64_t free = files::free_bytes(partial_);
+  const std::uint64_t free = files::free_bytes(work_) + reserved_bytes(partial_);
   if (free >= needed_bytes) return;
   throw Error(ErrorCode::kNoResources, printable_path(final_) + ": needs " + files::printable_bytes(needed_bytes) +
                                            ", the disk has " + files::printable_bytes(free) +
@@ -99,16 +148,16 @@ void Destination::write_file(const fs::path& name, std::string_view text) const 
 void Destination::commit() {
   files::sync_directory(partial_);
   check_final();  // something may have come in the meantime
-  const bool replaces = fs::exists(fs::symlink_status(final_));
-  if (replaces) {
+  if (fs::exists(fs::symlink_status(final_))) {
     files::exchange(partial_, final_);
   } else {
     files::rename_new(partial_, final_);
   }
   is_committed_ = true;
   files::sync_directory(final_.parent_path());
+  files::sync_directory(work_);
   std::error_code ignored;  // the result stands; leftovers go with the next run
-  if (replaces) fs::remove_all(partial_, ignored);
+  fs::remove_all(work_, ignored);
 }
 
 }  // namespace halfbyte::convert

@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include <halfbyte/convert.h>
 
 #include "convert/convert_tensors.h"
 #include "convert/destination.h"
+#include "convert/journal.h"
+#include "convert/memory.h"
+#include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
 #include "convert/tied_duplicates.h"
@@ -17,7 +21,7 @@ namespace {
 
 // For config.json, the index and the manifest when the disk is asked for room. Units: bytes.
 constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
-constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{1} << 20;
 
 // Writes the files beside the data and records each.
 class SmallFiles {
@@ -67,8 +71,9 @@ std::uint64_t needed_bytes(const files::Checkpoint& source, const ResultLayout& 
 }
 
 void write_small_files(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
-                       const ConversionResult& result, const Destination& destination) {
+                       const ConversionResult& result, const QuantizeOptions& options, const Destination& destination) {
   files::Manifest manifest = result_manifest(source, plan, result);
+  manifest.conversion = conversion_record(options);
   manifest.files = data_file_records(layout);
   SmallFiles out(source, destination, manifest.files);
   if (layout.files.size() > 1) out.write(files::kIndexFile, index_text(layout.files));
@@ -81,34 +86,123 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
   QuantizeSummary out;
   out.source_bytes = source.size_bytes;
   out.result_bytes = plan.bytes_after;
+  out.resumed_bytes = result.resumed_bytes;
   out.notes = plan.notes;
   quant::ErrorStats total;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     ++(plan.tensors[i].scheme ? out.quantized_tensors : out.kept_tensors);
-    if (result.tensors[i].error) total.add(*result.tensors[i].error);
+    if (i < result.tensors.size() && result.tensors[i].error) total.add(*result.tensors[i].error);
   }
   out.rel_rmse = total.rel_rmse();
   return out;
 }
 
-}  // namespace
+// Everything that is known before a byte is written.
+struct Preparation {
+  files::Checkpoint source;
+  Plan plan;
+  ResultLayout layout;
+  MemoryPlan memory;
+};
 
-QuantizeSummary quantize(const fs::path& source_path, const fs::path& destination_path,
-                         const QuantizeOptions& options) try {
-  const auto start = std::chrono::steady_clock::now();
+Preparation prepare(const fs::path& source_path, const fs::path& destination, const QuantizeOptions& options) {
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
-  const files::Checkpoint source = files::open_checkpoint(source_path);
-  check_apart(source_path, destination_path);
-  const Plan planned = plan(source, options);
-  const ResultLayout layout = lay_out(source, planned);
-  check_tied_duplicates(source, planned);
-  Destination destination(destination_path, options.overwrite);
-  destination.check_space(needed_bytes(source, layout));
-  const ConversionResult result = convert_tensors(source, planned, layout, options, destination.partial_path());
-  write_small_files(source, planned, layout, result, destination);
-  destination.commit();
-  QuantizeSummary summary = summary_of(source, planned, result);
+  Preparation out{files::open_checkpoint(source_path), {}, {}, {}};
+  check_apart(source_path, destination);
+  check_apart(source_path, work_path(destination));
+  out.plan = plan(out.source, options);
+  out.layout = lay_out(out.source, out.plan, options.shard_size);
+  out.memory = plan_memory(out.source, out.plan, options);
+  check_tied_duplicates(out.source, out.plan);
+  return out;
+}
+
+// Whether an earlier run finished all and was killed then, or was never disturbed. Errors: kAlreadyExists when
+// something else is there that may not be replaced.
+bool is_complete(const Preparation& prepared, const fs::path& destination, const QuantizeOptions& options) {
+  if (!fs::is_directory(fs::symlink_status(destination))) return false;
+  const auto found = difference_from_complete(destination, prepared.source, prepared.layout, options);
+  if (!found || options.overwrite) return !found;
+  throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination) +
+                                             ": exists already and is not what this run would write (" + *found +
+                                             "); --overwrite replaces it");
+}
+
+// Errors: kInvalidArgument when NAME.partial is the work of another conversion.
+std::optional<JournalContents> find_unfinished(Destination& destination, const ResultLayout& layout,
+                                               const nlohmann::json& identity) {
+  auto journal = read_journal(destination.work_path());
+  if (!journal) {
+    destination.start_over();
+    return std::nullopt;
+  }
+  if (const auto found = difference(journal->identity, identity)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                files::printable_path(destination.work_path()) + " is the beginning of another conversion (" + *found +
+                    "); give the same source and options, or leave out --resume to start over");
+  }
+  std::vector<fs::path> wanted;
+  for (const DataFileLayout& file : layout.files) wanted.emplace_back(file.name);
+  destination.remove_all_but(wanted);
+  return journal;
+}
+
+// Adds what became of the unfinished work.
+Error with_outlook(const Error& error, const Destination& destination) {
+  std::string outlook;
+  if (destination.is_kept()) {
+    outlook =
+        "; " + files::printable_path(destination.work_path()) + " is kept, the same command with --resume goes on";
+  } else if (error.code() == ErrorCode::kInterrupted) {
+    outlook = "; what was written has been removed";
+  }
+  return Error(error.code(), error.what() + outlook);
+}
+
+ConversionResult convert_into(Destination& destination, const Preparation& prepared, const QuantizeOptions& options) {
+  const nlohmann::json identity = identity_of(prepared.source, prepared.layout, options);
+  const auto unfinished = options.resume ? find_unfinished(destination, prepared.layout, identity) : std::nullopt;
+  try {
+    destination.check_space(needed_bytes(prepared.source, prepared.layout));
+    Journal journal =
+        unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
+    if (options.resume) destination.keep();
+    const Workplace workplace{destination.partial_path(), journal,
+                              unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
+    ConversionResult result =
+        convert_tensors(prepared.source, prepared.plan, prepared.layout, prepared.memory, options, workplace);
+    write_small_files(prepared.source, prepared.plan, prepared.layout, result, options, destination);
+    destination.commit();
+    return result;
+  } catch (const Error& error) {
+    throw with_outlook(error, destination);
+  }
+}
+
+QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {
+  const Preparation prepared = prepare(source_path, path, options);
+  if (options.resume && is_complete(prepared, path, options)) {
+    remove_leftovers(path);
+    QuantizeSummary summary = summary_of(prepared.source, prepared.plan, {});
+    summary.was_complete = true;
+    return summary;
+  }
+  Destination destination(path, {.overwrite = options.overwrite, .keep_leftovers = options.resume});
+  const ConversionResult result = convert_into(destination, prepared, options);
+  QuantizeSummary summary = summary_of(prepared.source, prepared.plan, result);
+  if (destination.had_leftovers() && !options.resume) {
+    summary.notes.push_back(files::printable_path(destination.work_path()) +
+                            " was there from an unfinished run and was started over; --resume would have gone on");
+  }
+  return summary;
+}
+
+}  // namespace
+
+QuantizeSummary quantize(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) try {
+  const auto start = std::chrono::steady_clock::now();
+  QuantizeSummary summary = quantize_or_find(source_path, destination_path(path), options);
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return summary;
 } catch (const fs::filesystem_error& error) {

@@ -1,5 +1,7 @@
 #include "convert/result_layout.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -22,6 +24,35 @@ void append_parts(const StoredTensor& tensor, const PlannedTensor& planned, std:
     out.push_back(
         output_tensor(record.parts[spec.part], spec.dtype, is_any ? std::vector{files::kQuantStateBytes} : spec.shape));
   }
+}
+
+using TensorsOfFile = std::vector<OutputTensor>;
+
+std::vector<TensorsOfFile> as_source(const files::Checkpoint& source, const Plan& plan) {
+  std::vector<TensorsOfFile> out(source.data_files.size());
+  for (const PlannedTensor& planned : plan.tensors) {
+    const StoredTensor& tensor = source.tensors[planned.source];
+    append_parts(tensor, planned, out[tensor.file]);
+  }
+  return out;
+}
+
+std::vector<TensorsOfFile> by_size(const files::Checkpoint& source, const Plan& plan, std::uint64_t shard_size) {
+  std::vector<TensorsOfFile> out(1);
+  std::uint64_t filled = 0;
+  for (const PlannedTensor& planned : plan.tensors) {
+    TensorsOfFile parts;
+    append_parts(source.tensors[planned.source], planned, parts);
+    std::uint64_t size = 0;
+    for (const OutputTensor& part : parts) size += part.size_bytes;
+    if (filled > 0 && size > shard_size - std::min(filled, shard_size)) {
+      out.emplace_back();
+      filled = 0;
+    }
+    filled += size;
+    std::ranges::move(parts, std::back_inserter(out.back()));
+  }
+  return out;
 }
 
 using PlaceOf = std::map<std::string_view, PartPlace>;
@@ -49,13 +80,9 @@ TensorPlaces places_of(const StoredTensor& tensor, const PlannedTensor& planned,
 
 }  // namespace
 
-ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan) {
-  std::vector<std::vector<OutputTensor>> by_file(source.data_files.size());
-  for (const PlannedTensor& planned : plan.tensors) {
-    const StoredTensor& tensor = source.tensors[planned.source];
-    append_parts(tensor, planned, by_file[tensor.file]);
-  }
-  std::erase_if(by_file, [](const auto& tensors) { return tensors.empty(); });
+ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan, std::uint64_t shard_size) {
+  std::vector<TensorsOfFile> by_file = shard_size > 0 ? by_size(source, plan, shard_size) : as_source(source, plan);
+  std::erase_if(by_file, [](const TensorsOfFile& tensors) { return tensors.empty(); });
   if (by_file.empty()) by_file.emplace_back();  // a checkpoint without tensors is one empty file
   ResultLayout out;
   for (std::size_t i = 0; i < by_file.size(); ++i) {

@@ -28,7 +28,8 @@ struct ResultLayout {
   std::uint64_t size_bytes = 0;      // of all data files, headers included
 };
 
-// Sharded as the source is; a file that would hold nothing is left out.
-ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan);
+// Files with at most `shard_size` bytes of tensors, in the source's order, the parts of a tensor together; a larger
+// tensor has a file of its own. 0: sharded as the source is. A file that would hold nothing is left out.
+ResultLayout lay_out(const files::Checkpoint& source, const Plan& plan, std::uint64_t shard_size = 0);
 
 }  // namespace halfbyte::convert

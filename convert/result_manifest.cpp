@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/provenance.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::convert {
@@ -30,7 +31,7 @@ files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor&
 files::Manifest result_manifest(const files::Checkpoint& source, const Plan& plan, const ConversionResult& result) {
   files::Manifest out = source.manifest;  // what it says of ties, buffers and dtypes stays true
   out.is_derived = false;
-  out.created_by = "halfbyte " HALFBYTE_VERSION;
+  out.created_by = program_and_version();
   out.source_files.clear();
   for (std::size_t i = 0; i < source.data_files.size(); ++i) {
     const files::InputFile& file = *source.data_files[i];

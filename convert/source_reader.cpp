@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include <halfbyte/error.h>
+
+#include "loader/files/printable.h"
+
 namespace halfbyte::convert {
 namespace {
 
@@ -9,9 +13,11 @@ constexpr std::uint64_t kHeaderBlockBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
-SourceReader::SourceReader(const files::Checkpoint& source, std::vector<std::uint64_t> block_bytes)
+SourceReader::SourceReader(const files::Checkpoint& source, std::span<const std::uint64_t> block_bytes,
+                           std::span<const std::optional<FinishedTensor>> finished)
     : source_(source),
-      block_bytes_(std::move(block_bytes)),
+      block_bytes_(block_bytes),
+      finished_(finished),
       is_larger_than_cache_(source.size_bytes > files::memory_bytes() / 2) {}
 
 void SourceReader::hash_header(std::size_t file, files::Hash128& hash) const {
@@ -21,6 +27,14 @@ void SourceReader::hash_header(std::size_t file, files::Hash128& hash) const {
     source_.data_files[file]->read(at, block);
     hash.update(block);
   }
+}
+
+void SourceReader::check_unchanged(std::size_t tensor, const files::Hash128& hash) const {
+  if (hash.hex() == finished_[tensor]->source_hash) return;
+  const files::StoredTensor& changed = source_.tensors[tensor];
+  throw Error(ErrorCode::kInvalidArgument, files::printable_path(source_.data_files[changed.file]->path()) +
+                                               " changed, before the end of tensor " + files::in_quotes(changed.name) +
+                                               ", after a part of it was converted; leave out --resume to start over");
 }
 
 bool SourceReader::send_tensor(std::size_t index, files::Hash128& hash, Channel<Buffer>& free,
@@ -38,9 +52,12 @@ bool SourceReader::send_tensor(std::size_t index, files::Hash128& hash, Channel<
     if (is_larger_than_cache_) file.drop_cache_behind(tensor.offset + at, size);
     hash.update(bytes);
     const bool is_last = at + size == tensor.size_bytes;
-    if (!out.push({index, at, is_last, std::move(*buffer)}, stop)) return false;
+    SourceBlock block{index, at, is_last, std::move(*buffer), is_last ? hash.hex() : std::string()};
+    // The push back never waits: there is room for every buffer.
+    if (finished_[index] ? !free.push(std::move(block.buffer), stop) : !out.push(std::move(block), stop)) return false;
     at += size;
   } while (at < tensor.size_bytes);
+  if (finished_[index]) check_unchanged(index, hash);
   return true;
 }
 

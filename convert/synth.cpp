@@ -193,7 +193,7 @@ std::uint64_t synth(const fs::path& path, const SynthOptions& options) try {
   }
   const nlohmann::ordered_json config = config_of(shape, options.dtype);
   const std::vector<DataFileLayout> layout = lay_out_shards(tensors_of(config, options.dtype), options.shard_bytes);
-  Destination destination(path, options.overwrite);
+  Destination destination(path, {.overwrite = options.overwrite});
   destination.check_space(size_of(layout));
   const std::uint64_t written = Synthesizer(destination, layout, options).run();
   destination.write_file(files::kConfigFile, config.dump(2) + "\n");

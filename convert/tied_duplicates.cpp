@@ -7,7 +7,7 @@
 namespace halfbyte::convert {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 22;
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
 bool are_equal(const files::Checkpoint& source, const files::StoredTensor& a, const files::StoredTensor& b) {
   std::vector<std::byte> left;

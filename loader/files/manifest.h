@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/dtype.h>
 #include <halfbyte/scheme.h>
 
@@ -85,6 +87,7 @@ struct Manifest {
   std::string source_kind;  // "safetensors"
   std::vector<SourceFile> source_files;
   std::optional<Dtype> declared_dtype;
+  nlohmann::json conversion;          // options that decided the bytes, for people and for the converter; or null
   std::vector<TensorRecord> tensors;  // by name
   std::vector<models::DerivedBuffer> buffers;
   std::vector<std::pair<std::string, std::string>> ties;  // alias, owner

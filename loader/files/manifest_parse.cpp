@@ -188,6 +188,10 @@ Manifest parse_manifest(std::string_view json, const std::string& file_name) {
   Manifest out;
   out.created_by = optional_string(root.find("created_by"));
   read_source(root.at("source"), out);
+  if (const auto conversion = root.find("conversion")) {
+    if (!conversion->json().is_object()) conversion->fail_wanting("an object");
+    out.conversion = conversion->json();
+  }
   const auto schemes = read_schemes(root.at("schemes"));
   for (const auto& [name, field] : root.at("tensors").members())
     out.tensors.push_back(read_tensor(name, field, schemes));

@@ -140,6 +140,7 @@ std::string manifest_to_json(const Manifest& manifest) {
   add("format_version", text(kFormatVersion));
   add("created_by", text(manifest.created_by));
   add("source", text(source(manifest)));
+  if (!manifest.conversion.is_null()) add("conversion", manifest.conversion.dump());
   add("schemes", text(scheme_table(usual)));
   add("tensors",
       block('{', lines(manifest.tensors, [&](const auto& t) { return member(t.name, record(t, usual)); }), '}'));

@@ -47,8 +47,10 @@ class MappedFile {
 // A file written at positions, of a size known beforehand. Errors: kIo, kNoResources when the disk is full.
 class OutputFile {
  public:
-  OutputFile(const fs::path& path,
-             std::uint64_t size_bytes);  // created new; space is reserved where the file system can
+  enum class Existing { kRefuse, kGoOn };  // what is done with a file of that name: kAlreadyExists, or its bytes stay
+
+  // Gives the file its size; space is reserved where the file system can.
+  OutputFile(const fs::path& path, std::uint64_t size_bytes, Existing existing = Existing::kRefuse);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

@@ -120,8 +120,9 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes) : path_(path) {
-  Descriptor descriptor{open_or_fail(path, O_RDWR | O_CREAT | O_EXCL, 0666)};
+OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes, Existing existing) : path_(path) {
+  const int flags = existing == Existing::kRefuse ? O_EXCL : O_NOFOLLOW;
+  Descriptor descriptor{open_or_fail(path, O_RDWR | O_CREAT | flags, 0666)};
   const auto size = static_cast<off_t>(size_bytes);
 #ifdef __linux__
   // Not posix_fallocate, which writes every block itself where the file system cannot reserve.

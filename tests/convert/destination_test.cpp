@@ -132,7 +132,7 @@ TEST_CASE("destination: what a killed run left is cleared away", "[destination]"
 TEST_CASE("destination: of two at one destination, one says so", "[destination]") {
   const Scratch scratch;
   write_source(scratch);
-  convert::Destination other(scratch / "dst", false);
+  convert::Destination other(scratch / "dst", {});
   other.write_file("halfbyte.json", "x");
   check_error(ErrorCode::kAlreadyExists, {"/dst.partial", "another process"},
               [&] { quantize(scratch / "src", scratch / "dst"); });
@@ -143,7 +143,7 @@ TEST_CASE("destination: of two at one destination, one says so", "[destination]"
 TEST_CASE("destination: one that appears during the work is not overwritten", "[destination]") {
   const Scratch scratch;
   {
-    convert::Destination mine(scratch / "dst", false);
+    convert::Destination mine(scratch / "dst", {});
     write_text(scratch / "dst" / "theirs", "x");
     check_error(ErrorCode::kAlreadyExists, {"/dst"}, [&] { mine.commit(); });
   }
@@ -174,7 +174,7 @@ TEST_CASE("destination: a full disk", "[destination]") {
   CHECK(names_in(disk).empty());
   check_error(ErrorCode::kNoResources, {"/big", "space"}, [&] { files::OutputFile(disk / "big", 1'000'000); });
   {
-    convert::Destination destination(disk / "dst", false);
+    convert::Destination destination(disk / "dst", {});
     check_error(ErrorCode::kNoResources, {"/x", "space"},
                 [&] { destination.write_file("x", std::string(1'000'000, 'x')); });
   }

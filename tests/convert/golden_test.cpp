@@ -74,6 +74,7 @@ std::string expected_manifest(const std::string& source_file, const std::string&
  "source": {"kind":"safetensors","files":[{"name":"model.safetensors","bytes":)" +
                     std::to_string(source_file.size()) + R"(,"xxh3_128":")" + files::hash_hex(source_file) +
                     R"("}],"declared_dtype":null},
+ "conversion": {"group_size":16,"keep":[],"scheme":"sym_int4","scheme_for":[],"search":"absmax"},
  "schemes": {"sym_int4":{"bits":4,"group_size":16,"zero_point":false,"scale_dtype":"bfloat16"}},
  "tensors": {
   "a.weight": {"kind":"parameter","shape":[2,16],"original_dtype":"bfloat16","stored":"sym_int4","parts":{"codes":"a.weight_packed","scale":"a.weight_scale","shape":"a.weight_shape"},"bytes":36,"xxh3_128":")" +

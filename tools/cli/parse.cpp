@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "tools/cli/errors.h"
@@ -11,6 +14,32 @@
 
 namespace halfbyte::cli {
 namespace {
+
+struct ByteUnit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+constexpr ByteUnit kByteUnits[] = {
+    {"", 1},          {"B", 1},         {"KB", 1'000},    {"MB", 1'000'000},         {"GB", 1'000'000'000},
+    {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TB", 1'000'000'000'000}, {"TiB", std::uint64_t{1} << 40},
+};
+
+char lower(char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter; }
+
+std::optional<std::uint64_t> bytes_of(const std::string& text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  auto [unit, code] = std::from_chars(text.data(), end, number);
+  if (code != std::errc() || number == 0) return std::nullopt;
+  while (unit != end && *unit == ' ') ++unit;
+  const auto is_same = [](char a, char b) { return lower(a) == lower(b); };
+  for (const ByteUnit& row : kByteUnits) {
+    if (!std::equal(unit, end, row.name.begin(), row.name.end(), is_same)) continue;
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / row.bytes) return std::nullopt;
+    return number * row.bytes;
+  }
+  return std::nullopt;
+}
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -98,6 +127,15 @@ CLI::Validator whole_number(std::int64_t smallest, std::int64_t largest) {
   };
   return CLI::Validator(check, "");
 }
+
+CLI::Validator byte_size() {
+  const auto check = [](std::string& value) -> std::string {
+    return bytes_of(value) ? "" : "'" + value + "' is not a size; sizes are 256MiB, 1GiB, 300MB, 65536";
+  };
+  return CLI::Validator(check, "");
+}
+
+std::uint64_t parse_bytes(const std::string& text) { return bytes_of(text).value(); }
 
 bool parse_words(CLI::App& app, int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);

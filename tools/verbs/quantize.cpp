@@ -10,6 +10,7 @@
 #include <halfbyte/scheme.h>
 
 #include "convert/plan.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
@@ -33,7 +34,10 @@ struct Words {
   std::vector<std::string> keep;
   std::vector<std::string> scheme_for;
   int threads = 0;
+  std::string memory_limit = "512MiB";
+  std::string shard_size;
   bool overwrite = false;
+  bool resume = false;
   bool dry_run = false;
 };
 
@@ -99,6 +103,14 @@ void declare(CLI::App& app, Words& words) {
       ->expected(1)
       ->take_all();
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
+  app.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
+      ->type_name("SIZE")
+      ->check(byte_size())
+      ->capture_default_str();
+  app.add_option("--shard-size", words.shard_size, "split the result into files of this many bytes (as SRC is split)")
+      ->type_name("SIZE")
+      ->check(byte_size());
+  app.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
   app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
   app.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
 }
@@ -116,6 +128,9 @@ convert::QuantizeOptions options_of(const Words& words) {
     options.scheme_for.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
   }
   options.threads = words.threads;
+  options.memory_limit = parse_bytes(words.memory_limit);
+  if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
+  options.resume = words.resume;
   options.overwrite = words.overwrite;
   return options;
 }
@@ -148,9 +163,20 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"result_bytes", summary.result_bytes},
           {"quantized_tensors", summary.quantized_tensors},
           {"kept_tensors", summary.kept_tensors},
+          {"resumed_bytes", summary.resumed_bytes},
+          {"was_complete", summary.was_complete},
           {"rel_rmse", summary.rel_rmse},
           {"seconds", summary.seconds},
           {"notes", summary.notes}};
+}
+
+std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeSummary& summary) {
+  if (summary.was_complete) return printable(words.destination) + " is complete already; nothing was done";
+  std::string line = human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
+                     human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
+                     fixed(summary.rel_rmse, 3);
+  if (words.resume) line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
+  return line + ")";
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
@@ -174,9 +200,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   if (common.is_json) {
     print_json(json_of(words, summary));
   } else {
-    print_line(human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
-               human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
-               fixed(summary.rel_rmse, 3) + ")");
+    print_line(line_of(words, plan, summary));
   }
   return ExitStatus::kDone;
 }

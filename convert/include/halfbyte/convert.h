@@ -24,10 +24,16 @@ struct QuantizeOptions {
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};
   int threads = 0;  // 0: one a core
+  // The process's peak, about, however large the model. Units: bytes.
+  std::uint64_t memory_limit = std::uint64_t{512} << 20;
+  std::uint64_t shard_size = 0;  // bytes of tensors in a file of the result, at most; 0: sharded as the source is
   bool overwrite = false;
+  // Go on where a killed or interrupted run with the same source and options stopped, in DST.partial. An error or a
+  // stop leaves what was written there for the next time.
+  bool resume = false;
   // Called now and then from the converting thread with bytes of source done and in all.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
-  std::stop_token stop = {};  // a stop removes what was written and throws kInterrupted
+  std::stop_token stop = {};  // a stop throws kInterrupted, and removes what was written unless `resume`
 };
 
 struct QuantizeSummary {
@@ -35,14 +41,18 @@ struct QuantizeSummary {
   std::uint64_t result_bytes = 0;
   std::int64_t quantized_tensors = 0;
   std::int64_t kept_tensors = 0;
-  double rel_rmse = 0;  // over all quantised weights together
+  std::uint64_t resumed_bytes = 0;  // of the source: an earlier run had done them
+  bool was_complete = false;        // DST held this result already; nothing was done
+  double rel_rmse = 0;              // over all quantised weights together
   double seconds = 0;
   std::vector<std::string> notes;  // what a user should hear: files that were not copied, an unknown family ...
 };
 
-// Streams SRC into DST, which appears under its name only when it is complete and synced.
-// Errors: kNotFound, kAlreadyExists, kCorrupt (also NaN or infinity in a weight, with tensor, row and column),
-// kUnsupported, kNoResources, kIo, kInterrupted. After an error nothing is left under DST.
+// Streams SRC into DST, which appears under its name only when it is complete and synced. The bytes depend on the
+// source and the options alone, not on threads, memory, machine or how often it was resumed. Errors: kInvalidArgument
+// (also DST.partial of another source or other options, with `resume`), kNotFound, kAlreadyExists, kCorrupt (also NaN
+// or infinity in a weight, with tensor, row and column), kUnsupported, kNoResources (also a memory limit that is too
+// low), kIo, kInterrupted. After an error nothing is left under DST.
 QuantizeSummary quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
                          const QuantizeOptions& options = {});
 

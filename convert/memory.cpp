@@ -1,0 +1,139 @@
+#include "convert/memory.h"
+
+#include <algorithm>
+
+#include "loader/files/printable.h"
+#include "quant/threads.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::StoredTensor;
+
+// More does not make a conversion faster: the blocks of all stages should stay in the outer cache.
+constexpr std::uint64_t kLargestBlock = std::uint64_t{8} << 20;
+constexpr std::uint64_t kSmallestBlock = std::uint64_t{64} << 10;
+// What a program has before its first block: code, libraries, thread stacks, reading and copying files in pieces.
+constexpr std::uint64_t kFixedBytes = std::uint64_t{20} << 20;
+// Descriptions of a tensor: stored, planned, laid out, in the result's header, in both manifests and their texts.
+constexpr std::uint64_t kBytesATensor = 8 << 10;
+constexpr std::uint64_t kStatsBytes = sizeof(quant::ErrorStats);
+// A tile is sixteen groups of floats and of codes; see quant::quantize_rows.
+constexpr std::uint64_t kTileBytesAWeight = 64;
+constexpr std::uint64_t kCodeBytesAWeightAndBit = 2;
+
+// Groups that stay together in one block.
+std::uint64_t unit_groups(const PlannedTensor&) noexcept { return 1; }
+
+// One tensor's share of the memory in use while it passes.
+struct Needs {
+  std::uint64_t source = 0;
+  std::uint64_t codes = 0;
+  std::uint64_t scale = 0;
+  std::uint64_t stats = 0;
+  std::uint64_t tile = 0;  // of one thread
+
+  std::uint64_t total(std::uint64_t threads) const noexcept {
+    return kSourceBuffers * source + kResultBuffers * (codes + scale) + stats + threads * tile;
+  }
+};
+
+Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::uint64_t block) {
+  if (!planned.scheme) return {.source = std::min(block, tensor.size_bytes)};
+  const GroupBytes group = group_bytes(tensor, planned);
+  const std::uint64_t unit = unit_groups(planned);
+  const std::uint64_t all = tensor.size_bytes / group.source;
+  const std::uint64_t groups = std::min(std::max<std::uint64_t>(1, block / (unit * group.source)) * unit, all);
+  const std::uint64_t tile =
+      kTileBytesAWeight + kCodeBytesAWeightAndBit * static_cast<std::uint64_t>(planned.scheme->bits);
+  return {groups * group.source, groups * group.codes, groups * group.scale, groups * kStatsBytes,
+          tile * static_cast<std::uint64_t>(group.weights)};
+}
+
+class MemoryPlanner {
+ public:
+  MemoryPlanner(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options)
+      : source_(source),
+        plan_(plan),
+        limit_(options.memory_limit),
+        threads_(static_cast<std::uint64_t>(options.threads > 0 ? options.threads : quant::max_threads())),
+        fixed_(kFixedBytes + plan.tensors.size() * kBytesATensor) {}
+
+  // Fewer threads only where the smallest blocks leave no room for all.
+  MemoryPlan run() const {
+    for (std::uint64_t threads = threads_; threads > 0; threads /= 2) {
+      for (std::uint64_t block = kLargestBlock; block >= kSmallestBlock; block /= 2) {
+        const Needs most = largest(block);
+        if (fixed_ + most.total(threads) <= limit_) return cut(block, most);
+      }
+    }
+    refuse();
+  }
+
+ private:
+  Needs needs(std::size_t i, std::uint64_t block) const {
+    return needs_of(source_.tensors[plan_.tensors[i].source], plan_.tensors[i], block);
+  }
+
+  // Buffers pass from tensor to tensor: each is as large as any tensor wants it.
+  Needs largest(std::uint64_t block) const {
+    Needs out;
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const Needs one = needs(i, block);
+      for (auto member : {&Needs::source, &Needs::codes, &Needs::scale, &Needs::stats, &Needs::tile})
+        out.*member = std::max(out.*member, one.*member);
+    }
+    return out;
+  }
+
+  MemoryPlan cut(std::uint64_t block, const Needs& most) const {
+    MemoryPlan out;
+    const std::uint64_t room = limit_ - fixed_ - most.total(0);
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const Needs one = needs(i, block);
+      out.block_bytes.push_back(std::max<std::uint64_t>(one.source, 1));
+      const std::uint64_t fit = one.tile > 0 ? room / one.tile : threads_;
+      out.threads.push_back(static_cast<int>(std::clamp<std::uint64_t>(fit, 1, threads_)));
+    }
+    out.source_buffer = most.source;
+    out.codes_buffer = most.codes;
+    out.scale_buffer = most.scale;
+    return out;
+  }
+
+  [[noreturn]] void refuse() const {
+    const std::uint64_t needed = fixed_ + largest(kSmallestBlock).total(1);
+    const std::string limit = "the memory limit is " + files::printable_bytes(limit_);
+    const std::string cure = "give --memory-limit " + std::to_string((needed + 999'999) / 1'000'000) + "MB";
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const Needs one = needs(i, kSmallestBlock);
+      if (one.source <= kSmallestBlock || fixed_ + one.total(1) <= limit_) continue;
+      throw Error(ErrorCode::kNoResources,
+                  "tensor " + files::in_quotes(source_.tensors[plan_.tensors[i].source].name) +
+                      ": one scale for a row of " + std::to_string(plan_.tensors[i].group_size) + " weights needs " +
+                      files::printable_bytes(fixed_ + one.total(1)) + ", " + limit + "; " + cure + " or a group size");
+    }
+    throw Error(ErrorCode::kNoResources,
+                limit + ", this conversion needs " + files::printable_bytes(needed) + "; " + cure);
+  }
+
+  const files::Checkpoint& source_;
+  const Plan& plan_;
+  std::uint64_t limit_;
+  std::uint64_t threads_;
+  std::uint64_t fixed_;
+};
+
+}  // namespace
+
+GroupBytes group_bytes(const StoredTensor& tensor, const PlannedTensor& planned) {
+  return {planned.group_size, static_cast<std::uint64_t>(planned.group_size * size_bytes(tensor.dtype)),
+          static_cast<std::uint64_t>(packed_row_bytes(*planned.scheme, planned.group_size)),
+          static_cast<std::uint64_t>(size_bytes(planned.scale_dtype))};
+}
+
+MemoryPlan plan_memory(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options) {
+  return MemoryPlanner(source, plan, options).run();
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,129 @@
+#include "convert/provenance.h"
+
+#include <algorithm>
+
+#include "loader/files/hash.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kIdentityVersion = 1;
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+
+std::string hash_of_start(const files::InputFile& file, std::uint64_t size, const std::stop_token& stop) {
+  files::Hash128 hash;
+  std::vector<std::byte> block;
+  for (std::uint64_t at = 0; at < size; at += block.size()) {
+    if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped while reading the source");
+    block.resize(std::min(kBlockBytes, size - at));
+    file.read(at, block);
+    hash.update(block);
+  }
+  return hash.hex();
+}
+
+json source_files(const files::Checkpoint& source) {
+  json out = json::object();
+  for (std::size_t i = 0; i < source.data_files.size(); ++i) {
+    const files::InputFile& file = *source.data_files[i];
+    out[file.path().filename().string()] = {{"bytes", file.size_bytes()},
+                                            {"header", hash_of_start(file, source.data_offsets[i], {})}};
+  }
+  return out;
+}
+
+json result_headers(const ResultLayout& layout) {
+  json out = json::object();
+  for (const DataFileLayout& file : layout.files) out[file.name] = files::hash_hex(file.header);
+  return out;
+}
+
+std::string text_of(const json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found == object.end() ? "not set" : files::printable(found->dump(), 100);
+}
+
+// Goes down into objects, to the first pair that differs.
+std::string first_difference(const json& there, const json& here) {
+  json both = there;
+  both.update(here);
+  for (const auto& [key, ignored] : both.items()) {
+    if (there.contains(key) && here.contains(key)) {
+      if (there[key] == here[key]) continue;
+      if (there[key].is_object() && here[key].is_object()) return key + ": " + first_difference(there[key], here[key]);
+    }
+    return files::printable(key) + " is " + text_of(there, key) + " there and " + text_of(here, key) + " here";
+  }
+  return "nothing";
+}
+
+std::optional<std::string> source_difference(const files::Manifest& there, const files::Checkpoint& source,
+                                             const std::stop_token& stop) {
+  if (there.source_files.size() != source.data_files.size()) return "the source has other files";
+  for (std::size_t i = 0; i < source.data_files.size(); ++i) {
+    const files::InputFile& file = *source.data_files[i];
+    const files::SourceFile& recorded = there.source_files[i];
+    const std::string name = file.path().filename().string();
+    if (recorded.name != name || recorded.size_bytes != file.size_bytes() ||
+        recorded.xxh3_128 != hash_of_start(file, file.size_bytes(), stop))
+      return "the source's " + files::printable(name) + " is another";
+  }
+  return std::nullopt;
+}
+
+bool has_headers(const files::Manifest& there, const ResultLayout& layout) {
+  return std::ranges::all_of(layout.files, [&](const DataFileLayout& file) {
+    const auto record = std::ranges::find(there.files, file.name, &files::FileRecord::name);
+    return record != there.files.end() && record->size_bytes == file.size_bytes &&
+           record->xxh3_128 == files::hash_hex(file.header);
+  });
+}
+
+}  // namespace
+
+std::string program_and_version() { return "halfbyte " HALFBYTE_VERSION; }
+
+json conversion_record(const QuantizeOptions& options) {
+  json out{{"scheme", options.scheme},
+           {"group_size", options.group_size},
+           {"search", options.search == quant::Search::kAbsmax ? "absmax" : "search"},
+           {"keep", options.keep},
+           {"scheme_for", options.scheme_for}};
+  if (options.nested_scales) out["nested_scales"] = true;
+  if (options.halfbyte_only) out["halfbyte_only"] = true;
+  if (options.shard_size > 0) out["shard_size"] = options.shard_size;
+  return out;
+}
+
+json identity_of(const files::Checkpoint& source, const ResultLayout& layout, const QuantizeOptions& options) {
+  return {{"journal", kIdentityVersion},
+          {"program", program_and_version()},
+          {"conversion", conversion_record(options)},
+          {"source", source_files(source)},
+          {"result", result_headers(layout)}};
+}
+
+std::optional<std::string> difference(const json& there, const json& here) {
+  if (there == here) return std::nullopt;
+  return first_difference(there, here);
+}
+
+std::optional<std::string> difference_from_complete(const files::fs::path& destination, const files::Checkpoint& source,
+                                                    const ResultLayout& layout, const QuantizeOptions& options) try {
+  const files::Checkpoint there = files::open_checkpoint(destination);
+  if (there.manifest.is_derived) return "it has no halfbyte.json";
+  const json identity{{"program", there.manifest.created_by}, {"conversion", there.manifest.conversion}};
+  if (auto found =
+          difference(identity, {{"program", program_and_version()}, {"conversion", conversion_record(options)}}))
+    return found;
+  if (!has_headers(there.manifest, layout)) return "its tensors are others";
+  return source_difference(there.manifest, source, options.stop);
+} catch (const Error& error) {
+  if (error.code() == ErrorCode::kInterrupted) throw;
+  return error.what();
+}
+
+}  // namespace halfbyte::convert
