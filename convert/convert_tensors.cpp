@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "convert/data_writer.h"
+#include "convert/small_parts.h"
 #include "convert/source_reader.h"
 #include "loader/files/printable.h"
 
@@ -97,12 +98,19 @@ class Converter {
     const GroupBytes group = group_bytes(tensor, planned);
     const std::uint64_t first = block.begin / group.source;
     const std::uint64_t groups = block.buffer.bytes().size() / group.source;
-    const quant::PackedRows out{buffers->codes.resize(groups * group.codes).data(),
-                                buffers->scale.resize(groups * group.scale).data()};
-    if (block.begin == 0) error_ = {};
+    const quant::FloatRows rows{block.buffer.bytes().data(), tensor.dtype, static_cast<std::int64_t>(groups),
+                                group.weights};
+    quant::QuantizeOptions how{planned.scheme, group.weights, options_.search,
+                               planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype,
+                               memory_.threads[block.tensor]};
+    if (block.begin == 0) start_tensor(rows, how, planned, tensor.size_bytes / group.source);
+    const quant::NestedScales nested{quant::nested_codebook(), extras_.nested_offset.value_or(0.0f)};
+    if (planned.is_nested) how.nested = &nested;
     const auto bad = quant::quantize_rows(
-        {block.buffer.bytes().data(), tensor.dtype, static_cast<std::int64_t>(groups), group.weights},
-        {planned.scheme, group.weights, options_.search, planned.scale_dtype, memory_.threads[block.tensor]}, out,
+        rows, how,
+        {buffers->codes.resize(groups * group.codes).data(), buffers->scale.resize(groups * group.scale).data(),
+         extras_.zero_points.data() + (planned.scheme->has_zero_point ? first : 0),
+         extras_.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0)},
         error_);
     if (bad)
       fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
@@ -113,15 +121,20 @@ class Converter {
                    true,
                    std::move(buffers->codes),
                    std::move(buffers->scale),
-                   block.is_last ? small_parts(tensor) : std::vector<SmallPart>(),
-                   {std::move(block.source_hash), {{}, error_, {}}}},
+                   block.is_last ? small_parts(tensor, planned, extras_) : std::vector<SmallPart>(),
+                   {std::move(block.source_hash), {{}, error_, extras_.nested_offset}}},
                   stop);
     free_source_.push(std::move(block.buffer), stop);
   }
 
-  static std::vector<SmallPart> small_parts(const StoredTensor& tensor) {
-    const auto shape = std::as_bytes(std::span(tensor.shape));
-    return {{files::Part::kShape, {shape.begin(), shape.end()}}};
+  void start_tensor(const quant::FloatRows& first_rows, const quant::QuantizeOptions& how, const PlannedTensor& planned,
+                    std::uint64_t groups) {
+    error_ = {};
+    extras_ = {};
+    if (planned.scheme->has_zero_point) extras_.zero_points.resize(groups);
+    if (!planned.is_nested) return;
+    extras_.nested_offset = quant::nested_offset(first_rows, how);
+    extras_.nested_scales.resize((groups + kNestedBlock - 1) / kNestedBlock);
   }
 
   // Buffers, and what is no known kind of weight, may hold infinities: attention masks do.
@@ -164,6 +177,7 @@ class Converter {
   Channel<SourceBlock> blocks_{kSourceBuffers};
   Channel<ResultBlock> results_{kSourceBuffers + kResultBuffers};
   quant::ErrorStats error_;  // of the tensor that is being quantised, up to here
+  GroupExtras extras_;       // likewise
   ConversionResult result_;
 };
 

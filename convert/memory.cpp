@@ -23,7 +23,9 @@ constexpr std::uint64_t kTileBytesAWeight = 64;
 constexpr std::uint64_t kCodeBytesAWeightAndBit = 2;
 
 // Groups that stay together in one block.
-std::uint64_t unit_groups(const PlannedTensor&) noexcept { return 1; }
+std::uint64_t unit_groups(const PlannedTensor& planned) noexcept {
+  return planned.is_nested ? static_cast<std::uint64_t>(kNestedBlock) : 1;
+}
 
 // One tensor's share of the memory in use while it passes.
 struct Needs {
@@ -32,9 +34,10 @@ struct Needs {
   std::uint64_t scale = 0;
   std::uint64_t stats = 0;
   std::uint64_t tile = 0;  // of one thread
+  std::uint64_t rest = 0;  // zero points of a whole tensor, a byte each and packed
 
   std::uint64_t total(std::uint64_t threads) const noexcept {
-    return kSourceBuffers * source + kResultBuffers * (codes + scale) + stats + threads * tile;
+    return kSourceBuffers * source + kResultBuffers * (codes + scale) + stats + threads * tile + rest;
   }
 };
 
@@ -46,8 +49,12 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
   const std::uint64_t groups = std::min(std::max<std::uint64_t>(1, block / (unit * group.source)) * unit, all);
   const std::uint64_t tile =
       kTileBytesAWeight + kCodeBytesAWeightAndBit * static_cast<std::uint64_t>(planned.scheme->bits);
-  return {groups * group.source, groups * group.codes, groups * group.scale, groups * kStatsBytes,
-          tile * static_cast<std::uint64_t>(group.weights)};
+  return {groups * group.source,
+          groups * group.codes,
+          groups * group.scale,
+          groups * kStatsBytes,
+          tile * static_cast<std::uint64_t>(group.weights),
+          planned.scheme->has_zero_point ? 2 * all : 0};
 }
 
 class MemoryPlanner {
@@ -80,7 +87,7 @@ class MemoryPlanner {
     Needs out;
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       const Needs one = needs(i, block);
-      for (auto member : {&Needs::source, &Needs::codes, &Needs::scale, &Needs::stats, &Needs::tile})
+      for (auto member : {&Needs::source, &Needs::codes, &Needs::scale, &Needs::stats, &Needs::tile, &Needs::rest})
         out.*member = std::max(out.*member, one.*member);
     }
     return out;

@@ -46,10 +46,27 @@ const Scheme& scheme_or_fail(const std::string& name) {
   invalid("scheme " + in_quotes(name) + " is not known; known are " + known);
 }
 
-void check_group_size(std::int64_t group_size) {
-  if (group_size == kPerChannel || std::ranges::find(kGroupSizes, group_size) != std::end(kGroupSizes)) return;
-  invalid("group size " + std::to_string(group_size) +
-          " is not known; known are 128, 64, 32, 16 and 0 (one scale a row)");
+std::string listed(std::span<const std::int64_t> sizes) {
+  std::string out;
+  for (const std::int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
+  return out;
+}
+
+bool has_group_size(const Scheme& scheme, std::int64_t group_size) {
+  const auto sizes = group_sizes(scheme);
+  return group_size == kPerChannel ? scheme.layout != Layout::kBitsandbytes
+                                   : std::ranges::find(sizes, group_size) != sizes.end();
+}
+
+std::string group_size_text(std::int64_t group_size) {
+  return group_size == kPerChannel ? "one scale a row" : "groups of " + std::to_string(group_size);
+}
+
+void check_group_size(std::int64_t group_size, const Scheme& scheme) {
+  if (has_group_size(scheme, group_size)) return;
+  const bool has_channel = has_group_size(scheme, kPerChannel);
+  invalid(std::string(scheme.name) + " has no " + group_size_text(group_size) + "; known are " +
+          listed(group_sizes(scheme)) + (has_channel ? " and 0 (one scale a row)" : ""));
 }
 
 // What the user said about one tensor.
@@ -66,7 +83,9 @@ class Planner {
         options_(options),
         scheme_(scheme_or_fail(options.scheme)),
         ties_(files::declared_ties(source)) {
-    check_group_size(options.group_size);
+    check_group_size(options.group_size, scheme_);
+    if (options.nested_scales && scheme_.layout != Layout::kBitsandbytes)
+      invalid("--nested-scales is for nf4 and fp4; " + options.scheme + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
     }
@@ -84,6 +103,7 @@ class Planner {
     }
     refuse_unusable_wishes();
     add_notes(out);
+    decide_readers(out);
     return out;
   }
 
@@ -163,10 +183,8 @@ class Planner {
   // Sets group_size, or gives the reason why there is none.
   bool choose_group_size(std::int64_t in_features, PlannedTensor& out) const {
     const auto sizes = group_sizes(*out.scheme);
-    const bool is_channel = options_.group_size == kPerChannel;
-    const bool is_known = is_channel ? out.scheme->layout != Layout::kBitsandbytes
-                                     : std::ranges::find(sizes, options_.group_size) != sizes.end();
-    out.group_size = is_channel ? in_features : options_.group_size;
+    const bool is_known = has_group_size(*out.scheme, options_.group_size);
+    out.group_size = options_.group_size == kPerChannel ? in_features : options_.group_size;
     if (is_known && in_features % out.group_size == 0) return true;
     const std::string in = "in_features " + std::to_string(in_features) + ": ";
     const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
@@ -176,9 +194,8 @@ class Planner {
     }
     out.reason = is_known ? in + "group size " + std::to_string(out.group_size) + " does not divide it, " +
                                 std::to_string(*fits) + " does"
-                          : std::string(out.scheme->name) + " has no " +
-                                (is_channel ? "scale per channel" : "groups of " + std::to_string(out.group_size)) +
-                                "; its groups are " + std::to_string(*fits);
+                          : std::string(out.scheme->name) + " has no " + group_size_text(options_.group_size) +
+                                "; groups of " + std::to_string(*fits) + " instead";
     out.group_size = *fits;
     return true;
   }
@@ -249,6 +266,28 @@ class Planner {
     }
   }
 
+  // config.json has one quant_method, so a checkpoint that others read is of one family.
+  void decide_readers(Plan& out) const {
+    std::map<Layout, std::string> families;
+    std::string own;
+    for (const PlannedTensor& planned : out.tensors) {
+      if (!planned.scheme) continue;
+      families.emplace(planned.scheme->layout, planned.scheme->name);
+      if (!planned.scheme->has_foreign_readers) own = planned.scheme->name;
+    }
+    if (own.empty() && families.size() < 2) return;
+    const std::string why = own.empty() ? families[Layout::kPackQuantized] + " (compressed-tensors) and " +
+                                              families[Layout::kBitsandbytes] + " (bitsandbytes) in one checkpoint"
+                                        : own;
+    if (!options_.halfbyte_only) {
+      invalid(why +
+              ": no other program reads that; add --halfbyte-only if halfbyte will be its only reader, or choose " +
+              (own.empty() ? "schemes of one family" : "another scheme"));
+    }
+    out.has_foreign_readers = false;
+    out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
+  }
+
   std::string unknown_family() const {
     const auto type = source_.config.find("model_type");
     const bool has_name = type != source_.config.end() && type->is_string();
@@ -256,13 +295,7 @@ class Planner {
            "is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for a Linear";
   }
 
-  static std::string listed(std::span<const std::int64_t> sizes) {
-    std::string out;
-    for (const std::int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
-    return out;
-  }
-
-  static std::string listed(const std::vector<files::fs::path>& names) {
+  static std::string joined(const std::vector<files::fs::path>& names) {
     std::string out;
     for (const auto& name : names) out += (out.empty() ? "" : ", ") + files::printable_path(name);
     return out;
@@ -271,9 +304,9 @@ class Planner {
   void add_notes(Plan& out) const {
     out.notes = source_.notes;
     if (!source_.architecture && source_.config.is_object()) out.notes.push_back(unknown_family());
-    if (!source_.remote_code.empty()) out.notes.push_back("code is never copied: " + listed(source_.remote_code));
+    if (!source_.remote_code.empty()) out.notes.push_back("code is never copied: " + joined(source_.remote_code));
     if (!source_.other_weights.empty())
-      out.notes.push_back("other weight files are not copied: " + listed(source_.other_weights));
+      out.notes.push_back("other weight files are not copied: " + joined(source_.other_weights));
   }
 
   const files::Checkpoint& source_;

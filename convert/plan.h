@@ -29,12 +29,14 @@ struct Plan {
   std::vector<std::string> notes;      // whole-model remarks ("family 'foo' is not known: ...")
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;
+  bool has_foreign_readers = true;  // false: only halfbyte reads the result
 };
 
 // The record of a tensor that is to be packed, as far as the plan decides it: no bytes, hash, error or nested offset.
 files::TensorRecord packed_record(const files::StoredTensor& tensor, const PlannedTensor& planned);
 
-// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing), kUnsupported (already
+// Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing, what only halfbyte could read
+// without halfbyte_only), kUnsupported (already
 // quantised; a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different
 // shapes).
 Plan plan(const files::Checkpoint& source, const QuantizeOptions& options);

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "loader/files/derive.h"
 
@@ -13,8 +14,9 @@ namespace {
 using models::Role;
 using nlohmann::ordered_json;
 
-// (bits, group size; 0: one scale a row) -> modules.
-using Groups = std::map<std::pair<int, std::int64_t>, std::vector<std::string>>;
+// (bits, asymmetric, group size; 0: one scale a row) -> modules.
+using GroupKey = std::tuple<int, bool, std::int64_t>;
+using Groups = std::map<GroupKey, std::vector<std::string>>;
 
 std::string module_of(const std::string& tensor) {
   return tensor.substr(0, tensor.size() - std::string_view(".weight").size());
@@ -37,7 +39,8 @@ Groups groups_of(const files::Checkpoint& source, const Plan& plan) {
   for (const PlannedTensor& planned : plan.tensors) {
     if (!planned.scheme) continue;
     const std::string& name = source.tensors[planned.source].name;
-    out[{planned.scheme->bits, is_channel ? 0 : planned.group_size}].push_back(module_of(name));
+    out[{planned.scheme->bits, planned.scheme->has_zero_point, is_channel ? 0 : planned.group_size}].push_back(
+        module_of(name));
   }
   return out;
 }
@@ -57,12 +60,12 @@ std::set<std::string> ignored_modules(const files::Checkpoint& source, const Pla
   return out;
 }
 
-ordered_json group(const std::pair<int, std::int64_t>& key, const ordered_json& targets) {
-  const auto& [bits, group_size] = key;
+ordered_json group(const GroupKey& key, const ordered_json& targets) {
+  const auto& [bits, is_asymmetric, group_size] = key;
   const bool is_channel = group_size == 0;
   const ordered_json weights{{"num_bits", bits},
                              {"type", "int"},
-                             {"symmetric", true},
+                             {"symmetric", !is_asymmetric},
                              {"strategy", is_channel ? "channel" : "group"},
                              {"group_size", is_channel ? ordered_json(nullptr) : ordered_json(group_size)},
                              {"block_structure", nullptr},
@@ -75,11 +78,9 @@ ordered_json group(const std::pair<int, std::int64_t>& key, const ordered_json& 
           {"format", "pack-quantized"}};
 }
 
-}  // namespace
-
-ordered_json quantization_config(const files::Checkpoint& source, const Plan& plan) {
+// Source: transformers, utils/quantization_config.py, CompressedTensorsConfig.
+ordered_json compressed_tensors(const files::Checkpoint& source, const Plan& plan) {
   const Groups groups = groups_of(source, plan);
-  if (groups.empty()) return nullptr;
   ordered_json config_groups = ordered_json::object();
   for (const auto& [key, modules] : groups) {
     const ordered_json targets = groups.size() == 1 ? ordered_json::array({"Linear"}) : ordered_json(modules);
@@ -92,6 +93,29 @@ ordered_json quantization_config(const files::Checkpoint& source, const Plan& pl
           {"config_groups", std::move(config_groups)},
           {"ignore", ignored_modules(source, plan)},
           {"kv_cache_scheme", nullptr}};
+}
+
+// The scheme of most tensors and the dtype to multiply in are hints: each tensor's quant_state says what it is.
+// Source: transformers, utils/quantization_config.py, BitsAndBytesConfig.
+ordered_json bitsandbytes(const files::Checkpoint& source, const Plan& plan, const PlannedTensor& first) {
+  return {{"quant_method", "bitsandbytes"},
+          {"load_in_4bit", true},
+          {"load_in_8bit", false},
+          {"bnb_4bit_quant_type", first.scheme->name},
+          {"bnb_4bit_use_double_quant", first.is_nested},
+          {"bnb_4bit_compute_dtype", name(source.tensors[first.source].dtype)},
+          {"bnb_4bit_quant_storage", "uint8"},
+          {"llm_int8_skip_modules", ignored_modules(source, plan)}};
+}
+
+}  // namespace
+
+ordered_json quantization_config(const files::Checkpoint& source, const Plan& plan) {
+  const auto first = std::ranges::find_if(plan.tensors, [](const PlannedTensor& planned) { return planned.scheme; });
+  if (first == plan.tensors.end()) return nullptr;
+  if (!plan.has_foreign_readers) return {{"quant_method", "halfbyte"}};  // refused by name elsewhere
+  return first->scheme->layout == Layout::kBitsandbytes ? bitsandbytes(source, plan, *first)
+                                                        : compressed_tensors(source, plan);
 }
 
 }  // namespace halfbyte::convert

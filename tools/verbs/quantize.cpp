@@ -36,6 +36,8 @@ struct Words {
   int threads = 0;
   std::string memory_limit = "512MiB";
   std::string shard_size;
+  bool nested_scales = false;
+  bool halfbyte_only = false;
   bool overwrite = false;
   bool resume = false;
   bool dry_run = false;
@@ -92,6 +94,8 @@ void declare(CLI::App& app, Words& words) {
   app.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")
       ->check(one_of(search_names()))
       ->capture_default_str();
+  app.add_flag("--nested-scales", words.nested_scales,
+               "nf4, fp4: scales in 8 bits too (bitsandbytes's double quantisation)");
   app.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
       ->type_name("PATTERN")
       ->expected(1)
@@ -102,6 +106,8 @@ void declare(CLI::App& app, Words& words) {
       ->check(scheme_assignment())
       ->expected(1)
       ->take_all();
+  app.add_flag("--halfbyte-only", words.halfbyte_only,
+               "allow what no other program reads: fp4_e2m1, or schemes of two families in one checkpoint");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
   app.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
       ->type_name("SIZE")
@@ -130,6 +136,8 @@ convert::QuantizeOptions options_of(const Words& words) {
   options.threads = words.threads;
   options.memory_limit = parse_bytes(words.memory_limit);
   if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
+  options.nested_scales = words.nested_scales;
+  options.halfbyte_only = words.halfbyte_only;
   options.resume = words.resume;
   options.overwrite = words.overwrite;
   return options;
