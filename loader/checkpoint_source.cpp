@@ -4,30 +4,58 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <halfbyte/operators.h>
+#include <halfbyte/error.h>
 
+#include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
+#include "quant/operators/torch_dtype.h"
 
 namespace halfbyte {
 namespace {
 
+using files::Part;
 using files::TensorRecord;
 using models::Role;
 
-std::string scheme_text(const TensorRecord& record) {
-  const bool is_per_channel = record.group_size == record.shape.at(1);
-  return std::string(record.scheme->name) +
-         (is_per_channel ? " per channel" : " g" + std::to_string(record.group_size));
+constexpr const char* kPromoted = "the recorded dtypes, promoted where two meet";
+
+bool is_aligned(const void* data, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-bool is_aligned(const void* data, std::int64_t alignment) {
-  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0;
+at::ScalarType torch_dtype(const std::string& name, Dtype dtype) {
+  if (const auto type = to_torch(dtype)) return *type;
+  throw Error(ErrorCode::kUnsupported,
+              name + " is stored as " + std::string(halfbyte::name(dtype)) + ", which LibTorch has no tensors of");
 }
+
+LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
+  LoadedTensor line;
+  line.name = name;
+  line.is_buffer = record.is_buffer;
+  line.recorded = record.original_dtype;
+  return line;
+}
+
+std::string text_of(std::optional<Dtype> dtype) { return dtype ? std::string(name(*dtype)) : kPromoted; }
 
 }  // namespace
 
+LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy) {
+  LoadReport report;
+  report.policy = policy.name();
+  report.operand_dtype = text_of(policy.operand());
+  report.stream_dtype = text_of(policy.stream());
+  report.is_manifest_derived = checkpoint.manifest.is_derived;
+  if (report.is_manifest_derived)
+    report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
+  return report;
+}
+
 CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report)
-    : checkpoint_(checkpoint), options_(options), report_(report), maps_(checkpoint.data_files.size()) {}
+    : checkpoint_(checkpoint), options_(options), report_(report), maps_(checkpoint.data_files.size()) {
+  if (options.verify == Verification::kHashes) files::check_config_hash(checkpoint);
+}
 
 std::string CheckpointSource::owner_of(const std::string& name) const {
   const auto& ties = checkpoint_.manifest.ties;
@@ -54,72 +82,94 @@ bool CheckpointSource::is_kept_float32(const std::string& name) const {
          std::ranges::any_of(options_.keep_float32, matches);
 }
 
+void CheckpointSource::verify(const TensorRecord& record) {
+  if (options_.verify != Verification::kHashes || !verified_.insert(record.name).second) return;
+  const bool is_compared = files::check_tensor_hash(checkpoint_, record);
+  ++(is_compared ? report_.verified_tensors : report_.unhashed_tensors);
+}
+
 at::Tensor CheckpointSource::stored(const std::string& name) {
   const files::StoredTensor& tensor = *checkpoint_.find(name);
   auto& map = maps_.at(tensor.file);
   if (!map) map = files::map_data_file(checkpoint_, tensor.file);
-  std::byte* data = map->bytes().data() + tensor.offset;
-  const auto type = to_torch(tensor.dtype);
-  if (!type) {
-    throw Error(ErrorCode::kUnsupported, name + " is stored as " + std::string(halfbyte::name(tensor.dtype)) +
-                                             ", which LibTorch has no tensors of");
-  }
   return at::from_blob(
-      data, tensor.shape, [map](void*) {}, at::TensorOptions().dtype(*type));
+      map->bytes().data() + tensor.offset, tensor.shape, [map](void*) {},
+      at::TensorOptions().dtype(torch_dtype(name, tensor.dtype)));
 }
 
-at::Tensor CheckpointSource::dense(const std::string& name) {
-  const std::string owner = owner_of(name);
-  const TensorRecord& tensor = record(name);
-  if (const auto found = shared_.find(owner); found != shared_.end()) {
-    report_.tensors.push_back({name, tensor.is_buffer, tensor.original_dtype,
-                               std::string(c10::toString(found->second.scalar_type())), 0, Placement::kMapped,
-                               "tied to " + owner});
-    report_.tensors.back().loaded = halfbyte::name(*from_torch(found->second.scalar_type()));
-    return found->second;
-  }
-  const bool is_kept = is_kept_float32(owner);
-  const Dtype recorded = tensor.original_dtype.value_or(tensor.stored_dtype);
-  const Dtype wanted = models::loaded_dtype(options_.dtype, role_of(owner), recorded, is_kept);
-  at::Tensor value;
-  LoadedTensor line{name, tensor.is_buffer, tensor.original_dtype, std::string(halfbyte::name(wanted)), 0, {}, {}};
-  if (tensor.scheme) {
-    const models::LowBitTensor low_bit = packed(tensor);
-    value = operators::dequantize(low_bit.codes, low_bit.scales, tensor.scheme->name, low_bit.in_features,
-                                  low_bit.group_size, weight_scalar_type(wanted));
-    line.note = "dequantised from " + scheme_text(tensor);
-  } else {
-    value = stored(tensor.parts[files::Part::kCodes]);
-  }
-  const at::ScalarType type = weight_scalar_type(wanted);
-  if (tensor.scheme || value.scalar_type() != type) {
-    value = value.to(type);
+LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
+  LowBitTensor tensor;
+  tensor.codes = stored(record.parts[Part::kCodes]);
+  tensor.scales = stored(record.parts[Part::kScale]);
+  tensor.scheme = record.scheme;
+  tensor.in_features = record.shape.at(1);
+  tensor.group_size = record.group_size;
+  const Dtype dtype = record.original_dtype.value_or(record.scale_dtype);
+  tensor.dtype = weight_scalar_type(is_weight_dtype(dtype) ? dtype : Dtype::kFloat32);
+  return tensor;
+}
+
+at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType type) {
+  if (record.scheme) return read_packed(record).dequantize(type);
+  return stored(record.parts[Part::kCodes]).to(type);
+}
+
+at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {
+  verify(record);
+  const bool is_kept = is_kept_float32(record.name);
+  const Dtype recorded = record.original_dtype.value_or(record.scheme ? record.scale_dtype : record.stored_dtype);
+  const Dtype wanted = models::loaded_dtype(options_.dtype, role_of(record.name), recorded, is_kept);
+  const at::ScalarType type = torch_dtype(record.name, wanted);
+  at::Tensor value = read(record, type);
+  if (record.scheme) {
+    line.note = "dequantised from " + read_packed(record).description();
     line.placement = Placement::kCast;
-  } else if (!is_aligned(value.const_data_ptr(), size_bytes(wanted))) {
+  } else if (record.stored_dtype != wanted) {
+    line.placement = Placement::kCast;
+  } else if (!is_aligned(value.const_data_ptr(), value.element_size())) {
     value = value.clone();
     line.placement = Placement::kCopied;
   }
-  line.bytes = static_cast<std::uint64_t>(value.nbytes());
   if (is_kept) line.note = "kept in float32";
-  report_.tensors.push_back(std::move(line));
-  shared_.emplace(owner, value);
+  line.bytes = static_cast<std::uint64_t>(value.nbytes());
   return value;
 }
 
-models::LowBitTensor CheckpointSource::packed(const TensorRecord& tensor) {
-  return {stored(tensor.parts[files::Part::kCodes]), stored(tensor.parts[files::Part::kScale]), tensor.scheme, tensor.shape.at(1), tensor.group_size};
+at::Tensor CheckpointSource::dense(const std::string& name) {
+  const TensorRecord& tensor = record(name);
+  LoadedTensor line = line_of(name, tensor);
+  auto found = shared_.find(tensor.name);
+  if (found == shared_.end()) {
+    found = shared_.emplace(tensor.name, load(tensor, line)).first;
+  } else {
+    line.note = "tied to " + tensor.name;
+  }
+  line.loaded = halfbyte::name(*from_torch(found->second.scalar_type()));
+  report_.tensors.push_back(std::move(line));
+  return found->second;
 }
 
-at::Tensor CheckpointSource::parameter(const std::string& name) { return dense(name); }
+LowBitTensor CheckpointSource::packed(const std::string& name) {
+  const TensorRecord& tensor = record(name);
+  verify(tensor);
+  const LowBitTensor value = read_packed(tensor);
+  LoadedTensor line = line_of(name, tensor);
+  line.loaded = value.description();
+  if (tensor.name == name) {
+    line.bytes = tensor.size_bytes;
+    line.note = is_kept_float32(name) ? "packed: keep_float32 has no effect" : "";
+  } else {
+    line.note = "tied to " + tensor.name;
+  }
+  report_.tensors.push_back(std::move(line));
+  return value;
+}
 
 models::LinearWeights CheckpointSource::linear(const std::string& module, bool has_bias) {
   const std::string name = module + ".weight";
-  const TensorRecord& tensor = record(name);
   models::LinearWeights weights;
-  if (tensor.scheme) {
-    weights.weight = packed(tensor);
-    report_.tensors.push_back({name, false, tensor.original_dtype, scheme_text(tensor), tensor.size_bytes,
-                               Placement::kMapped, is_kept_float32(name) ? "packed: keep_float32 has no effect" : ""});
+  if (record(name).scheme) {
+    weights.weight = packed(name);
   } else {
     weights.weight = dense(name);
   }

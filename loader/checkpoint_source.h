@@ -1,43 +1,66 @@
-// Hands a model its tensors from an opened checkpoint: mapped where they can be used as they are, cast where the policy
-// says so, each noted in the report.
+// Gives tensors from an opened checkpoint: mapped where they can be used as they are, cast where the policy says so,
+// each noted in the report.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include <halfbyte/load_low_bit.h>
+#include <halfbyte/load_options.h>
+#include <halfbyte/load_report.h>
+#include <halfbyte/low_bit_tensor.h>
 
 #include "loader/files/checkpoint.h"
 #include "models/modules/tensor_source.h"
 
 namespace halfbyte {
 
+// The lines of a report that hold for the whole checkpoint.
+LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy);
+
 class CheckpointSource : public models::TensorSource {
  public:
+  // Verifies config.json if the options ask for it. All three must outlive the source; what it gave may outlive it.
   CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report);
 
+  // For the modules: "X.weight" packed if it is packed.
   models::LinearWeights linear(const std::string& module, bool has_bias) override;
-  at::Tensor parameter(const std::string& name) override;
+  at::Tensor parameter(const std::string& name) override { return dense(name); }
   at::ScalarType derived_buffer_dtype(const std::string& name) override;
+
+  // Through ties. Errors: kCorrupt when there is no such tensor.
+  const files::TensorRecord& record(const std::string& name) const;
+  // The name that a tied one stands for, or the name itself.
+  std::string owner_of(const std::string& name) const;
+  models::Role role_of(const std::string& name) const;
+  bool is_kept_float32(const std::string& name) const;
+
+  // In the policy's dtype; a packed one is dequantised. Tied names give one storage. Reported.
+  at::Tensor dense(const std::string& name);
+  // As it lies in the file. Reported. Precondition: the record has a scheme.
+  LowBitTensor packed(const std::string& name);
+  // The values in this dtype, or as they are stored, neither kept nor reported; the result may be the mapping itself.
+  at::Tensor read(const files::TensorRecord& record, at::ScalarType type);
+  LowBitTensor read_packed(const files::TensorRecord& record);
+  // Compares hashes, once a tensor, if the options ask for it. Errors: kCorrupt naming the tensor.
+  void verify(const files::TensorRecord& record);
+
   // Stored buffers that the model derives by itself: in the report, not in the model.
   void report_unused_buffers();
 
  private:
-  const files::TensorRecord& record(const std::string& name) const;
-  std::string owner_of(const std::string& name) const;
-  models::Role role_of(const std::string& name) const;
-  bool is_kept_float32(const std::string& name) const;
   at::Tensor stored(const std::string& name);
-  at::Tensor dense(const std::string& name);
-  models::LowBitTensor packed(const files::TensorRecord& record);
+  at::Tensor load(const files::TensorRecord& record, LoadedTensor& line);
 
   const files::Checkpoint& checkpoint_;
   const LoadOptions& options_;
   LoadReport& report_;
   std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
+  std::set<std::string> verified_;
 };
 
 }  // namespace halfbyte

@@ -1,14 +1,13 @@
 #include <halfbyte/load_low_bit.h>
 
-#include <new>
-
-#include <c10/util/Exception.h>
+#include <algorithm>
 
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/operators.h>
 
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
+#include "loader/guarded.h"
 
 namespace halfbyte {
 namespace {
@@ -26,27 +25,24 @@ const models::Architecture& known_architecture(const files::Checkpoint& checkpoi
                                            "; models of these families can be run: " + known);
 }
 
-void note_float16(const DtypePolicy& policy, LoadReport& report) {
-  if (policy.operand() != Dtype::kFloat16) return;
-  report.notes.emplace_back(
-      "float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
+// Under original() it is the tensors that say.
+bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
+  if (policy.operand()) return *policy.operand() == Dtype::kFloat16;
+  return std::ranges::any_of(report.tensors, [](const LoadedTensor& t) { return t.recorded == Dtype::kFloat16; });
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const models::Architecture& architecture = known_architecture(checkpoint);
   const models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
   check_tensors(checkpoint, config);
-  LoadReport report;
-  report.policy = options.dtype.name();
-  report.operand_dtype = name(options.dtype.operand());
-  report.stream_dtype = name(options.dtype.stream());
-  report.is_manifest_derived = checkpoint.manifest.is_derived;
-  if (report.is_manifest_derived)
-    report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
-  note_float16(options.dtype, report);
+  LoadReport report = begin_report(checkpoint, options.dtype);
   CheckpointSource source(checkpoint, options, report);
   auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);
   source.report_unused_buffers();
+  if (has_float16_products(options.dtype, report)) {
+    report.notes.emplace_back(
+        "float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
+  }
   module->check_contract();
   return Model(std::move(module), std::move(report));
 }
@@ -67,13 +63,7 @@ std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, co
 Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options) {
   operators::register_operators();
   const files::Checkpoint opened = files::open_checkpoint(checkpoint);
-  try {
-    return build(opened, options);
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kNoResources, opened.directory.string() + ": not enough memory to load this model");
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kContract, opened.directory.string() + ": LibTorch: " + error.what_without_backtrace());
-  }
+  return guarded(opened.directory.string(), [&] { return build(opened, options); });
 }
 
 }  // namespace halfbyte

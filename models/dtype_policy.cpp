@@ -22,6 +22,7 @@ const auto& policy_names() {
       PolicyName{"float16", DtypePolicy::half()},
       PolicyName{"bfloat16", DtypePolicy::bfloat16()},
       PolicyName{"float32", DtypePolicy::float32()},
+      PolicyName{"original", DtypePolicy::original()},
   };
   return rows;
 }
@@ -40,8 +41,9 @@ DtypePolicy DtypePolicy::parse(std::string_view text) {
   for (const PolicyName& row : policy_names()) {
     if (row.text == text) return row.policy;
   }
-  throw Error(ErrorCode::kInvalidArgument, "dtype policy \"" + std::string(text) +
-                                               "\" is not one of amp:bfloat16, amp:float16, half, bfloat16, float32");
+  throw Error(ErrorCode::kInvalidArgument,
+              "dtype policy \"" + std::string(text) +
+                  "\" is not one of amp:bfloat16, amp:float16, half, bfloat16, float32, original");
 }
 
 std::string DtypePolicy::name() const {

@@ -5,9 +5,9 @@
 namespace halfbyte::models {
 namespace {
 
-// Puts new keys or values where the pass's tokens stand. Shapes: cache (batch, kv_heads, capacity, head_dim), fresh
-// (rows, tokens, kv_heads, head_dim).
-void store(at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
+// Puts new keys or values, in the cache's dtype, where the pass's tokens stand. Shapes: cache (batch, kv_heads,
+// capacity, head_dim), fresh (rows, tokens, kv_heads, head_dim).
+void store(const at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
   const at::Tensor source = fresh.transpose(1, 2);
   const at::Tensor rows = cache.narrow(0, pass.first_row, pass.rows);
   if (pass.is_uniform) {
@@ -21,8 +21,14 @@ void store(at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
 
 // On a CPU without AVX512-FP16, LibTorch's float16 attention took twice as long as its float32 one (2.13, Zen 5), so
 // float16 is widened, which also adds precision.
-at::ScalarType product_dtype(const at::Tensor& query) {
-  return query.is_cpu() && query.scalar_type() == at::kHalf ? at::kFloat : query.scalar_type();
+at::ScalarType product_dtype(at::Device device, at::ScalarType operand) {
+  return device.is_cpu() && operand == at::kHalf ? at::kFloat : operand;
+}
+
+// The table turns what it meets: under a policy that fixes the stream's dtype it has that dtype already.
+at::Tensor turn(const at::Tensor& x, const Pass& pass, bool is_stream_fixed) {
+  if (is_stream_fixed) return rotate(x, pass.cosine, pass.sine);
+  return rotate(x, pass.cosine.to(x.scalar_type()), pass.sine.to(x.scalar_type()));
 }
 
 // Repeats each key-value head for the query heads that share it: (rows, kv_heads, span, d) -> (rows, heads, span, d).
@@ -47,32 +53,37 @@ Attention::Attention(AttentionWeights weights, const ModelConfig& config, const 
 
 at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
                              const Pass& pass) const {
-  const at::ScalarType type = product_dtype(query);
+  const at::ScalarType operand =
+      c10::promoteTypes(query.scalar_type(), c10::promoteTypes(keys.scalar_type(), values.scalar_type()));
+  const at::ScalarType type = product_dtype(query.device(), operand);
   const at::Tensor k = keys.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
   const at::Tensor v = values.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
   const auto mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
   if (pass.tokens == 1) {
     // One token: the heads that share keys become rows of one product, and nothing is repeated.
     const at::Tensor q = query.to(type).view({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
-    return at::scaled_dot_product_attention(q, k, v, mask).view({pass.rows, 1, heads_ * head_dim_});
+    return at::scaled_dot_product_attention(q, k, v, mask).view({pass.rows, 1, heads_ * head_dim_}).to(operand);
   }
   const at::Tensor q = query.to(type).transpose(1, 2);
   const at::Tensor result =
       at::scaled_dot_product_attention(q, repeat_heads(k, heads_), repeat_heads(v, heads_), mask, 0.0, pass.is_causal);
-  return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_});
+  return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const {
-  const at::Tensor x = input.to(compute_.operand);
+  const at::Tensor x = compute_.as_operand(input);
   const auto heads = [&](const at::Tensor& t, std::int64_t count) {
     return t.view({pass.rows, pass.tokens, count, head_dim_});
   };
-  const at::Tensor query = rotate(heads(q_proj_->forward(x), heads_), pass.cosine, pass.sine);
-  const at::Tensor key = rotate(heads(k_proj_->forward(x), kv_heads_), pass.cosine, pass.sine);
-  store(session.keys(layer), key, pass);
-  store(session.values(layer), heads(v_proj_->forward(x), kv_heads_), pass);
-  const at::Tensor mixed = attend(query.to(compute_.operand), session.keys(layer), session.values(layer), pass);
-  return o_proj_->forward(mixed.to(compute_.operand));
+  const bool is_fixed = compute_.stream.has_value();
+  const at::Tensor query = turn(heads(q_proj_->forward(x), heads_), pass, is_fixed);
+  const at::Tensor key = turn(heads(k_proj_->forward(x), kv_heads_), pass, is_fixed);
+  const at::Tensor value = heads(v_proj_->forward(x), kv_heads_);
+  const at::Tensor& keys = session.keys(layer, key.scalar_type());
+  const at::Tensor& values = session.values(layer, value.scalar_type());
+  store(keys, key, pass);
+  store(values, value, pass);
+  return o_proj_->forward(attend(compute_.as_operand(query), keys, values, pass));
 }
 
 }  // namespace halfbyte::models

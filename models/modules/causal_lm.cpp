@@ -31,7 +31,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
   return model_->forward(tokens, session, first_row);
 }
 
-at::Tensor CausalLM::head(const at::Tensor& hidden) const { return lm_head_->forward(hidden, at::kFloat); }
+at::Tensor CausalLM::head(const at::Tensor& hidden) const { return lm_head_->multiply(hidden, at::kFloat); }
 
 at::Tensor CausalLM::forward(const at::Tensor& tokens) {
   Session session = make_session(tokens.size(0), tokens.size(1));

@@ -1,23 +1,36 @@
 // The two dtypes that every module computes with, taken from a DtypePolicy once.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <c10/core/ScalarType.h>
+#include <ATen/core/Tensor.h>
 
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/low_bit_linear.h>
 
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte::models {
 
+// Under DtypePolicy::original() both are nothing: operations take tensors as they come, and where two dtypes meet the
+// result has their promotion.
 struct Compute {
-  at::ScalarType operand;  // of linear and attention products
-  at::ScalarType stream;   // of the residual stream and all that lies between products
+  std::optional<at::ScalarType> operand;  // of linear and attention products
+  std::optional<at::ScalarType> stream;   // of the residual stream and all that lies between products
 
   explicit Compute(const DtypePolicy& policy)
-      : operand(weight_scalar_type(policy.operand())), stream(weight_scalar_type(policy.stream())) {}
+      : operand(scalar_type(policy.operand())), stream(scalar_type(policy.stream())) {}
+
+  at::Tensor as_operand(const at::Tensor& x) const { return operand ? x.to(*operand) : x; }
+  at::Tensor as_stream(const at::Tensor& x) const { return stream ? x.to(*stream) : x; }
+  LinearDtypes linear() const { return {operand, stream, /*promotes=*/true}; }
+
+ private:
+  static std::optional<at::ScalarType> scalar_type(std::optional<Dtype> dtype) {
+    return dtype ? std::optional(weight_scalar_type(*dtype)) : std::nullopt;
+  }
 };
 
 // A broken dtype or device contract, found by walking the modules.

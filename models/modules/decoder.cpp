@@ -14,7 +14,7 @@ Mlp::Mlp(MlpWeights weights, const Compute& compute) : compute_(compute) {
 }
 
 at::Tensor Mlp::forward(const at::Tensor& input) const {
-  const at::Tensor x = input.to(compute_.operand);
+  const at::Tensor x = compute_.as_operand(input);
   return down_proj_->forward(at::silu(gate_proj_->forward(x)) * up_proj_->forward(x));
 }
 
@@ -39,7 +39,7 @@ Embedding::Embedding(at::Tensor weight, const Compute& compute) : compute_(compu
 }
 
 at::Tensor Embedding::forward(const at::Tensor& tokens) const {
-  return at::embedding(weight_, tokens).to(compute_.stream);
+  return compute_.as_stream(at::embedding(weight_, tokens));
 }
 
 Decoder::Decoder(at::Tensor embedding, std::vector<LayerWeights> layers, at::Tensor norm, const ModelConfig& config,

@@ -13,7 +13,7 @@ at::Tensor RmsNorm::forward(const at::Tensor& input) const {
   const at::Tensor x = input.to(at::kFloat);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
   // As the original: normalised, rounded to the stream, then weighted.
-  return (x * scale).to(compute_.stream).mul(weight_).to(compute_.stream);
+  return compute_.as_stream((x * scale).to(compute_.stream.value_or(input.scalar_type())).mul(weight_));
 }
 
 void RmsNorm::check(const std::string& name, std::vector<Violation>& violations) const {

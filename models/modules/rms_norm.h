@@ -11,7 +11,8 @@ class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(at::Tensor weight, double epsilon, const Compute& compute);
 
-  // Shape: (..., hidden_size), kept; the result has the stream's dtype.
+  // Shape: (..., hidden_size), kept; the result has the stream's dtype, or the promotion of the input's and the
+  // weight's.
   at::Tensor forward(const at::Tensor& input) const;
   void check(const std::string& name, std::vector<Violation>& violations) const;
 

@@ -52,7 +52,7 @@ Rotary::Rotary(const RopeConfig& rope, const Compute& compute, at::ScalarType bu
 
 RotaryTable Rotary::table(std::int64_t positions, at::Device device) const {
   const at::Tensor angles = at::outer(at::arange(positions, at::kFloat), frequencies_);
-  const auto finish = [&](const at::Tensor& t) { return t.to(compute_.stream).to(device); };
+  const auto finish = [&](const at::Tensor& t) { return compute_.as_stream(t).to(device); };
   return {finish(angles.cos()), finish(angles.sin())};
 }
 

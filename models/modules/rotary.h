@@ -9,7 +9,8 @@
 
 namespace halfbyte::models {
 
-// Cosines and sines of positions [0, positions). Shapes: (positions, rotary_dim / 2), in the stream's dtype.
+// Cosines and sines of positions [0, positions). Shapes: (positions, rotary_dim / 2), in the stream's dtype (float32
+// where it has none).
 struct RotaryTable {
   at::Tensor cosine;
   at::Tensor sine;

@@ -11,18 +11,27 @@
 namespace halfbyte::models {
 
 Session::Session(const ModelConfig& config, RotaryTable rotary, std::int64_t batch, std::int64_t capacity,
-                 at::ScalarType dtype, at::Device device)
-    : rotary_(std::move(rotary)), capacity_(capacity), lengths_(static_cast<std::size_t>(batch), 0) {
-  const auto options = at::TensorOptions().dtype(dtype).device(device);
-  const auto make_cache = [&] {
-    const std::vector<std::int64_t> shape = {batch, config.num_key_value_heads, capacity, config.head_dim};
-    // Rows of different lengths mask the places beyond their own: those must hold numbers, since 0 * NaN is NaN.
-    return batch > 1 ? at::zeros(shape, options) : at::empty(shape, options);
-  };
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    keys_.push_back(make_cache());
-    values_.push_back(make_cache());
+                 std::optional<at::ScalarType> dtype, at::Device device)
+    : rotary_(std::move(rotary)),
+      device_(device),
+      shape_{batch, config.num_key_value_heads, capacity, config.head_dim},
+      capacity_(capacity),
+      lengths_(static_cast<std::size_t>(batch), 0),
+      keys_(static_cast<std::size_t>(config.num_hidden_layers)),
+      values_(keys_.size()) {
+  for (std::int64_t layer = 0; dtype && layer < config.num_hidden_layers; ++layer) {
+    cache(keys_, layer, *dtype);
+    cache(values_, layer, *dtype);
   }
+}
+
+const at::Tensor& Session::cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh) {
+  at::Tensor& cache = caches.at(static_cast<std::size_t>(layer));
+  if (cache.defined()) return cache;
+  const auto options = at::TensorOptions().dtype(fresh).device(device_);
+  // Rows of different lengths mask the places beyond their own: those must hold numbers, since 0 * NaN is NaN.
+  cache = batch() > 1 ? at::zeros(shape_, options) : at::empty(shape_, options);
+  return cache;
 }
 
 void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,24 +11,29 @@
 
 namespace halfbyte::models {
 
-// Preallocated; nothing grows while tokens are generated. One thread at a time.
+// Of a fixed size; nothing grows while tokens are generated. One thread at a time.
 class Session {
  public:
-  // Keys and values are held in `dtype`. Shapes: (batch, kv_heads, capacity, head_dim) a layer.
+  // Keys and values are held in `dtype`; nothing: each in the dtype of the first that is asked for. Shapes: (batch,
+  // kv_heads, capacity, head_dim) a layer.
   Session(const ModelConfig& config, RotaryTable rotary, std::int64_t batch, std::int64_t capacity,
-          at::ScalarType dtype, at::Device device);
+          std::optional<at::ScalarType> dtype, at::Device device);
 
   std::int64_t batch() const noexcept { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t capacity() const noexcept { return capacity_; }
   std::int64_t length(std::int64_t row) const { return lengths_.at(static_cast<std::size_t>(row)); }
   const RotaryTable& rotary() const noexcept { return rotary_; }
 
-  at::Tensor& keys(std::int64_t layer) { return keys_.at(static_cast<std::size_t>(layer)); }
-  at::Tensor& values(std::int64_t layer) { return values_.at(static_cast<std::size_t>(layer)); }
+  // `fresh`: dtype of what will be stored.
+  const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
+  const at::Tensor& values(std::int64_t layer, at::ScalarType fresh) { return cache(values_, layer, fresh); }
   void advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens);
 
  private:
+  const at::Tensor& cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh);
   RotaryTable rotary_;
+  at::Device device_;
+  std::vector<std::int64_t> shape_;  // of a layer's cache
   std::int64_t capacity_;
   std::vector<std::int64_t> lengths_;
   std::vector<at::Tensor> keys_;

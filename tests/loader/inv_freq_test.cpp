@@ -32,7 +32,7 @@ TEST_CASE("inv_freq: plain LibTorch fails when a rotary buffer and the queries d
 }
 
 TEST_CASE("inv_freq: the rotary table has the queries' dtype under every policy", "[inv_freq]") {
-  for (const char* text : {"float32", "amp:bfloat16", "amp:float16", "half", "bfloat16"}) {
+  for (const char* text : {"float32", "amp:bfloat16", "amp:float16", "half", "bfloat16", "original"}) {
     INFO(text);
     const DtypePolicy policy = DtypePolicy::parse(text);
     const Model model = load_low_bit(tests::data("tiny-llama"), {.dtype = policy});
@@ -44,7 +44,8 @@ TEST_CASE("inv_freq: the rotary table has the queries' dtype under every policy"
     // A host that casts the module afterwards reaches the registered buffer, and still breaks nothing there.
     model.module().to(at::kHalf);
     CHECK(model.module().named_buffers()["model.rotary_emb.inv_freq"].scalar_type() == at::kHalf);
-    CHECK(model.module().make_session(1, 4).rotary().cosine.scalar_type() == *to_torch(policy.stream()));
+    CHECK(model.module().make_session(1, 4).rotary().cosine.scalar_type() ==
+          *to_torch(policy.stream().value_or(Dtype::kFloat32)));
   }
 }
 

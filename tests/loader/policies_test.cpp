@@ -6,8 +6,8 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
+#include <halfbyte/low_bit_linear.h>
 
-#include "models/modules/linear.h"
 #include "quant/operators/torch_dtype.h"
 #include "tests/places.h"
 
@@ -98,9 +98,9 @@ TEST_CASE("keep_float32 wins over every policy", "[policy]") {
 
 TEST_CASE("no cast of a module can touch packed codes", "[policy]") {
   const Model model = load(quantized(), "float32");
-  models::LowBitLinear* linear = nullptr;
+  LowBitLinear* linear = nullptr;
   for (const auto& module : model.module().modules()) {
-    if (!linear) linear = dynamic_cast<models::LowBitLinear*>(module.get());
+    if (!linear) linear = dynamic_cast<LowBitLinear*>(module.get());
   }
   REQUIRE(linear != nullptr);
   const at::Tensor codes = linear->weight().codes.clone();

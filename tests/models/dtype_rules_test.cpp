@@ -31,6 +31,10 @@ TEST_CASE("each policy gives each role its dtype", "[policy]") {
       {"float32", Role::kLinear, kBfloat16, kFloat32},
       {"half", Role::kBuffer, kInt64, kInt64},
       {"float32", Role::kUnknown, kUint8, kUint8},
+      {"original", Role::kLinear, kBfloat16, kBfloat16},
+      {"original", Role::kHead, kFloat32, kFloat32},
+      {"original", Role::kBuffer, kFloat16, kFloat16},
+      {"original", Role::kUnknown, kFloat64, kFloat64},
   };
   for (const Case& test : cases) {
     INFO(test.policy << ", " << name(test.role) << ", recorded " << halfbyte::name(test.recorded));
@@ -41,12 +45,14 @@ TEST_CASE("each policy gives each role its dtype", "[policy]") {
 }
 
 TEST_CASE("policies are named as the command line names them", "[policy]") {
-  for (const char* text : {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32"}) {
+  for (const char* text : {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"}) {
     CHECK(DtypePolicy::parse(text).name() == text);
   }
   CHECK(DtypePolicy::parse("amp") == DtypePolicy::amp());
   CHECK(DtypePolicy::amp().stream() == Dtype::kFloat32);
   CHECK(DtypePolicy::half().stream() == Dtype::kFloat16);
+  CHECK_FALSE(DtypePolicy::original().stream().has_value());
+  CHECK_FALSE(DtypePolicy::original().operand().has_value());
   CHECK_THROWS_AS(DtypePolicy::parse("fp8"), Error);
   CHECK_THROWS_AS(DtypePolicy::amp(Dtype::kFloat32), Error);
 }

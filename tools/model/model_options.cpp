@@ -10,25 +10,35 @@
 
 namespace halfbyte::cli {
 
-std::vector<std::string> policy_names() { return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32"}; }
+std::vector<std::string> policy_names() {
+  return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"};
+}
 
 void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
-  app.add_option("--dtype", words.dtype, "dtype policy: automatic mixed precision, or one dtype for everything")
+  app.add_option("--dtype", words.dtype,
+                 "dtype policy: automatic mixed precision, one dtype for everything, or as recorded")
       ->check(one_of(policy_names()))
       ->capture_default_str();
   app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
       ->type_name("PATTERN")
       ->expected(1)
       ->take_all();
+  app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
 }
 
 void log_report(const LoadReport& report) {
-  log_info("policy " + report.policy + ": products in " + report.operand_dtype + ", the rest in " +
-           report.stream_dtype + "; " + human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
+  const bool is_uniform = report.operand_dtype == report.stream_dtype;
+  log_info("policy " + report.policy + ": " + (is_uniform ? "all" : "products") + " in " + report.operand_dtype +
+           (is_uniform ? "" : ", the rest in " + report.stream_dtype) + "; " +
+           human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
            human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied");
   for (const std::string& note : report.notes) log_info(note);
+  if (report.verified_tensors > 0) {
+    log_info(counted(static_cast<std::int64_t>(report.verified_tensors), "tensor") +
+             " compared with their hashes: equal");
+  }
   for (const LoadedTensor& tensor : report.tensors) {
     const std::string recorded = tensor.recorded ? std::string(name(*tensor.recorded)) : "unknown";
     log_info(tensor.name + ": " + recorded + " -> " + tensor.loaded + ", " + name(tensor.placement) +
@@ -41,8 +51,14 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   LoadOptions options;
   options.dtype = DtypePolicy::parse(words.dtype);
   options.keep_float32 = words.keep_float32;
+  if (words.verify) options.verify = Verification::kHashes;
   Model model = load_low_bit(words.checkpoint, options);
   log_report(model.report());
+  if (const std::size_t unhashed = model.report().unhashed_tensors; unhashed > 0) {
+    log_warning(words.checkpoint + ": --verify had nothing to compare " +
+                counted(static_cast<std::int64_t>(unhashed), "tensor") +
+                " with: only checkpoints that halfbyte wrote record hashes");
+  }
   return model;
 }
 

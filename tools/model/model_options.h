@@ -18,6 +18,7 @@ struct ModelWords {
   std::string checkpoint;
   std::string dtype = "amp:bfloat16";
   std::vector<std::string> keep_float32;
+  bool verify = false;
   int threads = 0;
 };
 

@@ -3,12 +3,11 @@
 
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include <halfbyte/dtype_policy.h>
 #include <halfbyte/error.h>
 #include <halfbyte/generate.h>
+#include <halfbyte/load_options.h>
 #include <halfbyte/load_report.h>
 
 namespace halfbyte {
@@ -16,12 +15,6 @@ namespace halfbyte {
 namespace models {
 class CausalLM;
 }
-
-struct LoadOptions {
-  DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
-  // Patterns of tensors that stay in (or become) float32 whatever the policy, besides those the manifest names.
-  std::vector<std::string> keep_float32 = {};
-};
 
 // A loaded model. Copies share it. Threads: any number may generate from one model at once.
 class Model {
@@ -41,8 +34,10 @@ class Model {
 
 // Opens a quantised checkpoint, or an original one, and builds its model on the CPU. Weights are mapped, not copied,
 // unless the policy asks for another dtype. Leaves the model in eval mode with gradients off.
-// Errors: kNotFound, kCorrupt (a missing, extra, mis-shaped or mis-typed tensor), kUnsupported (an unknown family),
-// kContract, kNoResources.
+// The model holds the mappings; when its last copy goes, so do they.
+// Threads: any number may load at once.
+// Errors: kNotFound, kCorrupt (a missing, extra, mis-shaped or mis-typed tensor; with Verification::kHashes one whose
+// bytes are not those on record), kUnsupported (an unknown family), kContract, kNoResources.
 Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options = {});
 
 }  // namespace halfbyte

@@ -1,6 +1,7 @@
 // What loading did with every tensor: recorded dtype, loaded dtype, bytes, mapped or cast. Needs no LibTorch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,9 @@ struct LoadReport {
   std::string operand_dtype;       // of products
   std::string stream_dtype;        // of all between products
   bool is_manifest_derived = false;
+  // With Verification::kHashes: tensors whose bytes were compared with their hash, and those that have none on record.
+  std::size_t verified_tensors = 0;
+  std::size_t unhashed_tensors = 0;
 
   // Units: bytes.
   std::uint64_t bytes_with(Placement placement) const noexcept;

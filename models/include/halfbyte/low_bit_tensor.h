@@ -1,0 +1,44 @@
+// A weight matrix in 4 or 8 bits as LibTorch tensors, as it lies in the file: what load_state gives and LowBitLinear
+// takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <halfbyte/scheme.h>
+
+namespace halfbyte {
+
+// Shapes: codes int32 (out_features, words), scales (out_features, groups). Copies share memory.
+struct LowBitTensor {
+  at::Tensor codes;
+  at::Tensor scales;
+  const Scheme* scheme = nullptr;
+  std::int64_t in_features = 0;
+  std::int64_t group_size = 0;
+  at::ScalarType dtype = at::kFloat;  // before quantisation; where no file says it, that of the scales
+
+  std::int64_t out_features() const { return codes.size(0); }
+  at::Device device() const { return codes.device(); }
+  // Units: bytes of codes and scales.
+  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(codes.nbytes() + scales.nbytes()); }
+  std::string description() const;  // "sym_int4 g64", "sym_int8 per channel"
+
+  // Shape: (out_features, in_features). `type` is any floating dtype; nothing: `dtype`.
+  // Errors: kContract.
+  at::Tensor dequantize(std::optional<at::ScalarType> type = std::nullopt) const;
+
+  // x W^T + b, without ever unpacking the whole matrix on the CPU. Gradients flow to the input and the bias.
+  // Shapes: input (..., in_features), bias (out_features) -> (..., out_features) in `result`, or the input's dtype.
+  // Errors: kContract, kInvalidArgument naming the operand.
+  at::Tensor multiply(const at::Tensor& input, const std::optional<at::Tensor>& bias = std::nullopt,
+                      std::optional<at::ScalarType> result = std::nullopt) const;
+
+  // Moves; no dtype changes.
+  LowBitTensor to(at::Device device, bool non_blocking = false) const;
+};
+
+}  // namespace halfbyte
