@@ -27,11 +27,13 @@ struct VerifyReport {
   std::int64_t tensors_hashed = 0;            // hash recorded and compared
   std::int64_t tensors_unhashed = 0;          // no hash on record: only structure and values were checked
   std::vector<VerifyFinding> findings;        // empty: good
+  std::vector<VerifyFinding> notes;           // odd, but sound: what a reader may want to know
   std::vector<TensorDifference> differences;  // with `against`: each tensor's error, dequantised
 };
 
-// Hashes, NaN and infinity in float tensors and scales; with `against` also the dequantised difference from the
-// original.
+// Hashes, NaN and infinity in float tensors and scales, scales so large that a weight would be infinite in float32;
+// with `against` also the dequantised difference from the original. Scales of 0 and subnormal ones are notes: all-zero
+// groups have them. Reads on OpenMP's threads; what `progress` throws ends it.
 VerifyReport verify(const Checkpoint& checkpoint, const Checkpoint* against = nullptr,
                     const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
 
