@@ -4,9 +4,8 @@
 
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
-  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize},
-                               {"inspect", prepare_inspect},
-                               {"verify", prepare_verify},
-                               {"synth", prepare_synth}};
+  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize}, {"inspect", prepare_inspect},
+                               {"verify", prepare_verify},     {"dequantize", prepare_dequantize},
+                               {"diff", prepare_diff},         {"synth", prepare_synth}};
   return run_program(kRows, argc, argv);
 }

@@ -33,10 +33,10 @@ class Sums {
     return difference == 0 ? 0 : std::sqrt(difference / sum(squared_reference_));
   }
 
+  // A NaN among the differences is in their sum, but a comparison may have lost it.
   double max_abs() const {
-    double out = 0;
-    for (const double lane : max_abs_) out = lane <= out ? out : lane;  // not std::max, which loses a NaN
-    return out;
+    const double difference = sum(squared_difference_);
+    return std::isnan(difference) ? difference : *std::ranges::max_element(max_abs_);
   }
 
  private:
@@ -51,7 +51,7 @@ class Sums {
       squared_difference_[l] += difference * difference;
       squared_reference_[l] += wanted * wanted;
       const double distance = std::abs(difference);
-      max_abs_[l] = distance <= max_abs_[l] ? max_abs_[l] : distance;
+      max_abs_[l] = max_abs_[l] < distance ? distance : max_abs_[l];
     }
   }
 

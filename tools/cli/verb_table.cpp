@@ -19,6 +19,14 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte verify llama-4bit\n"
      "  halfbyte verify llama-4bit --against llama-bf16",
      Home::kCore},
+    {"dequantize", "write the plain checkpoint back, every tensor in the dtype it had",
+     "  halfbyte dequantize llama-4bit llama-again\n"
+     "  halfbyte dequantize llama-4bit llama-float32 --dtype float32",
+     Home::kCore},
+    {"diff", "say which tensors of two checkpoints differ, and by how much",
+     "  halfbyte diff llama-bf16 llama-4bit\n"
+     "  halfbyte diff llama-4bit llama-again --tensors --exit-code",
+     Home::kCore},
     {"generate", "continue a prompt",
      "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"
      "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json",

@@ -8,6 +8,8 @@ namespace halfbyte::cli {
 Action prepare_quantize(CLI::App& app, const CommonOptions& common);
 Action prepare_inspect(CLI::App& app, const CommonOptions& common);
 Action prepare_verify(CLI::App& app, const CommonOptions& common);
+Action prepare_dequantize(CLI::App& app, const CommonOptions& common);
+Action prepare_diff(CLI::App& app, const CommonOptions& common);
 Action prepare_synth(CLI::App& app, const CommonOptions& common);
 
 }  // namespace halfbyte::cli

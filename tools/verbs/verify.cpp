@@ -1,7 +1,11 @@
 // halfbyte verify CKPT [--against SRC]
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -21,7 +25,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kWorstShown = 10;
+constexpr std::ptrdiff_t kWorstShown = 10;
+constexpr std::ptrdiff_t kNotesShown = 5;
 
 struct Words {
   std::string checkpoint;
@@ -49,31 +54,49 @@ ordered_json json_of(const files::VerifyReport& report) {
   ordered_json findings = ordered_json::array();
   for (const auto& finding : report.findings)
     findings.push_back({{"tensor", finding.tensor}, {"problem", finding.problem}});
+  ordered_json notes = ordered_json::array();
+  for (const auto& note : report.notes) notes.push_back({{"tensor", note.tensor}, {"note", note.problem}});
   ordered_json differences = ordered_json::array();
   for (const auto& row : report.differences) {
     differences.push_back({{"tensor", row.tensor}, {"rel_rmse", row.rel_rmse}, {"max_abs", row.max_abs}});
   }
   return {{"good", report.findings.empty()},         {"bytes_read", report.bytes_read},
           {"tensors_hashed", report.tensors_hashed}, {"tensors_unhashed", report.tensors_unhashed},
-          {"findings", std::move(findings)},         {"differences", std::move(differences)}};
+          {"findings", std::move(findings)},         {"notes", std::move(notes)},
+          {"differences", std::move(differences)}};
 }
 
-void print_differences(std::vector<files::TensorDifference> rows) {
+// NaN is farthest of all.
+void sort_worst_first(std::vector<files::TensorDifference>& rows) {
+  const auto rank = [](const files::TensorDifference& row) {
+    return std::isnan(row.rel_rmse) ? std::numeric_limits<double>::infinity() : row.rel_rmse;
+  };
+  std::ranges::stable_sort(rows, std::greater(), rank);
+}
+
+void print_differences(const std::vector<files::TensorDifference>& rows) {
   if (rows.empty()) return;
-  const auto changed = std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.max_abs > 0; });
-  print_line(counted(static_cast<std::int64_t>(rows.size()), "tensor") +
-             " compared with the original: " + std::to_string(rows.size() - static_cast<std::size_t>(changed)) +
-             " equal, " + std::to_string(changed) + " differ");
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.rel_rmse > b.rel_rmse; });
-  rows.resize(std::min({rows.size(), static_cast<std::size_t>(changed), kWorstShown}));
-  if (rows.empty()) return;
+  const auto equal = std::ranges::count_if(rows, [](const auto& row) { return row.max_abs == 0; });
+  const auto changed = static_cast<std::ptrdiff_t>(rows.size()) - equal;
+  print_line(counted(static_cast<std::int64_t>(rows.size()), "tensor") + " compared with the original: " +
+             std::to_string(equal) + " equal, " + std::to_string(changed) + " differ");
+  if (changed == 0) return;
   Table table({{"farthest from the original"}, {"relative error", Align::kRight}, {"largest", Align::kRight}});
-  for (const auto& row : rows) table.add({row.tensor, fixed(row.rel_rmse, 4), fixed(row.max_abs, 5)});
+  for (const auto& row : rows | std::views::take(std::min<std::ptrdiff_t>(changed, kWorstShown)))
+    table.add({row.tensor, fixed(row.rel_rmse, 4), fixed(row.max_abs, 5)});
   table.print("  ");
+}
+
+void print_notes(const std::vector<files::VerifyFinding>& notes) {
+  for (const auto& note : notes | std::views::take(kNotesShown))
+    print_line(printable("note: " + note.tensor + ": " + note.problem));
+  const auto left_out = static_cast<std::ptrdiff_t>(notes.size()) - kNotesShown;
+  if (left_out > 0) print_line("note: " + std::to_string(left_out) + " more like these; --json lists all");
 }
 
 void print_report(const files::VerifyReport& report) {
   for (const auto& finding : report.findings) print_line(printable(finding.tensor + ": " + finding.problem));
+  print_notes(report.notes);
   print_differences(report.differences);
   const std::string unhashed =
       report.tensors_unhashed == 0 ? "" : ", " + std::to_string(report.tensors_unhashed) + " have no hash on record";
@@ -85,7 +108,8 @@ void print_report(const files::VerifyReport& report) {
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
-  const files::VerifyReport report = verify_with_progress(words, common);
+  files::VerifyReport report = verify_with_progress(words, common);
+  sort_worst_first(report.differences);
   if (common.is_json) {
     print_json(json_of(report));
   } else {

@@ -1,9 +1,11 @@
-// Makes a 4-bit checkpoint from a float one. For the command line and for host programs; needs no LibTorch.
+// Makes a 4-bit checkpoint from a float one, and a float one from that. For the command line and for host programs;
+// needs no LibTorch.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -55,5 +57,32 @@ struct QuantizeSummary {
 // low), kIo, kInterrupted. After an error nothing is left under DST.
 QuantizeSummary quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
                          const QuantizeOptions& options = {});
+
+struct DequantizeOptions {
+  std::optional<Dtype> dtype = {};  // float32, float16 or bfloat16 for all floating tensors; nothing: as recorded
+  int threads = 0;                  // 0: one a core
+  bool overwrite = false;
+  // Called now and then with bytes of the result written and in all; from one thread at a time.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
+  std::stop_token stop = {};  // a stop removes what was written and throws kInterrupted
+};
+
+struct DequantizeSummary {
+  std::uint64_t source_bytes = 0;  // tensor data
+  std::uint64_t result_bytes = 0;
+  std::int64_t dequantized_tensors = 0;
+  std::int64_t cast_tensors = 0;    // dense before, in another dtype
+  std::int64_t copied_tensors = 0;  // the same bytes
+  double seconds = 0;
+  std::vector<std::string> notes;
+};
+
+// Writes the plain Hugging Face checkpoint that SRC was: names, shapes and, unless `dtype` asks for another, the dtypes
+// on record; each value rounded once, to nearest even. No quantization_config and no manifest: every reader takes it.
+// A tensor whose original dtype is not known becomes float32, with a note. Of an original it is a copy, or a cast.
+// Errors: as quantize(); also kUnsupported naming the tensor and the place of a finite value that the dtype would make
+// infinite.
+DequantizeSummary dequantize(const std::filesystem::path& source, const std::filesystem::path& destination,
+                             const DequantizeOptions& options = {});
 
 }  // namespace halfbyte::convert

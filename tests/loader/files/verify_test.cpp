@@ -173,3 +173,35 @@ TEST_CASE("verify: tensors that are no weights are compared byte for byte", "[ve
   REQUIRE(report.findings.size() == 1);
   CHECK(report.findings[0].tensor == "i");
 }
+
+TEST_CASE("verify: scales that are odd are notes, scales that overflow are findings", "[verify]") {
+  const Scratch scratch;
+  auto manifest = packed_manifest();
+  for (auto& record : manifest.tensors) record.xxh3_128.clear();
+  const auto verify_with = [&](const std::vector<float>& scales) {
+    auto tensors = packed_tensors();
+    tensors[1].bytes = floats(scales, Dtype::kBfloat16);
+    write_packed_checkpoint(scratch / "m", manifest, tensors);
+    return files::verify(open_checkpoint(scratch / "m"));
+  };
+  const auto odd = verify_with({0.0F, 1e-39F, -0.0F, 1.0F});
+  CHECK(odd.findings.empty());
+  REQUIRE(odd.notes.size() == 2);
+  CHECK(odd.notes[0].tensor == "a.weight");
+  CHECK(odd.notes[0].problem.find("2 of 4 scales are 0") == 0);
+  CHECK(odd.notes[1].problem.find("1 of 4 scales are subnormal") == 0);
+  CHECK(verify_with({1.0F, 0.5F, 4e37F, 1.0F}).findings.empty());  // times 8: 3.2e38
+  const auto large = verify_with({1.0F, 0.5F, 1.0F, -1e38F});
+  REQUIRE(large.findings.size() == 1);
+  CHECK(large.findings[0].problem.find("\"a.weight_scale\", row 1, column 1") != std::string::npos);
+  CHECK(large.findings[0].problem.find("infinite") != std::string::npos);
+}
+
+TEST_CASE("verify: what its listener throws ends it", "[verify]") {
+  const Scratch scratch;
+  write_packed_checkpoint(scratch / "m");
+  check_error(ErrorCode::kInterrupted, {"stopped"}, [&] {
+    files::verify(open_checkpoint(scratch / "m"), nullptr,
+                  [](std::uint64_t, std::uint64_t) { throw Error(ErrorCode::kInterrupted, "stopped"); });
+  });
+}
