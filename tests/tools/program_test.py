@@ -36,6 +36,8 @@ MISTAKES = [
     (["quantize", "a", "b", "--scheme-for", "lm_head"], 2, ["'lm_head' is not PATTERN=SCHEME"]),
     (["quantize", "a", "b", "--scheme-for", "lm_head=sym_int9"], 2, ["'sym_int9'", "did you mean"]),
     (["inspect", "a", "-q", "-v"], 2, ["exclude each other"]),
+    (["inspect", TINY_LLAMA, "--policy", "haf"], 2, ['"haf" is not one of', "half", "amp:bfloat16"]),
+    (["inspect", TINY_LLAMA, "--keep-float32", "lm_head"], 2, ["--keep-float32 goes with --policy"]),
     (["synth", "a", "--like", "llama-7c"], 2, ["did you mean 'llama-7b'"]),
     (["synth", "a", "--dtype", "bf16"], 2, ["'bf16'", "bfloat16"]),
     (["quantize", TINY_LLAMA, "b", "--keep", "no_such_tensor"], 2, ["no_such_tensor"]),
@@ -119,6 +121,22 @@ class RoundTrip(CommandLineTest):
         self.assertEqual(seen["original_dtypes"]["bfloat16"], {"tensors": 39, "values": 1967808, "bytes": 3935616})
         self.assertEqual((seen["family"], seen["manifest"], len(seen["tensors"])), ("llama", "halfbyte.json", 39))
         self.assertEqual(sum(len(names) for names in seen["kept"].values()), 11)
+
+    def test_inspect_says_what_a_policy_costs(self):
+        self.succeeds("quantize", TINY_LLAMA, self.result)
+        stored = self.json_of("inspect", self.result)["bytes"]
+        bfloat16 = self.json_of("inspect", self.result, "--policy", "bfloat16")["policy"]
+        self.assertEqual((bfloat16["mapped_bytes"], bfloat16["own_bytes"], bfloat16["read_to_cast_bytes"]), (stored, 0, 0))
+        half = self.json_of("inspect", self.result, "--policy", "half")["policy"]
+        self.assertEqual(half["mapped_bytes"] + half["own_bytes"], stored)
+        self.assertEqual((half["own_bytes"], half["peak_bytes"]), (half["read_to_cast_bytes"], stored + half["own_bytes"]))
+        lines = {row["name"]: row for row in half["tensors"]}
+        self.assertEqual((len(lines), lines["lm_head.weight"]["placement"], lines["lm_head.weight"]["loaded"]), (40, "cast", "float16"))
+        wide = self.json_of("inspect", self.result, "--policy", "half", "--keep-float32", "lm_head")["policy"]
+        self.assertEqual(wide["own_bytes"] - half["own_bytes"], lines["lm_head.weight"]["bytes"])
+        text = self.succeeds("inspect", self.result, "--policy", "half")
+        self.assertRegex(text, r"(?m)^  lm_head\.weight +bfloat16 +bfloat16 +float16 +cast +")
+        self.assertIn("each process holds", text)
 
     def test_dry_run_writes_nothing_and_keeps_its_word(self):
         text = self.succeeds("quantize", TINY_LLAMA, self.result, "--dry-run", "--keep", "model.layers.1")

@@ -13,7 +13,8 @@ constexpr VerbInfo kVerbs[] = {
      Home::kCore},
     {"inspect", "say what a checkpoint holds and what each tensor was before",
      "  halfbyte inspect llama-4bit\n"
-     "  halfbyte inspect llama-4bit --tensors",
+     "  halfbyte inspect llama-4bit --tensors\n"
+     "  halfbyte inspect llama-4bit --policy half",
      Home::kCore},
     {"verify", "read every byte of a checkpoint and say what is wrong with it",
      "  halfbyte verify llama-4bit\n"

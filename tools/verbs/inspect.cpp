@@ -1,8 +1,10 @@
 // halfbyte inspect CKPT
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "loader/files/checkpoint.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/parse.h"
 #include "tools/verbs/inspect_output.h"
 #include "tools/verbs/verbs.h"
@@ -13,10 +15,34 @@ namespace {
 struct Words {
   std::string checkpoint;
   bool tensors = false;
+  std::string policy;
+  std::vector<std::string> keep_float32;
 };
+
+CLI::Validator dtype_policy() {
+  const auto check = [](std::string& value) -> std::string {
+    try {
+      DtypePolicy::parse(value);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  return CLI::Validator(check, "");
+}
+
+void print_cost(const Words& words, const files::Checkpoint& checkpoint, bool is_json) {
+  const files::LoadCost cost = load_cost(checkpoint, DtypePolicy::parse(words.policy), words.keep_float32);
+  (is_json ? print_load_cost_json : print_load_cost)(checkpoint, cost);
+}
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const files::Checkpoint checkpoint = files::open_checkpoint(words.checkpoint);
+  if (words.policy.empty() && !words.keep_float32.empty()) throw UsageError("--keep-float32 goes with --policy");
+  if (!words.policy.empty()) {
+    print_cost(words, checkpoint, common.is_json);
+    return ExitStatus::kDone;
+  }
   const Inspection inspection = inspect(checkpoint);
   if (common.is_json) {
     print_inspection_json(checkpoint, inspection, words.tensors);
@@ -32,6 +58,14 @@ Action prepare_inspect(CLI::App& app, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   app.add_option("CKPT", words->checkpoint, "model to read; only its headers are")->required();
   app.add_flag("--tensors", words->tensors, "list every tensor");
+  app.add_option("--policy", words->policy,
+                 "say instead what loading under a dtype policy will cost (half, amp:bfloat16 ...)")
+      ->type_name("POLICY")
+      ->check(dtype_policy());
+  app.add_option("--keep-float32", words->keep_float32, "with --policy: tensors that stay float32; repeatable")
+      ->type_name("PATTERN")
+      ->expected(1)
+      ->take_all();
   return [words, &common] { return run(*words, common); };
 }
 
