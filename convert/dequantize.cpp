@@ -340,7 +340,7 @@ DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destin
   const files::Checkpoint source = files::open_checkpoint(source_path);
   check_apart(source_path, destination_path);
   const Restoration plan = plan_restoration(source, options);
-  Destination destination(destination_path, options.overwrite);
+  Destination destination(destination_path, {.overwrite = options.overwrite});
   destination.check_space(needed_bytes(source, plan));
   TensorWriter(source, plan, options, destination.partial_path()).run();
   write_small_files(source, plan, options, destination);

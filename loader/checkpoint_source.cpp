@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <halfbyte/error.h>
 
+#include "loader/files/nested_scales.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "quant/operators/torch_dtype.h"
@@ -90,17 +92,34 @@ void CheckpointSource::verify(const TensorRecord& record) {
 
 at::Tensor CheckpointSource::stored(const std::string& name) {
   const files::StoredTensor& tensor = *checkpoint_.find(name);
+  return mapped(tensor, tensor.shape, torch_dtype(name, tensor.dtype));
+}
+
+// The bytes of a stored tensor as a tensor of this shape and type, which may lie unaligned.
+at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type) {
   auto& map = maps_.at(tensor.file);
   if (!map) map = files::map_data_file(checkpoint_, tensor.file);
   return at::from_blob(
-      map->bytes().data() + tensor.offset, tensor.shape, [map](void*) {},
-      at::TensorOptions().dtype(torch_dtype(name, tensor.dtype)));
+      map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
+}
+
+// Scales as the kernels take them: a matrix of floats. Nested ones are expanded to float32.
+at::Tensor CheckpointSource::scales(const TensorRecord& record) {
+  const std::vector<std::int64_t> shape{record.shape.at(0), record.shape.at(1) / record.group_size};
+  if (!record.nested_offset)
+    return mapped(*checkpoint_.find(record.parts[Part::kScale]), shape, torch_dtype(record.name, record.scale_dtype));
+  at::Tensor out = at::empty(shape, at::kFloat);
+  files::NestedScales(checkpoint_, record)
+      .read(0, {out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel())});
+  return out;
 }
 
 LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   LowBitTensor tensor;
-  tensor.codes = stored(record.parts[Part::kCodes]);
-  tensor.scales = stored(record.parts[Part::kScale]);
+  const std::int64_t words = packed_row_bytes(*record.scheme, record.shape.at(1)) / 4;
+  tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {record.shape.at(0), words}, at::kInt);
+  tensor.scales = scales(record);
+  if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
   tensor.scheme = record.scheme;
   tensor.in_features = record.shape.at(1);
   tensor.group_size = record.group_size;
@@ -157,7 +176,10 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   line.loaded = value.description();
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
-    line.note = is_kept_float32(name) ? "packed: keep_float32 has no effect" : "";
+    if (tensor.nested_offset) line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
+    line.note = is_kept_float32(name)  ? "packed: keep_float32 has no effect"
+                : tensor.nested_offset ? "nested scales expanded to float32"
+                                       : "";
   } else {
     line.note = "tied to " + tensor.name;
   }

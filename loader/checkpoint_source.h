@@ -44,6 +44,8 @@ class CheckpointSource : public models::TensorSource {
   LowBitTensor packed(const std::string& name);
   // The values in this dtype, or as they are stored, neither kept nor reported; the result may be the mapping itself.
   at::Tensor read(const files::TensorRecord& record, at::ScalarType type);
+  at::Tensor mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type);
+  at::Tensor scales(const files::TensorRecord& record);
   LowBitTensor read_packed(const files::TensorRecord& record);
   // Compares hashes, once a tensor, if the options ask for it. Errors: kCorrupt naming the tensor.
   void verify(const files::TensorRecord& record);

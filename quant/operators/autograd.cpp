@@ -34,26 +34,27 @@ at::Tensor saved_bias_gradient(AutogradContext* context, const at::Tensor& gradi
 
 struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& codes,
-                            const at::Tensor& scales, const OptionalTensor& bias, std::string_view scheme,
-                            std::int64_t group_size, OptionalType out_dtype) {
-    context->save_for_backward({codes, scales});
+                            const at::Tensor& scales, const OptionalTensor& zero_points, const OptionalTensor& bias,
+                            std::string_view scheme, std::int64_t group_size, OptionalType out_dtype) {
+    context->save_for_backward({codes, scales, zero_points.value_or(at::Tensor())});
     context->saved_data["scheme"] = std::string(scheme);
     context->saved_data["group_size"] = group_size;
     context->saved_data["in_features"] = input.size(-1);
     context->saved_data["input_type"] = static_cast<std::int64_t>(input.scalar_type());
     remember_bias(context, bias);
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::low_bit_linear(input, codes, scales, bias, scheme, group_size, out_dtype);
+    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& gradient = gradients[0];
-    const at::Tensor weight = operators::dequantize(saved[0], saved[1], context->saved_data["scheme"].toStringRef(),
-                                                    context->saved_data["in_features"].toInt(),
-                                                    context->saved_data["group_size"].toInt(), gradient.scalar_type());
+    const auto zero_points = saved[2].defined() ? std::optional(saved[2]) : std::nullopt;
+    const at::Tensor weight = operators::dequantize(
+        saved[0], saved[1], zero_points, context->saved_data["scheme"].toStringRef(),
+        context->saved_data["in_features"].toInt(), context->saved_data["group_size"].toInt(), gradient.scalar_type());
     const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
-    return {at::matmul(gradient, weight).to(type), {}, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
+    return {at::matmul(gradient, weight).to(type), {}, {}, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
   }
 };
 
@@ -88,13 +89,13 @@ struct DenseLinear : torch::autograd::Function<DenseLinear> {
 }  // namespace
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
-                          OptionalType out_dtype) {
+                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
+                          std::int64_t group_size, OptionalType out_dtype) {
   if (!at::GradMode::is_enabled() || !(wants_gradient(input) || wants_gradient(bias))) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::low_bit_linear(input, codes, scales, bias, scheme, group_size, out_dtype);
+    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
   }
-  return LowBitLinear::apply(input, codes, scales, bias, scheme, group_size, out_dtype);
+  return LowBitLinear::apply(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -18,6 +18,22 @@ template <class... Parts>
   throw Error(code, message.str());
 }
 
+void check_zero_points(const char* op, const Scheme& scheme, const std::optional<at::Tensor>& zero_points,
+                       const at::Tensor& scales) {
+  const bool is_there = zero_points && zero_points->defined();
+  if (is_there != scheme.has_zero_point) {
+    fail(ErrorCode::kInvalidArgument, op, scheme.name, is_there ? " has no zero points" : " needs zero_points");
+  }
+  if (!is_there) return;
+  check_same_device(op, "zero_points", *zero_points, "scales", scales);
+  const std::int64_t words = zero_point_words(scales.size(0));
+  if (zero_points->scalar_type() == at::kInt && zero_points->dim() == 2 && zero_points->size(0) == words &&
+      zero_points->size(1) == scales.size(1))
+    return;
+  fail(ErrorCode::kInvalidArgument, op, "zero_points are ", c10::toString(zero_points->scalar_type()), " of shape ",
+       zero_points->sizes(), "; expected int32 [", words, ", ", scales.size(1), "]");
+}
+
 }  // namespace
 
 Dtype check_floating(const char* op, const char* operand, at::ScalarType type) {
@@ -53,7 +69,8 @@ void check_input(const char* op, const at::Tensor& input, std::int64_t in_featur
   fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; expected (..., ", in_features, ")");
 }
 
-PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales,
+                           const std::optional<at::Tensor>& zero_points, std::string_view scheme,
                            std::int64_t in_features, std::int64_t group_size) {
   const Scheme* known = find_scheme(scheme);
   if (!known) fail(ErrorCode::kUnsupported, op, "scheme \"", scheme, "\" is not known");
@@ -73,7 +90,14 @@ PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Te
     fail(ErrorCode::kInvalidArgument, op, "scales have shape ", scales.sizes(), "; expected [", codes.size(0), ", ",
          in_features / group_size, "]");
   }
-  return {known, codes.size(0), in_features, group_size};
+  check_zero_points(op, *known, zero_points, scales);
+  return {known,
+          codes.size(0),
+          in_features,
+          group_size,
+          codes.contiguous(),
+          scales.contiguous(),
+          known->has_zero_point ? zero_points->contiguous() : at::Tensor()};
 }
 
 }  // namespace halfbyte::operators

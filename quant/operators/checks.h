@@ -16,10 +16,12 @@ struct PackedOperand {
   std::int64_t out_features;
   std::int64_t in_features;
   std::int64_t group_size;
+  at::Tensor codes, scales, zero_points;  // contiguous; zero_points undefined without
 };
 
 // Errors: kContract or kInvalidArgument naming the operator, the operand, what was found and what was wanted.
-PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
+PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales,
+                           const std::optional<at::Tensor>& zero_points, std::string_view scheme,
                            std::int64_t in_features, std::int64_t group_size);
 
 // float32, float16 or bfloat16, or an error that names the operand.

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
 
 #include "quant/operators/checks.h"
@@ -10,20 +11,35 @@
 namespace halfbyte::operators::composite {
 namespace {
 
-// Codes as signed numbers in float32. Shape: (out_features, in_features).
-at::Tensor unpack(const PackedOperand& packed, const at::Tensor& codes) {
-  const int bits = packed.scheme->bits;
-  const at::Tensor shifts = at::arange(0, 32, bits, codes.options());
-  const std::int64_t mask = (std::int64_t{1} << bits) - 1;
-  const at::Tensor fields = codes.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and(mask);
-  const at::Tensor rows = fields.flatten(1).narrow(1, 0, packed.in_features);
-  return rows.sub(packed.scheme->code_offset).to(at::kFloat);
+// Fields of so many bits, the lowest first. Shape: (..., words) -> (..., words, 32 / bits).
+at::Tensor fields_of(const at::Tensor& words, int bits) {
+  const at::Tensor shifts = at::arange(0, 32, bits, words.options());
+  return words.unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and((std::int64_t{1} << bits) - 1);
 }
 
-at::Tensor dequantize_checked(const PackedOperand& packed, const at::Tensor& codes, const at::Tensor& scales) {
+// The values of the codes in float32, in units of the scale. Shape: (out_features, in_features).
+at::Tensor unpack(const PackedOperand& packed) {
+  const Scheme& scheme = *packed.scheme;
+  at::Tensor fields = fields_of(packed.codes, scheme.bits);
+  if (scheme.layout == Layout::kBitsandbytes) fields = fields.unflatten(-1, {4, 2}).flip(-1).flatten(-2);
+  const at::Tensor rows = fields.flatten(1).narrow(1, 0, packed.in_features);
+  if (!scheme.codebook) return rows.sub(scheme.code_offset).to(at::kFloat);
+  // The table goes to the codes' device; it is never written to.
+  const at::Tensor table = at::from_blob(const_cast<float*>(scheme.codebook->data()), {16}, at::kFloat);
+  return table.to(rows.device()).index_select(0, rows.flatten()).view(rows.sizes());
+}
+
+// Shape: (out_features, groups), in float32.
+at::Tensor zero_points_of(const PackedOperand& packed) {
+  const at::Tensor rows = fields_of(packed.zero_points, 4).transpose(1, 2).flatten(0, 1);  // eight rows to a word
+  return rows.narrow(0, 0, packed.out_features).sub(packed.scheme->code_offset).to(at::kFloat);
+}
+
+at::Tensor dequantize_checked(const PackedOperand& packed) {
   const std::int64_t groups = packed.in_features / packed.group_size;
-  const at::Tensor grouped = unpack(packed, codes).view({packed.out_features, groups, packed.group_size});
-  return grouped.mul(scales.to(at::kFloat).unsqueeze(-1)).view({packed.out_features, packed.in_features});
+  at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.group_size});
+  if (packed.zero_points.defined()) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
+  return grouped.mul(packed.scales.to(at::kFloat).unsqueeze(-1)).view({packed.out_features, packed.in_features});
 }
 
 // The product in the input's dtype, as the backend's own linear does it.
@@ -41,13 +57,14 @@ at::Tensor multiply(const char* op, const at::Tensor& input, const at::Tensor& w
 }  // namespace
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
-                          OptionalType out_dtype) {
+                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
+                          std::int64_t group_size, OptionalType out_dtype) {
   constexpr const char* kOp = "low_bit_linear";
   check_floating(kOp, "input", input);
-  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  const PackedOperand packed =
+      check_packed(kOp, codes, scales, zero_points, scheme, input.dim() ? input.size(-1) : 0, group_size);
   check_same_device(kOp, "codes", codes, "input", input);
-  return multiply(kOp, input, dequantize_checked(packed, codes, scales), bias, out_dtype);
+  return multiply(kOp, input, dequantize_checked(packed), bias, out_dtype);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
@@ -58,12 +75,13 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return multiply(kOp, input, weight, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
-                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype) {
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
+                      at::ScalarType dtype) {
   constexpr const char* kOp = "dequantize";
   check_floating(kOp, "dtype", dtype);
-  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, in_features, group_size);
-  return dequantize_checked(packed, codes, scales).to(dtype);
+  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, in_features, group_size);
+  return dequantize_checked(packed).to(dtype);
 }
 
 }  // namespace halfbyte::operators::composite

@@ -13,12 +13,14 @@ namespace {
 
 const std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.const_data_ptr()); }
 
-quant::WeightMatrix packed_matrix(const PackedOperand& packed, const at::Tensor& codes, const at::Tensor& scales) {
+// `packed` holds the memory.
+quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
   quant::WeightMatrix weight;
   weight.scheme = packed.scheme;
-  weight.rows = bytes_of(codes);
-  weight.scales = bytes_of(scales);
-  weight.scale_dtype = check_floating("low_bit_linear", "scales", scales);
+  weight.rows = bytes_of(packed.codes);
+  weight.scales = bytes_of(packed.scales);
+  weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.scales);
+  if (packed.zero_points.defined()) weight.zero_points = bytes_of(packed.zero_points);
   weight.out_features = packed.out_features;
   weight.in_features = packed.in_features;
   weight.group_size = packed.group_size;
@@ -51,15 +53,14 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
 }  // namespace
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
-                          OptionalType out_dtype) {
+                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
+                          std::int64_t group_size, OptionalType out_dtype) {
   constexpr const char* kOp = "low_bit_linear";
   check_floating(kOp, "input", input);
-  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  const PackedOperand packed =
+      check_packed(kOp, codes, scales, zero_points, scheme, input.dim() ? input.size(-1) : 0, group_size);
   check_same_device(kOp, "codes", codes, "input", input);
-  const at::Tensor code_rows = codes.contiguous();
-  const at::Tensor scale_rows = scales.contiguous();
-  return multiply(kOp, packed_matrix(packed, code_rows, scale_rows), input, bias, out_dtype);
+  return multiply(kOp, packed_matrix(packed), input, bias, out_dtype);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
@@ -75,16 +76,15 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return multiply(kOp, matrix, input, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
-                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype) {
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
+                      at::ScalarType dtype) {
   constexpr const char* kOp = "dequantize";
-  const PackedOperand packed = check_packed(kOp, codes, scales, scheme, in_features, group_size);
+  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, in_features, group_size);
   const Dtype result_dtype = check_floating(kOp, "dtype", dtype);
-  const at::Tensor code_rows = codes.contiguous();
-  const at::Tensor scale_rows = scales.contiguous();
   at::Tensor result = at::empty({packed.out_features, packed.in_features}, scales.options().dtype(dtype));
-  quant::dequantize(packed_matrix(packed, code_rows, scale_rows), 0, packed.out_features,
-                    static_cast<std::byte*>(result.mutable_data_ptr()), result_dtype);
+  quant::dequantize(packed_matrix(packed), 0, packed.out_features, static_cast<std::byte*>(result.mutable_data_ptr()),
+                    result_dtype);
   return result;
 }
 

@@ -16,18 +16,20 @@ namespace halfbyte::operators {
 namespace {
 
 using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
-                                         std::string_view, std::int64_t, OptionalType);
+                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
-using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, std::string_view, std::int64_t,
-                                       std::int64_t, at::ScalarType);
+using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view,
+                                       std::int64_t, std::int64_t, at::ScalarType);
 
 constexpr const char* kLowBitLinearSchema =
-    "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? bias, str scheme, int group_size, "
+    "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
+    "group_size, "
     "ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDenseLinearSchema =
     "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDequantizeSchema =
-    "dequantize(Tensor codes, Tensor scales, str scheme, int in_features, int group_size, ScalarType dtype) -> Tensor";
+    "dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size, "
+    "ScalarType dtype) -> Tensor";
 
 template <class Signature>
 auto handle(const char* name) {
@@ -43,10 +45,10 @@ struct Autocast {
     return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), input, device);
   }
   static at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                                   const OptionalTensor& bias, std::string_view scheme, std::int64_t group_size,
-                                   OptionalType out_dtype) {
+                                   const OptionalTensor& zero_points, const OptionalTensor& bias,
+                                   std::string_view scheme, std::int64_t group_size, OptionalType out_dtype) {
     c10::impl::ExcludeDispatchKeyGuard guard(key);
-    return operators::low_bit_linear(cast(input), codes, scales, bias, scheme, group_size, out_dtype);
+    return operators::low_bit_linear(cast(input), codes, scales, zero_points, bias, scheme, group_size, out_dtype);
   }
   static at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                                  OptionalType out_dtype) {
@@ -107,10 +109,10 @@ void register_operators() {
 }
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group_size,
-                          std::optional<at::ScalarType> out_dtype) {
+                          const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
+                          std::string_view scheme, std::int64_t group_size, std::optional<at::ScalarType> out_dtype) {
   static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
-  return op.call(input, codes, scales, bias, scheme, group_size, out_dtype);
+  return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -119,10 +121,11 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return op.call(input, weight, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
-                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype) {
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
+                      at::ScalarType dtype) {
   static const auto op = handle<DequantizeSignature>("halfbyte::dequantize");
-  return op.call(codes, scales, scheme, in_features, group_size, dtype);
+  return op.call(codes, scales, zero_points, scheme, in_features, group_size, dtype);
 }
 
 }  // namespace halfbyte::operators

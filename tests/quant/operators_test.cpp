@@ -15,6 +15,7 @@ namespace {
 
 struct Packed {
   at::Tensor codes, scales, dense;
+  std::optional<at::Tensor> zero_points;
   std::string scheme;
   std::int64_t in_features, group_size;
 };
@@ -25,17 +26,25 @@ Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t gr
   Packed packed{at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt),
                 at::zeros({out_features, in_features / group_size}, at::kHalf),
                 {},
+                {},
                 std::string(scheme.name),
                 in_features,
                 group_size};
   quant::ErrorStats stats;
+  std::vector<std::uint8_t> zero_points(static_cast<std::size_t>(packed.scales.numel()));
   quant::quantize_rows(
       {static_cast<const std::byte*>(weight.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
       {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat16},
       {static_cast<std::byte*>(packed.codes.mutable_data_ptr()),
-       static_cast<std::byte*>(packed.scales.mutable_data_ptr())},
+       static_cast<std::byte*>(packed.scales.mutable_data_ptr()), zero_points.data()},
       stats);
-  packed.dense = dequantize(packed.codes, packed.scales, packed.scheme, in_features, group_size, at::kFloat);
+  if (scheme.has_zero_point) {
+    packed.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);
+    quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
+                            static_cast<std::uint32_t*>(packed.zero_points->mutable_data_ptr()));
+  }
+  packed.dense =
+      dequantize(packed.codes, packed.scales, packed.zero_points, packed.scheme, in_features, group_size, at::kFloat);
   return packed;
 }
 
@@ -51,14 +60,16 @@ TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]"
   for (const Scheme& scheme : schemes()) {
     for (const auto& [in_features, group_size] : kShapes) {
       const Packed p = pack(40, in_features, group_size, scheme);
-      CHECK(composite::dequantize(p.codes, p.scales, p.scheme, in_features, group_size, at::kFloat).equal(p.dense));
+      CHECK(composite::dequantize(p.codes, p.scales, p.zero_points, p.scheme, in_features, group_size, at::kFloat)
+                .equal(p.dense));
       for (const std::int64_t rows : {1, 5, 40}) {
         const at::Tensor x = at::randn({2, rows, in_features});
         const at::Tensor bias = at::randn({40});
         INFO(scheme.name << " " << in_features << "/" << group_size << ", " << rows << " rows");
         const at::Tensor wanted =
-            composite::low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size, std::nullopt);
-        CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, bias, p.scheme, group_size), wanted) < 1e-5);
+            composite::low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, group_size, std::nullopt);
+        CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, group_size),
+                                  wanted) < 1e-5);
         CHECK(relative_difference(wanted, at::linear(x, p.dense, bias)) < 1e-5);
       }
     }
@@ -72,7 +83,8 @@ TEST_CASE("every dtype of activation, weight and result is accepted as it is", "
     for (const at::ScalarType in : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const at::ScalarType out : {at::kFloat, at::kHalf, at::kBFloat16}) {
         const at::Tensor wanted = at::matmul(x.to(in).to(at::kFloat), p.dense.t());
-        const at::Tensor result = low_bit_linear(x.to(in), p.codes, p.scales, std::nullopt, p.scheme, 64, out);
+        const at::Tensor result =
+            low_bit_linear(x.to(in), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64, out);
         INFO(in << " -> " << out << ", " << rows << " rows");
         CHECK(result.scalar_type() == out);
         // bfloat16 products round the unpacked weight to bfloat16 as well.
@@ -90,9 +102,10 @@ TEST_CASE("every operator answers on Meta through its composite form", "[operato
   const at::Tensor x = at::empty({3, 128}, meta);
   const at::Tensor codes = at::empty({24, 16}, meta.dtype(at::kInt));
   const at::Tensor scales = at::empty({24, 2}, meta.dtype(at::kHalf));
-  CHECK(low_bit_linear(x, codes, scales, std::nullopt, "sym_int4", 64).sizes() == at::IntArrayRef({3, 24}));
+  CHECK(low_bit_linear(x, codes, scales, std::nullopt, std::nullopt, "sym_int4", 64).sizes() ==
+        at::IntArrayRef({3, 24}));
   CHECK(dense_linear(x, at::empty({24, 128}, meta), std::nullopt).sizes() == at::IntArrayRef({3, 24}));
-  CHECK(dequantize(codes, scales, "sym_int4", 128, 64, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
+  CHECK(dequantize(codes, scales, std::nullopt, "sym_int4", 128, 64, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
 }
 
 TEST_CASE("every operator has a kernel for every key that a backend can arrive with", "[operators]") {
@@ -124,7 +137,7 @@ TEST_CASE("gradients equal those of the dense product and finite differences", "
   const at::Tensor bias = at::randn({6}).requires_grad_();
   const at::Tensor weight = p.dense.clone().requires_grad_();
   const at::Tensor seed = at::randn({2, 3, 6});
-  low_bit_linear(x, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum().backward();
+  low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum().backward();
   const at::Tensor x_gradient = x.grad().clone();
   const at::Tensor bias_gradient = bias.grad().clone();
   x.mutable_grad() = at::Tensor();
@@ -142,8 +155,9 @@ TEST_CASE("gradients equal those of the dense product and finite differences", "
   for (const std::int64_t k : {0, 13, 31}) {
     at::Tensor moved = x.detach().clone();
     moved.index({1, 2, k}).add_(0.5);
-    const at::Tensor difference = low_bit_linear(moved, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum() -
-                                  low_bit_linear(x, p.codes, p.scales, bias, p.scheme, 16).mul(seed).sum();
+    const at::Tensor difference =
+        low_bit_linear(moved, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum() -
+        low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum();
     CHECK(difference.item<double>() / 0.5 == Approx(x_gradient.index({1, 2, k}).item<double>()).margin(1e-4));
   }
 }
@@ -153,13 +167,14 @@ TEST_CASE("autocast casts the activation and nothing else", "[operators]") {
   const at::Tensor x = at::randn({4, 128});
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  const at::Tensor low_bit = low_bit_linear(x, p.codes, p.scales, std::nullopt, p.scheme, 64);
+  const at::Tensor low_bit = low_bit_linear(x, p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64);
   const at::Tensor dense = dense_linear(x, p.dense, std::nullopt);
   at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(at::kCPU, false);
   CHECK(low_bit.scalar_type() == at::kBFloat16);
   CHECK(dense.scalar_type() == at::kBFloat16);
-  CHECK(low_bit.equal(low_bit_linear(x.to(at::kBFloat16), p.codes, p.scales, std::nullopt, p.scheme, 64)));
+  CHECK(
+      low_bit.equal(low_bit_linear(x.to(at::kBFloat16), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)));
 }
 
 template <class Call>
@@ -177,7 +192,7 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
   const at::Tensor x = at::randn({4, 128});
   const auto call = [&](const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                         const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group) {
-    return refusal([&] { low_bit_linear(input, codes, scales, bias, scheme, group); });
+    return refusal([&] { low_bit_linear(input, codes, scales, std::nullopt, bias, scheme, group); });
   };
   using Catch::Contains;
   const at::Tensor meta = x.to(at::kMeta);
@@ -197,12 +212,12 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
 
 TEST_CASE("empty batches and strided inputs are handled", "[operators]") {
   const Packed p = pack(24, 128, 64, schemes()[0]);
-  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, std::nullopt, p.scheme, 64).sizes() ==
+  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64).sizes() ==
         at::IntArrayRef({0, 24}));
   const at::Tensor wide = at::randn({4, 256});
   const at::Tensor strided = wide.narrow(1, 64, 128);
-  CHECK(low_bit_linear(strided, p.codes, p.scales, std::nullopt, p.scheme, 64)
-            .equal(low_bit_linear(strided.contiguous(), p.codes, p.scales, std::nullopt, p.scheme, 64)));
+  CHECK(low_bit_linear(strided, p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)
+            .equal(low_bit_linear(strided.contiguous(), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)));
 }
 
 }  // namespace

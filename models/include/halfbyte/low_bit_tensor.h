@@ -12,10 +12,12 @@
 
 namespace halfbyte {
 
-// Shapes: codes int32 (out_features, words), scales (out_features, groups). Copies share memory.
+// Shapes: codes int32 (out_features, words), scales (out_features, groups), zero_points int32 (out_features / 8 rounded
+// up, groups) of schemes that have them. Copies share memory.
 struct LowBitTensor {
   at::Tensor codes;
   at::Tensor scales;
+  std::optional<at::Tensor> zero_points;
   const Scheme* scheme = nullptr;
   std::int64_t in_features = 0;
   std::int64_t group_size = 0;
@@ -23,9 +25,8 @@ struct LowBitTensor {
 
   std::int64_t out_features() const { return codes.size(0); }
   at::Device device() const { return codes.device(); }
-  // Units: bytes of codes and scales.
-  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(codes.nbytes() + scales.nbytes()); }
-  std::string description() const;  // "sym_int4 g64", "sym_int8 per channel"
+  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales and zero points.
+  std::string description() const;   // "sym_int4 g64", "sym_int8 per channel"
 
   // Shape: (out_features, in_features). `type` is any floating dtype; nothing: `dtype`.
   // Errors: kContract.

@@ -1,10 +1,10 @@
 // halfbyte's LibTorch operators: products with packed weights for every backend that LibTorch has.
 //
-//   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? bias, str scheme, int group_size,
-//                            ScalarType? out_dtype=None) -> Tensor
+//   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
+//                            int group_size, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
-//   halfbyte::dequantize(Tensor codes, Tensor scales, str scheme, int in_features, int group_size, ScalarType dtype)
-//                        -> Tensor
+//   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
+//                        ScalarType dtype) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
 // Gradients: with respect to the activation, the bias and a dense weight. Autocast: casts the activation, nothing else.
@@ -23,11 +23,13 @@ namespace halfbyte::operators {
 void register_operators();
 
 // Through LibTorch's dispatcher, so that autograd and autocast apply.
-// Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), bias
-// (out_features); result (..., out_features) in out_dtype, or the input's dtype.
-// Errors: halfbyte::Error kContract naming the operand, its dtype or device, and what was wanted.
+// Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), zero_points int32
+// (out_features / 8 rounded up, groups) for schemes that have them, bias (out_features); result (..., out_features) in
+// out_dtype, or the input's dtype. Errors: halfbyte::Error kContract naming the operand, its dtype or device, and what
+// was wanted.
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group_size,
+                          const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
+                          std::string_view scheme, std::int64_t group_size,
                           std::optional<at::ScalarType> out_dtype = std::nullopt);
 
 // Shapes: input (..., in_features), weight (out_features, in_features). The dtypes of input, weight and bias may differ
@@ -36,7 +38,7 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
                         std::optional<at::ScalarType> out_dtype = std::nullopt);
 
 // Result: (out_features, in_features).
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, std::string_view scheme,
-                      std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
 
 }  // namespace halfbyte::operators
