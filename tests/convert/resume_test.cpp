@@ -1,0 +1,204 @@
+// A conversion that ended too early, and the one that goes on. tests/tools/crash_test.py has the same at every call.
+#include <fstream>
+
+#include <halfbyte/convert.h>
+
+#include "convert/destination.h"
+#include "convert/journal.h"
+#include "tests/loader/files/scratch.h"
+
+using namespace halfbyte;
+using namespace halfbyte::testing;
+using convert::quantize;
+using convert::QuantizeOptions;
+
+namespace {
+
+// Converts scratch/src until `blocks` of it are done; scratch/dst.partial stays.
+void convert_a_part(const Scratch& scratch, int blocks, QuantizeOptions options = {}) {
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  options.resume = true;
+  options.progress = [&, done = 0](std::uint64_t, std::uint64_t) mutable {
+    if (++done == blocks) stop.request_stop();
+  };
+  check_error(ErrorCode::kInterrupted, {"stopped", "dst.partial is kept", "--resume"},
+              [&] { quantize(scratch / "src", scratch / "dst", options); });
+  CHECK(fs::exists(scratch / "dst.partial"));
+  CHECK_FALSE(fs::exists(scratch / "dst"));
+}
+
+void write_source(const Scratch& scratch) {
+  write_checkpoint(scratch / "src", llama_tensors(), llama_config());
+  quantize(scratch / "src", scratch / "wanted");
+}
+
+void flip(const fs::path& file, std::uintmax_t at) {
+  std::string text = read_text(file);
+  text.at(at) = static_cast<char>(text.at(at) ^ 1);
+  write_text(file, text);
+}
+
+convert::QuantizeSummary resume(const Scratch& scratch, QuantizeOptions options = {}) {
+  options.resume = true;
+  auto summary = quantize(scratch / "src", scratch / "dst", options);
+  CHECK(contents_of(scratch / "dst") == contents_of(scratch / "wanted"));
+  CHECK(names_in(scratch.path()) == std::vector<std::string>{"dst", "src", "wanted"});
+  return summary;
+}
+
+}  // namespace
+
+TEST_CASE("resume: the same bytes, whatever the threads", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  const auto original = contents_of(scratch / "src");
+  convert_a_part(scratch, 5, {.threads = 1});
+  const auto summary = resume(scratch, {.threads = 2});
+  CHECK(summary.resumed_bytes > 0);
+  CHECK(summary.resumed_bytes < summary.source_bytes);
+  CHECK(summary.rel_rmse > 0);
+  CHECK(contents_of(scratch / "src") == original);
+}
+
+TEST_CASE("resume: nothing to go on with is a normal start", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  CHECK(resume(scratch).resumed_bytes == 0);
+  fs::remove_all(scratch / "dst");
+  write_text(scratch / "dst.partial" / "journal", "torn");
+  write_text(scratch / "dst.partial" / "checkpoint" / "model.safetensors", "half");
+  CHECK(resume(scratch).resumed_bytes == 0);
+}
+
+TEST_CASE("resume: what is complete is left alone", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  CHECK_FALSE(resume(scratch).was_complete);
+  const auto time = fs::last_write_time(scratch / "dst" / "halfbyte.json");
+  fs::create_directory(scratch / "dst.partial");  // killed after the rename
+  CHECK(resume(scratch).was_complete);
+  CHECK(resume(scratch, {.overwrite = true}).was_complete);
+  CHECK(fs::last_write_time(scratch / "dst" / "halfbyte.json") == time);
+}
+
+TEST_CASE("resume: a result of something else is not taken for this one", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  resume(scratch);
+  check_error(ErrorCode::kAlreadyExists, {"/dst", "group_size is 64 there and 32 here", "--overwrite"},
+              [&] { quantize(scratch / "src", scratch / "dst", {.group_size = 32, .resume = true}); });
+  flip(scratch / "src" / "model.safetensors", fs::file_size(scratch / "src" / "model.safetensors") - 1);
+  check_error(ErrorCode::kAlreadyExists, {"/dst", "the source's model.safetensors is another"},
+              [&] { quantize(scratch / "src", scratch / "dst", {.resume = true}); });
+}
+
+TEST_CASE("resume: other options or another source are refused, and nothing is touched", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  const auto data = contents_of(scratch / "dst.partial" / "checkpoint");
+  const std::string journal = read_text(scratch / "dst.partial" / "journal");
+  const std::vector<std::pair<QuantizeOptions, std::string>> others = {
+      {{.scheme = "sym_int8"}, "scheme is \"sym_int4\" there and \"sym_int8\" here"},
+      {{.group_size = 32}, "group_size is 64 there and 32 here"},
+      {{.search = quant::Search::kAbsmax}, "search is"},
+      {{.keep = {"model.layers.0"}}, "keep is []"},
+      {{.shard_size = 100'000}, "shard_size is not set there and 100000 here"},
+  };
+  for (const auto& [options, part] : others) {
+    QuantizeOptions with_resume = options;
+    with_resume.resume = true;
+    check_error(ErrorCode::kInvalidArgument, {"dst.partial", part, "leave out --resume"},
+                [&] { quantize(scratch / "src", scratch / "dst", with_resume); });
+    CHECK(contents_of(scratch / "dst.partial" / "checkpoint") == data);
+    CHECK(read_text(scratch / "dst.partial" / "journal") == journal);
+  }
+  write_checkpoint(scratch / "other", {float_tensor("a.weight", {2, 64})}, llama_config());
+  check_error(ErrorCode::kInvalidArgument, {"dst.partial", "is the beginning of another conversion"},
+              [&] { quantize(scratch / "other", scratch / "dst", {.resume = true}); });
+  fs::remove_all(scratch / "other");
+  CHECK(resume(scratch).resumed_bytes > 0);
+}
+
+TEST_CASE("resume: a source that changed under the same header is noticed", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  flip(scratch / "src" / "model.safetensors", fs::file_size(scratch / "src" / "model.safetensors") / 10);
+  check_error(ErrorCode::kInvalidArgument, {"model.safetensors", "changed", "leave out --resume"},
+              [&] { quantize(scratch / "src", scratch / "dst", {.resume = true}); });
+  CHECK(fs::exists(scratch / "dst.partial"));
+}
+
+TEST_CASE("resume: bytes that are not what the journal says are made again", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  const fs::path partial = scratch / "dst.partial" / "checkpoint" / "model.safetensors";
+  std::uint64_t all = 0;
+  for (const int damage : {0, 1, 2}) {
+    INFO("damage " << damage);
+    fs::remove_all(scratch / "dst");
+    convert_a_part(scratch, 8);
+    if (damage == 1) flip(scratch / "dst.partial" / "journal", fs::file_size(scratch / "dst.partial" / "journal") - 2);
+    if (damage == 2) fs::resize_file(partial, 100);
+    const auto summary = resume(scratch);
+    if (damage == 0) all = summary.resumed_bytes;
+    if (damage == 1) CHECK(summary.resumed_bytes < all);
+    if (damage == 2) CHECK(summary.resumed_bytes == 0);
+  }
+}
+
+TEST_CASE("resume: without it a leftover is started over, with a note", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  const auto summary = quantize(scratch / "src", scratch / "dst");
+  CHECK(summary.resumed_bytes == 0);
+  CHECK(summary.notes.size() == 1);
+  CHECK(summary.notes.at(0).find("--resume would have gone on") != std::string::npos);
+  CHECK(contents_of(scratch / "dst") == contents_of(scratch / "wanted"));
+}
+
+TEST_CASE("resume: a second process is refused while the first one works", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  {
+    const files::DirectoryLock lock(scratch / "dst.partial");
+    check_error(ErrorCode::kAlreadyExists, {"/dst.partial", "another process"},
+                [&] { quantize(scratch / "src", scratch / "dst", {.resume = true}); });
+  }
+  CHECK(resume(scratch).resumed_bytes > 0);
+}
+
+TEST_CASE("journal: what is written is read, to the last bit of a double", "[resume]") {
+  const Scratch scratch;
+  const nlohmann::json identity{{"a", 1}};
+  const convert::FinishedTensor packed{"s", {"h", quant::ErrorStats{0.1, 1.0 / 3.0, 1e-310}, 0.1F}};
+  const convert::FinishedTensor kept{"t", {"i", {}, {}}};
+  {
+    convert::Journal journal(scratch.path(), identity);
+    journal.append(7, packed);
+  }
+  auto contents = convert::read_journal(scratch.path());
+  REQUIRE(contents);
+  {
+    std::ofstream(scratch / "journal", std::ios::app) << "a torn line";
+    convert::Journal journal(scratch.path(), *convert::read_journal(scratch.path()));
+    journal.append(8, kept);
+  }
+  contents = convert::read_journal(scratch.path());
+  REQUIRE(contents);
+  CHECK(contents->identity == identity);
+  CHECK(contents->size_bytes == fs::file_size(scratch / "journal"));
+  REQUIRE(contents->finished.size() == 2);
+  const auto& read = contents->finished.at(7);
+  CHECK(read.source_hash == "s");
+  CHECK(read.result.xxh3_128 == "h");
+  CHECK(read.result.error->sum_squared_error == packed.result.error->sum_squared_error);
+  CHECK(read.result.error->sum_squares == packed.result.error->sum_squares);
+  CHECK(read.result.error->max_abs == packed.result.error->max_abs);
+  CHECK(read.result.nested_offset == 0.1F);
+  CHECK_FALSE(contents->finished.at(8).result.error);
+}
