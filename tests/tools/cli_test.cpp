@@ -10,6 +10,8 @@
 #include "tools/cli/errors.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/format.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/suggest.h"
 #include "tools/cli/verb.h"
 
@@ -78,5 +80,47 @@ TEST_CASE("cli: every verb has a summary and an example that begins with its nam
     INFO(verb.name);
     CHECK_FALSE(verb.summary.empty());
     CHECK(verb.examples.find("  halfbyte " + std::string(verb.name) + " ") == 0);
+  }
+}
+
+TEST_CASE("cli: sizes with and without units", "[cli]") {
+  const std::vector<std::pair<std::string, std::uint64_t>> sizes = {
+      {"1", 1},
+      {"65536", 65536},
+      {"300MB", 300'000'000},
+      {"300 mb", 300'000'000},
+      {"256MiB", 1 << 28},
+      {"1GiB", 1 << 30},
+      {"1gb", 1'000'000'000},
+      {"7 B", 7},
+      {"2kB", 2000},
+      {"2KiB", 2048},
+      {"3TB", 3'000'000'000'000},
+      {"8388607TiB", 8388607ULL << 40},
+  };
+  for (auto [text, bytes] : sizes) {
+    INFO(text);
+    CHECK(byte_size()(text).empty());
+    CHECK(parse_bytes(text) == bytes);
+  }
+  for (std::string text : {"", "0", "0MB", "MB", "-1", "1.5GB", "1 M B", "1QB", "8388608TiB", "99999999999999999999"}) {
+    INFO(text);
+    CHECK_FALSE(byte_size()(text).empty());
+  }
+}
+
+TEST_CASE("cli: a progress line has one width", "[cli]") {
+  CHECK(progress_line("quantize", ProgressUnit::kBytes, 1'000'000'000, 4'000'000'000, 50e6) ==
+        "quantize [#######.......................]  25%  50.0 MB/s      1:00 left");
+  CHECK(progress_line("quantize", ProgressUnit::kBytes, 0, 4'000'000'000, std::nullopt) ==
+        "quantize [..............................]   0%                 -:-- left");
+  const std::size_t width = progress_line("x", ProgressUnit::kBytes, 0, 1, std::nullopt).size();
+  CHECK(width + 14 < 80);  // room for any verb's name
+  for (const double rate : {0.0, 1e-9, 1.0, 999.0, 12345.0, 9.99e8, 1.5e11}) {
+    for (const std::uint64_t done : {0U, 999U, 4'000'000'000U}) {
+      INFO(rate << " " << done);
+      CHECK(progress_line("x", ProgressUnit::kBytes, done, 4'000'000'000, rate).size() == width);
+      CHECK(progress_line("x", ProgressUnit::kTokens, done, 4'000'000'000, rate).size() == width);
+    }
   }
 }

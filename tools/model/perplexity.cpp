@@ -87,7 +87,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   PerplexityOptions options;
   options.context = words.context;
   options.windows = words.chunks;
-  Progress progress("perplexity", !common.is_quiet);
+  Progress progress("perplexity", !common.is_quiet, ProgressUnit::kTokens);
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
