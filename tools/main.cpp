@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   using namespace halfbyte::cli;
   constexpr VerbRow kRows[] = {{"quantize", prepare_quantize}, {"inspect", prepare_inspect},
                                {"verify", prepare_verify},     {"dequantize", prepare_dequantize},
-                               {"diff", prepare_diff},         {"synth", prepare_synth}};
+                               {"diff", prepare_diff},         {"doctor", prepare_doctor},
+                               {"synth", prepare_synth}};
   return run_program(kRows, argc, argv);
 }

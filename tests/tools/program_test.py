@@ -10,7 +10,7 @@ import unittest
 
 from command_line import MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, run
 
-CORE_VERBS = ["quantize", "inspect", "verify", "dequantize", "diff", "synth"]
+CORE_VERBS = ["quantize", "inspect", "verify", "dequantize", "diff", "doctor", "synth"]
 MODEL_VERBS = ["generate", "perplexity", "bench"]
 
 # (words, status, parts of the one line)

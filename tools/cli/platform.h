@@ -1,10 +1,13 @@
-// What the command line asks of the operating system: the terminal, Ctrl-C, and starting the second program.
-// platform_posix.cpp is the only file here to rewrite for another system.
+// What the command line asks of the operating system: the terminal, Ctrl-C, starting the second program, and what the
+// machine is. platform_posix.cpp and machine_linux.cpp are the only files here to rewrite for another system.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <stop_token>
+#include <string>
+#include <vector>
 
 namespace halfbyte::cli {
 
@@ -15,6 +18,27 @@ std::filesystem::path executable_path();  // of this process
 
 // Becomes `program`, with argv as this process had it. Returns only by throwing. Errors: kNotFound, kIo.
 [[noreturn]] void become(const std::filesystem::path& program, char** argv);
+
+struct Finished {
+  int exit_status = 0;   // 128 + the signal's number when one ended it, as a shell says it
+  std::string output;    // of stdout
+  std::string messages;  // of stderr
+};
+
+// Runs `program` to its end. Errors: kNotFound, kIo.
+Finished run_to_end(const std::filesystem::path& program, const std::vector<std::string>& words);
+
+// What this computer is. Empty or 0: not known.
+struct Machine {
+  std::string system;                 // "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"
+  std::string cpu;                    // "AMD EPYC"
+  std::vector<std::string> features;  // of the CPU, those that kernels can use, as Linux spells them
+  int cores = 0;                      // that this process may run on
+  std::uint64_t available_bytes = 0;  // memory that can be had without swapping
+};
+Machine machine();
+
+bool exists_device(const std::filesystem::path& path) noexcept;  // "/dev/nvidia0"
 
 // While it lives, the first Ctrl-C (or SIGTERM) requests a stop and the second one ends the process.
 // Create it before any other thread: threads inherit the blocked signals.

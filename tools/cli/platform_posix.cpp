@@ -1,6 +1,9 @@
 #include "tools/cli/platform.h"
 
+#include <fcntl.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,6 +30,77 @@ void become(const std::filesystem::path& program, char** argv) {
   const int code = errno;
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
               "cannot start " + program.string() + ": " + std::generic_category().message(code));
+}
+
+namespace {
+
+class Pipe {
+ public:
+  Pipe() {
+    if (pipe2(ends_, O_CLOEXEC) != 0) fail("cannot make a pipe");
+  }
+  ~Pipe() {
+    close(ends_[0]);
+    close_writer();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  int writer() const noexcept { return ends_[1]; }
+  void close_writer() noexcept {
+    if (ends_[1] >= 0) close(ends_[1]);
+    ends_[1] = -1;
+  }
+  std::string read_all() const {
+    std::string text;
+    char block[4096];
+    for (ssize_t size = 0; (size = read(ends_[0], block, sizeof block)) != 0;) {
+      if (size < 0 && errno != EINTR) break;
+      if (size > 0) text.append(block, static_cast<std::size_t>(size));
+    }
+    return text;
+  }
+  [[noreturn]] static void fail(const std::string& what) {
+    throw Error(ErrorCode::kIo, what + ": " + std::generic_category().message(errno));
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+pid_t spawn(const std::filesystem::path& program, const std::vector<std::string>& words, const Pipe& out,
+            const Pipe& messages) {
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out.writer(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, messages.writer(), STDERR_FILENO);
+  pid_t child = 0;
+  const int code = posix_spawn(&child, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (code == 0) return child;
+  throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+              "cannot start " + program.string() + ": " + std::generic_category().message(code));
+}
+
+}  // namespace
+
+Finished run_to_end(const std::filesystem::path& program, const std::vector<std::string>& words) {
+  Pipe out;
+  Pipe messages;
+  const pid_t child = spawn(program, words, out, messages);
+  out.close_writer();
+  messages.close_writer();
+  Finished result;
+  std::thread reader([&] { result.messages = messages.read_all(); });
+  result.output = out.read_all();
+  reader.join();
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.exit_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return result;
 }
 
 // A thread waits for the signals instead of a handler catching them: request_stop() runs callbacks and takes locks,

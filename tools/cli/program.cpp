@@ -48,12 +48,12 @@ std::vector<std::string> first_words() {
 
 // PREFIX/bin/halfbyte and PREFIX/libexec/halfbyte/halfbyte-model, in the build tree as where it is installed.
 ExitStatus become_model_program(std::string_view verb, char** argv) {
-  const auto program = executable_path().parent_path() / HALFBYTE_MODEL_FROM_BIN;
+  const auto program = model_program();
   std::error_code ignored;
   if (!std::filesystem::exists(program, ignored)) {
-    throw Error(ErrorCode::kNotFound,
-                "'" + std::string(verb) + "' runs a model, and this halfbyte was built without LibTorch (" +
-                    program.lexically_normal().string() + " is missing): build it with -DHALFBYTE_WITH_TORCH=ON");
+    throw Error(ErrorCode::kNotFound, "'" + std::string(verb) +
+                                          "' runs a model, and this halfbyte was built without LibTorch (" +
+                                          program.string() + " is missing): build it with -DHALFBYTE_WITH_TORCH=ON");
   }
   become(program, argv);
 }
@@ -99,6 +99,12 @@ ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv) {
 }
 
 }  // namespace
+
+std::string_view version() noexcept { return HALFBYTE_VERSION; }
+
+std::filesystem::path model_program() {
+  return (executable_path().parent_path() / HALFBYTE_MODEL_FROM_BIN).lexically_normal();
+}
 
 int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept {
   return static_cast<int>(report_errors([&] { return dispatch(rows, argc, argv); }));

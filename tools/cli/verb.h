@@ -4,6 +4,7 @@
 // `halfbyte-model`, which links LibTorch and has those rows. Both call run_program() with their rows.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -26,6 +27,10 @@ struct VerbInfo {
 };
 
 std::span<const VerbInfo> verbs() noexcept;
+
+std::string_view version() noexcept;  // "0.1.0"
+// Where halfbyte-model lies beside this program; it need not exist.
+std::filesystem::path model_program();
 
 // Options that every verb has.
 struct CommonOptions {

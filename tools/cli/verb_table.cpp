@@ -28,6 +28,10 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte diff llama-bf16 llama-4bit\n"
      "  halfbyte diff llama-4bit llama-again --tensors --exit-code",
      Home::kCore},
+    {"doctor", "say what this machine is, what of it is used, and what is broken",
+     "  halfbyte doctor\n"
+     "  halfbyte doctor --json",
+     Home::kCore},
     {"generate", "continue a prompt",
      "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"
      "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json",

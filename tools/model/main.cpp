@@ -4,7 +4,9 @@
 
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
-  constexpr VerbRow kRows[] = {
-      {"generate", prepare_generate}, {"perplexity", prepare_perplexity}, {"bench", prepare_bench}};
+  constexpr VerbRow kRows[] = {{"generate", prepare_generate},
+                               {"perplexity", prepare_perplexity},
+                               {"bench", prepare_bench},
+                               {"doctor", prepare_doctor}};
   return run_program(kRows, argc, argv);
 }

@@ -54,6 +54,7 @@ std::vector<fs::path> candidates() {
 
 struct Library {
   HalfbyteOnednnMatmulFunction* matmul = nullptr;
+  std::string path;
   std::string version;
   std::string why_not;
 
@@ -71,16 +72,16 @@ struct Library {
  private:
   void open_first(const std::vector<fs::path>& paths) {
     std::error_code ignored;
-    for (const fs::path& path : paths) {
-      if (fs::exists(path, ignored)) return open(path);
+    for (const fs::path& candidate : paths) {
+      if (fs::exists(candidate, ignored)) return open(candidate);
     }
     why_not = std::string(kFileName) +
               " is neither beside the program nor where it was built or installed; set HALFBYTE_ONEDNN to its path";
   }
 
   // The handle is kept for the life of the process.
-  void open(const fs::path& path) {
-    void* handle = dlopen(path.c_str(), kOpenFlags);
+  void open(const fs::path& file) {
+    void* handle = dlopen(file.c_str(), kOpenFlags);
     if (!handle) {
       why_not = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
       return;
@@ -89,10 +90,11 @@ struct Library {
     const auto version_of = reinterpret_cast<HalfbyteOnednnVersionFunction*>(dlsym(handle, HALFBYTE_ONEDNN_VERSION));
     const auto function = reinterpret_cast<HalfbyteOnednnMatmulFunction*>(dlsym(handle, HALFBYTE_ONEDNN_MATMUL));
     if (!abi || !version_of || !function || abi() != HALFBYTE_ONEDNN_ABI) {
-      why_not = path.string() + " belongs to another version of halfbyte";
+      why_not = file.string() + " belongs to another version of halfbyte";
       return;
     }
     matmul = function;
+    path = file.string();
     version = version_of();
   }
 };
@@ -123,6 +125,7 @@ bool probe(Dtype dtype) { return prepare({dtype, 64, 64, 256, nullptr, nullptr, 
 }  // namespace
 
 bool available() { return library().matmul != nullptr; }
+const std::string& path() { return library().path; }
 const std::string& why_not() { return library().why_not; }
 const std::string& version() { return library().version; }
 

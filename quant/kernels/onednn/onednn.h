@@ -14,6 +14,8 @@ namespace halfbyte::quant::onednn {
 // Else it is looked for beside the object that holds this code and the executable, in ../lib of both, where it was
 // built, and where it is installed.
 bool available();
+// The file that was opened; empty when not available.
+const std::string& path();
 // Why it is not available, in one line; empty when it is.
 const std::string& why_not();
 // oneDNN's own version, "2.6.3"; empty when not available.

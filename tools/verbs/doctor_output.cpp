@@ -1,0 +1,131 @@
+// What `doctor` prints, as text and as JSON.
+#include <cstdio>
+
+#include "loader/files/platform.h"
+#include "quant/threads.h"
+#include "tools/cli/errors.h"
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+#include "tools/cli/verb.h"
+#include "tools/verbs/doctor.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string compiler() {
+#if defined(__clang__)
+  return "Clang " __clang_version__;
+#else
+  return "GCC " __VERSION__;
+#endif
+}
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+void field(const std::string& label, const std::string& value) {
+  print_line(printable("  " + label + std::string(label.size() < 12 ? 12 - label.size() : 1, ' ') + value));
+}
+
+std::string error_text(double rel_rmse) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0e", rel_rmse);
+  return text;
+}
+
+std::string memory(const Machine& machine) {
+  return human_bytes(files::memory_bytes()) + ", " + human_bytes(machine.available_bytes) + " free";
+}
+
+std::string onednn_text(const ordered_json& onednn) {
+  if (!onednn["available"]) return "none: " + onednn["why_not"].get<std::string>();
+  const bool has_float32 = onednn["brgemm_float32"], has_bfloat16 = onednn["brgemm_bfloat16"];
+  const std::string brgemm = has_float32 && has_bfloat16 ? "brgemm in float32 and bfloat16"
+                             : has_float32               ? "brgemm in float32"
+                                                         : "no brgemm on this CPU";
+  return onednn["version"].get<std::string>() + ", " + brgemm + " (" + onednn["path"].get<std::string>() + ")";
+}
+
+void print_torch(const ordered_json& torch) {
+  if (torch.is_null()) return field("LibTorch", "none");
+  field("LibTorch", torch["found"].get<std::string>() + ", built against " + torch["built_against"].get<std::string>() +
+                        ", " + torch["cpu_capability"].get<std::string>() + ", its oneDNN " +
+                        torch["onednn"].get<std::string>());
+  field("", torch["library"].get<std::string>());
+  for (const ordered_json& device : torch["devices"]) {
+    const std::string reason = device["reason"];
+    field("device", device["name"].get<std::string>() + ": " + (device["present"] ? "present" : "no") +
+                        (reason.empty() ? "" : ", " + reason));
+  }
+}
+
+void print_head(const Diagnosis& diagnosis) {
+  const Machine& machine = diagnosis.machine;
+  field("halfbyte", std::string(version()) + ", " + compiler());
+  field("system", machine.system);
+  field("CPU", machine.cpu + ", " + counted(machine.cores, "core") + ", " + counted(quant::max_threads(), "thread"));
+  field("", joined(machine.features, " "));
+  field("memory", memory(machine));
+  field("kernels",
+        (diagnosis.isa.empty() ? "none" : diagnosis.isa) + " (this CPU runs " + joined(diagnosis.isas, ", ") + ")");
+  field("oneDNN", onednn_text(diagnosis.onednn));
+  print_torch(diagnosis.torch);
+}
+
+void print_trials(const std::vector<Trial>& trials) {
+  Table table({{"operation"}, {"dtype"}, {"runs"}, {"error", Align::kRight}, {"how that is known"}});
+  for (const Trial& trial : trials) {
+    const bool has_run = trial.verdict != Verdict::kRefused;
+    table.add(
+        {trial.operation, trial.dtype, name(trial.verdict), has_run ? error_text(trial.rel_rmse) : "", trial.reason});
+  }
+  print_line("");
+  table.print("  ");
+}
+
+}  // namespace
+
+void print_diagnosis(const Diagnosis& diagnosis) {
+  print_head(diagnosis);
+  print_trials(diagnosis.trials);
+  print_line("");
+  for (const std::string& note : diagnosis.notes) print_line(printable("note: " + note));
+  for (const BrokenThing& broken : diagnosis.broken) {
+    print_line(printable("broken: " + broken.problem));
+    print_line(printable("   fix: " + broken.fix));
+  }
+  print_line(diagnosis.broken.empty()
+                 ? "all is well"
+                 : counted(static_cast<std::int64_t>(diagnosis.broken.size()), "thing") + " broken");
+}
+
+void print_diagnosis_json(const Diagnosis& diagnosis) {
+  const Machine& machine = diagnosis.machine;
+  ordered_json trials = ordered_json::array();
+  for (const Trial& trial : diagnosis.trials) trials.push_back(to_json(trial));
+  ordered_json broken = ordered_json::array();
+  for (const BrokenThing& thing : diagnosis.broken) broken.push_back({{"problem", thing.problem}, {"fix", thing.fix}});
+  print_json({{"well", diagnosis.broken.empty()},
+              {"halfbyte", {{"version", version()}, {"compiler", compiler()}}},
+              {"machine",
+               {{"system", machine.system},
+                {"cpu", machine.cpu},
+                {"features", machine.features},
+                {"cores", machine.cores},
+                {"threads", quant::max_threads()},
+                {"memory_bytes", files::memory_bytes()},
+                {"available_bytes", machine.available_bytes}}},
+              {"kernels", {{"isa", diagnosis.isa}, {"available", diagnosis.isas}}},
+              {"onednn", diagnosis.onednn},
+              {"torch", diagnosis.torch},
+              {"trials", std::move(trials)},
+              {"notes", diagnosis.notes},
+              {"broken", std::move(broken)}});
+}
+
+}  // namespace halfbyte::cli
