@@ -12,9 +12,9 @@ using files::StoredTensor;
 
 // More does not make a conversion faster: the blocks of all stages should stay in the outer cache.
 constexpr std::uint64_t kLargestBlock = std::uint64_t{8} << 20;
-constexpr std::uint64_t kSmallestBlock = std::uint64_t{64} << 10;
+constexpr std::uint64_t kSmallestBlock = std::uint64_t{256} << 10;
 // What a program has before its first block: code, libraries, thread stacks, reading and copying files in pieces.
-constexpr std::uint64_t kFixedBytes = std::uint64_t{20} << 20;
+constexpr std::uint64_t kFixedBytes = std::uint64_t{12} << 20;
 // Descriptions of a tensor: stored, planned, laid out, in the result's header, in both manifests and their texts.
 constexpr std::uint64_t kBytesATensor = 8 << 10;
 constexpr std::uint64_t kStatsBytes = sizeof(quant::ErrorStats);

@@ -11,7 +11,7 @@ using convert::quantize;
 
 namespace {
 
-constexpr std::uint64_t kSmall = 24'000'000;
+constexpr std::uint64_t kSmall = 16'000'000;
 
 files::Checkpoint open(const Scratch& scratch, const std::vector<TestTensor>& tensors) {
   write_checkpoint(scratch / "src", tensors);
@@ -82,7 +82,7 @@ TEST_CASE("memory: one scale for a row that does not fit is refused before anyth
   open(scratch, {float_tensor("a.weight", {4, 64}), float_tensor("wide.weight", {2, 1'000'000})});
   const convert::QuantizeOptions options{.group_size = kPerChannel, .threads = 2, .memory_limit = kSmall};
   check_error(ErrorCode::kNoResources,
-              {"\"wide.weight\"", "1000000 weights", "24.00 MB", "--memory-limit", "group size"},
+              {"\"wide.weight\"", "1000000 weights", "16.00 MB", "--memory-limit", "group size"},
               [&] { quantize(scratch / "src", scratch / "dst", options); });
   CHECK(names_in(scratch.path()) == std::vector<std::string>{"src"});
   // With room for one thread's tile, but not for two.
