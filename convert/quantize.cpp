@@ -129,6 +129,13 @@ bool is_complete(const Preparation& prepared, const fs::path& destination, const
                                              "); --overwrite replaces it");
 }
 
+// What is left when a run was killed after the rename; the beginning of another conversion stays.
+void clear_away(const fs::path& destination, const Preparation& prepared, const QuantizeOptions& options) {
+  const auto journal = read_journal(work_path(destination));
+  if (!journal || journal->identity == identity_of(prepared.source, prepared.layout, options))
+    remove_leftovers(destination);
+}
+
 // Errors: kInvalidArgument when NAME.partial is the work of another conversion.
 std::optional<JournalContents> find_unfinished(Destination& destination, const ResultLayout& layout,
                                                const nlohmann::json& identity) {
@@ -183,7 +190,7 @@ ConversionResult convert_into(Destination& destination, const Preparation& prepa
 QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {
   const Preparation prepared = prepare(source_path, path, options);
   if (options.resume && is_complete(prepared, path, options)) {
-    remove_leftovers(path);
+    clear_away(path, prepared, options);
     QuantizeSummary summary = summary_of(prepared.source, prepared.plan, {});
     summary.was_complete = true;
     return summary;

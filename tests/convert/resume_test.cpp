@@ -82,6 +82,16 @@ TEST_CASE("resume: what is complete is left alone", "[resume]") {
   CHECK(fs::last_write_time(scratch / "dst" / "halfbyte.json") == time);
 }
 
+TEST_CASE("resume: beside what is complete, another conversion's beginning stays", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5, {.scheme = "sym_int8"});
+  fs::rename(scratch / "wanted", scratch / "dst");
+  const std::string journal = read_text(scratch / "dst.partial" / "journal");
+  CHECK(quantize(scratch / "src", scratch / "dst", {.resume = true}).was_complete);
+  CHECK(read_text(scratch / "dst.partial" / "journal") == journal);
+}
+
 TEST_CASE("resume: a result of something else is not taken for this one", "[resume]") {
   const Scratch scratch;
   write_source(scratch);

@@ -9,7 +9,8 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte quantize llama-bf16 llama-4bit\n"
      "  halfbyte quantize llama-bf16 llama-4bit --group-size 32 --keep 'model.layers.0' --scheme-for "
      "'*down_proj*=sym_int8'\n"
-     "  halfbyte quantize llama-bf16 llama-4bit --dry-run",
+     "  halfbyte quantize llama-bf16 llama-4bit --dry-run\n"
+     "  halfbyte quantize llama-bf16 llama-4bit --memory-limit 256MiB --shard-size 2GB --resume",
      Home::kCore},
     {"inspect", "say what a checkpoint holds and what each tensor was before",
      "  halfbyte inspect llama-4bit\n"

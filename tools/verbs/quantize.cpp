@@ -173,7 +173,7 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"kept_tensors", summary.kept_tensors},
           {"resumed_bytes", summary.resumed_bytes},
           {"was_complete", summary.was_complete},
-          {"rel_rmse", summary.rel_rmse},
+          {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
           {"seconds", summary.seconds},
           {"notes", summary.notes}};
 }
