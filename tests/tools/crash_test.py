@@ -11,6 +11,7 @@ from command_line import PROGRAM, TINY_LLAMA, CommandLineTest
 
 PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
 OPTIONS = ["--shard-size", "700kB"]  # three data files and an index
+NESTED = ["--scheme", "nf4", "--nested-scales"]  # a result that a journal's line describes with one number more
 DATA_CALLS = {"write", "pwrite", "pwrite64"}
 
 
@@ -24,7 +25,7 @@ def convert(destination, *words, crash_at=0, when="after", count_file=None, thre
         environment |= {"HALFBYTE_CRASH_AT": str(crash_at), "HALFBYTE_CRASH_WHEN": when}
     if count_file:
         environment["HALFBYTE_CRASH_COUNT"] = str(count_file)
-    words = ["quantize", TINY_LLAMA, destination, *OPTIONS, "--threads", threads, *words]
+    words = ["quantize", TINY_LLAMA, destination, *OPTIONS, "--threads", str(threads), *words]
     return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False)
 
 
@@ -32,8 +33,6 @@ class Crash(CommandLineTest):
     def setUp(self):
         super().setUp()
         self.source = contents(TINY_LLAMA)
-        self.assertEqual(convert(self.scratch / "wanted").returncode, 0)
-        self.wanted = contents(self.scratch / "wanted")
         other = ["quantize", TINY_LLAMA, self.scratch / "other", "--scheme", "sym_int8", "-q"]
         subprocess.run([PROGRAM, *map(str, other)], check=True, capture_output=True)
         self.other = contents(self.scratch / "other")
@@ -74,11 +73,13 @@ class Crash(CommandLineTest):
             return "complete already"
         return "started afresh" if "; 0 B were done before" in resumed.stdout else "went on"
 
-    def sweep(self, *words):
+    def sweep(self, *words, step=1):
+        self.assertEqual(convert(self.scratch / "wanted", *words).returncode, 0)
+        self.wanted = contents(self.scratch / "wanted")
         names = self.calls(*words)
         self.assertGreater(len(names), 100)
         cases = [(number, when) for number, name in enumerate(names, 1) for when in ("before", "after", "torn")
-                 if when != "torn" or name in DATA_CALLS]
+                 if when != "torn" or name in DATA_CALLS][::step]
         with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             ends = collections.Counter(pool.map(lambda case: self.crash_and_resume(*case, words), cases))
         self.assertEqual(contents(TINY_LLAMA), self.source)
@@ -89,6 +90,9 @@ class Crash(CommandLineTest):
 
     def test_every_call(self):
         self.sweep()
+
+    def test_some_calls_with_nested_scales(self):
+        self.sweep(*NESTED, step=10)
 
     def test_every_call_of_a_replacement(self):
         self.sweep("--overwrite")
