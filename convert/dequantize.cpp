@@ -332,15 +332,17 @@ DequantizeSummary summary_of(const files::Checkpoint& source, const Restoration&
 
 }  // namespace
 
-DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destination_path,
+DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destination_name,
                              const DequantizeOptions& options) try {
   const auto start = std::chrono::steady_clock::now();
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
   const files::Checkpoint source = files::open_checkpoint(source_path);
-  check_apart(source_path, destination_path);
+  const fs::path target = destination_path(destination_name);
+  check_apart(source_path, target);
+  check_apart(source_path, work_path(target));
   const Restoration plan = plan_restoration(source, options);
-  Destination destination(destination_path, {.overwrite = options.overwrite});
+  Destination destination(target, {.overwrite = options.overwrite});
   destination.check_space(needed_bytes(source, plan));
   TensorWriter(source, plan, options, destination.partial_path()).run();
   write_small_files(source, plan, options, destination);

@@ -48,7 +48,7 @@ void check_foretold(const std::filesystem::path& path, const std::string& policy
 }
 
 void check_all_policies(const std::filesystem::path& path) {
-  for (const char* policy : {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32"}) {
+  for (const char* policy : {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"}) {
     check_foretold(path, policy, {});
     check_foretold(path, policy, {"*norm*", "lm_head", "*inv_freq"});
   }

@@ -54,6 +54,19 @@ class Dequantize(CommandLineTest):
             self.assertAlmostEqual(row["rel_rmse"], wanted["rel_rmse"] or 0, delta=1e-6, msg=row["name"])
             self.assertAlmostEqual(row["max_abs"], wanted["max_abs"] or 0, delta=1e-6, msg=row["name"])
 
+    def test_every_scheme_comes_back(self):
+        for scheme, words in [("asym_int4", []), ("nf4", []), ("fp4", []), ("fp4_e2m1", ["--halfbyte-only"])]:
+            with self.subTest(scheme=scheme):
+                packed, plain = self.scratch / scheme, self.scratch / f"{scheme}-plain"
+                self.succeeds("quantize", "-q", TINY_LLAMA, packed, "--scheme", scheme, *words)
+                self.succeeds("dequantize", packed, plain)
+                recorded = {row["name"]: row for row in self.json_of("inspect", packed, "--tensors")["tensors"]}
+                found = self.json_of("diff", TINY_LLAMA, plain, "--tensors")
+                self.assertEqual((found["counts"]["other_original_dtype"], found["config"]), (0, []))
+                self.assertEqual(found["counts"]["other_values"], 28)
+                for row in found["tensors"]:
+                    self.assertAlmostEqual(row["rel_rmse"], recorded[row["name"]]["rel_rmse"] or 0, delta=BFLOAT16_ROUNDING, msg=row["name"])
+
     def test_transitive(self):
         """quantize, dequantize, quantize: the second result is a checkpoint like the first."""
         self.succeeds("quantize", TINY_LLAMA, self.packed)

@@ -30,8 +30,8 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte diff llama-4bit llama-again --tensors --exit-code",
      Home::kCore},
     {"doctor", "say what this machine is, what of it is used, and what is broken",
-     "  halfbyte doctor\n"
-     "  halfbyte doctor --json",
+     "  halfbyte doctor --json\n"
+     "  HALFBYTE_ISA=ref halfbyte doctor",
      Home::kCore},
     {"generate", "continue a prompt",
      "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"

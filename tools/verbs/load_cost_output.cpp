@@ -29,7 +29,8 @@ ordered_json json_of(const LoadedTensor& tensor) {
 }  // namespace
 
 void print_load_cost(const files::Checkpoint& checkpoint, const files::LoadCost& cost) {
-  print_line(printable(checkpoint.directory.string()) + ", loaded under the policy " + cost.report.policy + "\n");
+  print_line(printable(checkpoint.directory.string()) + ", loaded under the policy " + cost.report.policy);
+  print_line("");
   Table table({{"tensor"}, {"recorded"}, {"stored"}, {"loaded"}, {"how"}, {"bytes", Align::kRight}});
   for (const LoadedTensor& tensor : cost.report.tensors) {
     table.add({tensor.name, tensor.recorded ? std::string(name(*tensor.recorded)) : "not known",
@@ -37,9 +38,10 @@ void print_load_cost(const files::Checkpoint& checkpoint, const files::LoadCost&
   }
   table.print("  ");
   for (const std::string& note : cost.report.notes) print_line(printable("  " + note));
-  print_line("\n" + human_bytes(cost.mapped_bytes()) + " mapped from the files and shared; each process holds " +
-             human_bytes(cost.own_bytes()) + " of its own (cast or copied), at most " + human_bytes(peak_bytes(cost)) +
-             " in memory while loading");
+  print_line("");
+  print_line(human_bytes(cost.mapped_bytes()) + " mapped from the files and shared; each process holds " +
+             human_bytes(cost.own_bytes()) + " of its own,");
+  print_line("cast or copied; at most " + human_bytes(peak_bytes(cost)) + " in memory while loading");
 }
 
 void print_load_cost_json(const files::Checkpoint& checkpoint, const files::LoadCost& cost) {
