@@ -1,4 +1,5 @@
 // A conversion that ended too early, and the one that goes on. tests/tools/crash_test.py has the same at every call.
+#include <cstdlib>
 #include <fstream>
 
 #include <halfbyte/convert.h>
@@ -157,6 +158,30 @@ TEST_CASE("resume: bytes that are not what the journal says are made again", "[r
     if (damage == 1) CHECK(summary.resumed_bytes < all);
     if (damage == 2) CHECK(summary.resumed_bytes == 0);
   }
+}
+
+TEST_CASE("resume: a disk that fills up in the middle", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  const fs::path disk = scratch / "disk";
+  fs::create_directory(disk);
+  // Runs as root only; nothing of the name comes from outside.
+  const std::string mount = "mount -t tmpfs -o size=16m tmpfs '" + disk.string() + "' 2>/dev/null";
+  if (std::system(mount.c_str()) != 0) HALFBYTE_SKIP("no small disk can be mounted here");
+  QuantizeOptions options{.resume = true};
+  options.progress = [&](std::uint64_t, std::uint64_t) {
+    std::ofstream ballast(disk / "ballast", std::ios::app);
+    while (ballast << std::string(4096, 'x') << std::flush) {
+    }
+  };
+  check_error(ErrorCode::kNoResources, {"space", "dst.partial is kept", "--resume goes on"},
+              [&] { quantize(scratch / "src", disk / "dst", options); });
+  CHECK_FALSE(fs::exists(disk / "dst"));
+  fs::remove(disk / "ballast");
+  CHECK(quantize(scratch / "src", disk / "dst", {.resume = true}).resumed_bytes > 0);
+  CHECK(contents_of(disk / "dst") == contents_of(scratch / "wanted"));
+  CHECK(names_in(disk) == std::vector<std::string>{"dst"});
+  CHECK(std::system(("umount '" + disk.string() + "'").c_str()) == 0);
 }
 
 TEST_CASE("resume: without it a leftover is started over, with a note", "[resume]") {
