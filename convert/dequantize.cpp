@@ -1,8 +1,10 @@
 // Checkpoint -> plain Hugging Face checkpoint: every tensor as float values again, nothing else changed.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <string_view>
 #include <system_error>
 
 #include <halfbyte/convert.h>
@@ -30,6 +32,10 @@ constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{4} << 20;
 constexpr std::int64_t kBlockValues = std::int64_t{1} << 18;
 constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
 
+// Side files of other tools that would call a plain checkpoint quantised.
+constexpr auto kQuantizationFiles =
+    std::to_array<std::string_view>({"quantization_config.json", "quantize_config.json", "quant_config.json"});
+
 // What becomes of one tensor on record.
 struct Target {
   const TensorRecord* record;
@@ -42,6 +48,7 @@ struct Target {
 struct Restoration {
   std::vector<Target> targets;
   std::vector<DataFileLayout> files;
+  std::vector<fs::path> side_files;  // to copy
   std::vector<std::string> notes;
   std::uint64_t result_bytes = 0;  // of tensor data
 };
@@ -107,6 +114,16 @@ void add_file_notes(const files::Checkpoint& source, std::vector<std::string>& n
     notes.push_back("other weight files are not copied: " + listed(source.other_weights));
 }
 
+void choose_side_files(const files::Checkpoint& source, Restoration& out) {
+  std::vector<fs::path> left_out;
+  for (const fs::path& name : source.side_files) {
+    const bool is_stale =
+        source.is_quantized() && std::ranges::find(kQuantizationFiles, name.string()) != kQuantizationFiles.end();
+    (is_stale ? left_out : out.side_files).push_back(name);
+  }
+  if (!left_out.empty()) out.notes.push_back("not copied, since the result is not quantised: " + listed(left_out));
+}
+
 // Sharded as the checkpoint is; a file that would hold nothing is left out.
 void lay_out_files(std::vector<std::vector<OutputTensor>> by_file, Restoration& out) {
   std::erase_if(by_file, [](const auto& tensors) { return tensors.empty(); });
@@ -141,6 +158,7 @@ Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOp
                                       ? OutputTensor{record.name, dtype, record.shape, codes.size_bytes, 0}
                                       : output_tensor(record.name, dtype, record.shape));
   }
+  choose_side_files(source, out);
   add_file_notes(source, out.notes);
   choose.add_notes(out.notes);
   lay_out_files(std::move(by_file), out);
@@ -308,14 +326,13 @@ void write_small_files(const files::Checkpoint& source, const Restoration& plan,
                        const Destination& destination) {
   if (plan.files.size() > 1) destination.write_file(files::kIndexFile, index_text(plan.files));
   if (source.config.is_object()) destination.write_file(files::kConfigFile, config_text(source, plan, options));
-  for (const fs::path& name : source.side_files)
-    copy_synced(source.directory / name, destination.partial_path() / name);
+  for (const fs::path& name : plan.side_files) copy_synced(source.directory / name, destination.partial_path() / name);
 }
 
 std::uint64_t needed_bytes(const files::Checkpoint& source, const Restoration& plan) {
   std::uint64_t total = kRoomForSmallFiles;
   for (const DataFileLayout& file : plan.files) total += file.size_bytes;
-  for (const fs::path& name : source.side_files) total += fs::file_size(source.directory / name);
+  for (const fs::path& name : plan.side_files) total += fs::file_size(source.directory / name);
   return total;
 }
 

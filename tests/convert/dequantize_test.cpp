@@ -171,6 +171,17 @@ TEST_CASE("dequantize: an unknown original dtype becomes float32, and is told", 
   CHECK(summary.notes.back().find("original dtype of 1 tensor is not on record") != std::string::npos);
 }
 
+TEST_CASE("dequantize: no side file calls the result quantised", "[dequantize]") {
+  const Scratch scratch;
+  write_packed_checkpoint(scratch / "m");
+  write_text(scratch / "m" / "quantize_config.json", "{}");
+  write_text(scratch / "m" / "tokenizer.json", "{}");
+  const auto summary = convert::dequantize(scratch / "m", scratch / "plain");
+  CHECK(names_in(scratch / "plain") == std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"});
+  REQUIRE_FALSE(summary.notes.empty());
+  CHECK(summary.notes[0].find("quantize_config.json") != std::string::npos);
+}
+
 TEST_CASE("dequantize: tied aliases are left out, threads change nothing", "[dequantize]") {
   const Scratch scratch;
   write_checkpoint(scratch / "o", llama_tensors(false), llama_config(true));
