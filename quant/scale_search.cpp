@@ -36,6 +36,7 @@ constexpr auto kGridSym8 = make_grid<16, 16>(0.992f, 0.0065f, 0.992f, 0.0065f);
 constexpr auto kGridAsym4 = make_grid<11, 0>(0.68f, 0.04f, 0.0f, 0.0f);
 constexpr auto kGridNf4 = make_grid<10, 10>(0.72f, 0.04f, 0.72f, 0.04f);
 constexpr auto kGridFp4 = make_grid<14, 0>(0.6f, 0.04f, 0.0f, 0.0f);
+constexpr auto kGridE2m1 = make_grid<26, 0>(0.66f, 0.04f, 0.0f, 0.0f);  // up to where the largest weight becomes 4
 
 struct GridRow {
   SchemeId scheme;
@@ -44,7 +45,7 @@ struct GridRow {
 };
 constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},   {SchemeId::kSymInt8, kGridSym8, 0},
                               {SchemeId::kAsymInt4, kGridAsym4, 2}, {SchemeId::kNf4, kGridNf4, 2},
-                              {SchemeId::kFp4, kGridFp4, 2},        {SchemeId::kFp4E2m1, kGridFp4, 2}};
+                              {SchemeId::kFp4, kGridFp4, 2},        {SchemeId::kFp4E2m1, kGridE2m1, 2}};
 
 const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
@@ -82,10 +83,12 @@ float largest_code(const Scheme& scheme) {
 
 // The largest scale that keeps its product with any code finite in float32, and itself in its dtype.
 float largest_scale(const TileContext& context) {
-  constexpr float kLargest[kernels::kFloatCount] = {std::numeric_limits<float>::max(), 65504.0f, 0x1.fep127f};
-  const float largest = kLargest[context.scale_dtype];
-  const float power_of_two = std::exp2(std::ceil(std::log2(largest_code(*context.scheme))));  // the quotient is exact
-  return context.scale_dtype == kernels::kFloat16 ? largest : largest / power_of_two;
+  if (context.scale_dtype == kernels::kFloat16) return 65504.0f;
+  const float largest = std::numeric_limits<float>::max() / largest_code(*context.scheme);
+  if (context.scale_dtype == kernels::kFloat32) return largest;  // its product rounds to the largest float at most
+  int exponent = 0;
+  const float digits = std::floor(std::frexp(largest, &exponent) * 256.0f);  // bfloat16 has eight
+  return std::ldexp(digits, exponent - 8);
 }
 
 constexpr float kMiddleCode = 7.5f;
@@ -120,6 +123,7 @@ ScaleSearch::ScaleSearch(const TileContext& context)
   const std::size_t values = std::max<std::size_t>(candidates_, 4) * kLaneCount;
   for (std::vector<float>* each : {&scale_, &inverse_, &low_, &squared_, &slope_, &codes_}) each->resize(values);
   part_.resize(3 * values);
+  std::ranges::fill(low_, static_cast<float>(context.scheme->code_min));
 }
 
 void ScaleSearch::run(const float* tile) {
@@ -174,15 +178,22 @@ void ScaleSearch::start_lane(std::size_t lane, float low, float high) {
   set(0, lane, base_[lane], static_cast<float>(scheme.code_min));
 }
 
-// Every ratio of the base scale; when affine, with the zero points to both sides of the one that would put the middle
-// of the codes at the middle of the weights.
+// Every ratio of the base scale. The least codes stay what they are from the start.
 void ScaleSearch::propose() {
-  const auto least = static_cast<float>(context_.scheme->code_min);
+  if (is_affine()) return propose_affine();
+  float* scale = scale_.data();
+  for (std::size_t c = 0; c < candidates_; ++c, scale += kLaneCount) {
+    for (std::size_t lane = 0; lane < kLaneCount; ++lane) scale[lane] = base_[lane] * grid_[c];
+  }
+}
+
+// Likewise, with the zero points to both sides of the one that would put the middle of the codes at that of the
+// weights.
+void ScaleSearch::propose_affine() {
   for (std::size_t c = 0; c < candidates_; ++c) {
-    const float ratio = grid_[is_affine() ? c / 2 : c];
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-      const float scale = base_[lane] * ratio;
-      set(c, lane, scale, is_affine() ? low_for(middle_[lane], scale, static_cast<float>(c % 2)) : least);
+      const float scale = base_[lane] * grid_[c / 2];
+      set(c, lane, scale, low_for(middle_[lane], scale, static_cast<float>(c % 2)));
     }
   }
 }

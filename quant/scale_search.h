@@ -40,6 +40,7 @@ class ScaleSearch {
   void start(const float* tile);
   void start_lane(std::size_t lane, float low, float high);
   void propose();
+  void propose_affine();
   void propose_neighbours();
   void set(std::size_t candidate, std::size_t lane, float scale, float low);
   void consider(const float* tile, std::size_t count);

@@ -45,6 +45,117 @@ TEST_CASE("sym_int8: golden bytes", "[quant]") {
                                                    0x83, 0x84, 0x85, 0x86, 0x87});
 }
 
+TEST_CASE("asym_int4: golden bytes", "[quant]") {
+  // From -2 to 5.5 in fifteen steps of 0.5 (bfloat16 0x3f00); -2 is code 0, so the zero point is 4. A code is w / 0.5 +
+  // 4, the first in the low four bits; 0.25 is a tie and goes to the even 0 + 4.
+  const std::vector<float> weights = {-2, 5.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, -0.5, -1, 0.25};
+  const Packed packed = quantized(weights, 16, {&scheme(SchemeId::kAsymInt4), 16, Search::kAbsmax});
+  CHECK(bytes_of(packed.scales) == std::vector<int>{0x00, 0x3f});
+  CHECK(packed.zero_points == std::vector<std::uint8_t>{4});
+  CHECK(bytes_of(packed.codes) == std::vector<int>{0xf0, 0x54, 0x76, 0x98, 0xba, 0xdc, 0x3e, 0x42});
+  CHECK(packed.stats.max_abs == 0.25);
+}
+
+TEST_CASE("zero points lie eight rows to a word, the first lowest", "[quant]") {
+  std::vector<std::uint8_t> zero_points;  // ten rows of two groups
+  for (std::uint8_t i = 0; i < 20; ++i) zero_points.push_back(i % 16);
+  std::vector<std::uint32_t> words(4);
+  pack_zero_points(zero_points.data(), 10, 2, words.data());
+  CHECK(words == std::vector<std::uint32_t>{0xeca86420, 0xfdb97531, 0x20, 0x31});
+}
+
+TEST_CASE("nf4 and fp4: golden bytes", "[quant]") {
+  // The largest weight is 2, and so is the float32 scale (0x40000000). The first of two codes is in the upper half.
+  const Codebook& nf4 = *scheme(SchemeId::kNf4).codebook;
+  std::vector<float> weights;
+  for (const float value : nf4) weights.push_back(2 * value);
+  const QuantizeOptions options{&scheme(SchemeId::kNf4), 16, Search::kAbsmax, Dtype::kFloat32};
+  const Packed packed = quantized(weights, 16, options);
+  CHECK(bytes_of(packed.scales) == std::vector<int>{0, 0, 0, 0x40});
+  CHECK(bytes_of(packed.codes) == std::vector<int>{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef});
+  CHECK(packed.stats.sum_squared_error == 0.0);
+  // fp4: 12 twelfths, then 8, 6, 4, 3, 2 and 1/16 of them, and what lies half-way to the next: the lower level.
+  const std::vector<float> twelfths = {12, 8, 6, 4, 3, 2, 0.0625f, 0, -12, -8, -6, -4, -3, -2, -0.0625f, 7};
+  const Packed fp4 = quantized(twelfths, 16, {&scheme(SchemeId::kFp4), 16, Search::kAbsmax, Dtype::kFloat32});
+  CHECK(bytes_of(fp4.scales) == std::vector<int>{0, 0, 0x40, 0x41});
+  CHECK(bytes_of(fp4.codes) == std::vector<int>{0x32, 0x54, 0x76, 0x10, 0xba, 0xdc, 0xfe, 0x95});
+}
+
+TEST_CASE("fp4_e2m1: golden bytes", "[quant]") {
+  // The largest weight is 6: the scale is 1 (bfloat16 0x3f80), and the codes are those of E2M1, the first one lowest.
+  const std::vector<float> weights = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -6, -4, -3, -2, -1.5f, -1, -0.5f, 5.5f};
+  const Packed packed = quantized(weights, 16, {&scheme(SchemeId::kFp4E2m1), 16, Search::kAbsmax});
+  CHECK(bytes_of(packed.scales) == std::vector<int>{0x80, 0x3f});
+  CHECK(bytes_of(packed.codes) == std::vector<int>{0x10, 0x32, 0x54, 0x76, 0xef, 0xcd, 0xab, 0x79});
+}
+
+TEST_CASE("nested scales are rounded before codes are chosen, and do not depend on threads or level", "[quant]") {
+  std::vector<float> weights = gaussian(700 * 32, 12);
+  for (std::size_t i = 0; i < weights.size(); i += 900) weights[i] *= 6.0f;
+  weights[32 * 300] = 0.0f;
+  std::fill_n(weights.begin() + 32 * 400, 32, 0.0f);
+  const std::vector<std::byte> bytes = to_dtype(weights, Dtype::kFloat32);
+  const FloatRows source{bytes.data(), Dtype::kFloat32, 700, 32};
+  QuantizeOptions options{&scheme(SchemeId::kNf4), 32, Search::kSquaredError, Dtype::kFloat32, 1};
+  const NestedScales nested{nested_codebook(), nested_offset(source, options)};
+  options.nested = &nested;
+  struct Result {
+    std::vector<std::byte> codes = std::vector<std::byte>(700 * 16), scales = std::vector<std::byte>(700);
+    std::vector<float> nested_scales = std::vector<float>(3);
+    ErrorStats stats;
+  };
+  std::size_t level_count = 0;
+  const kernels::Level* levels = kernels::levels(&level_count);
+  std::optional<Result> first;
+  for (std::size_t i = 0; i < level_count; ++i) {
+    if (!levels[i].is_available()) continue;
+    for (options.threads = 1; options.threads <= 3; options.threads += 2) {
+      Result result;
+      quantize_rows(*levels[i].table, source, options,
+                    {result.codes.data(), result.scales.data(), nullptr, result.nested_scales.data()}, result.stats);
+      if (!first) first = result;
+      CHECK(result.codes == first->codes);
+      CHECK(result.scales == first->scales);
+      CHECK(result.nested_scales == first->nested_scales);
+      CHECK(result.stats.sum_squared_error == first->stats.sum_squared_error);
+    }
+  }
+  std::vector<float> scales(700);
+  expand_nested(reinterpret_cast<const std::uint8_t*>(first->scales.data()), nested.codebook.data(),
+                first->nested_scales.data(), nested.offset, 0, 700, scales.data());
+  const WeightMatrix matrix{options.scheme,
+                            Dtype::kFloat32,
+                            first->codes.data(),
+                            reinterpret_cast<const std::byte*>(scales.data()),
+                            Dtype::kFloat32,
+                            700,
+                            32,
+                            32};
+  std::vector<float> values(weights.size());
+  dequantize(matrix, 0, 700, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+  double error = 0, squares = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    error += std::pow(static_cast<double>(weights[i]) - values[i], 2);
+    squares += std::pow(static_cast<double>(weights[i]), 2);
+  }
+  CHECK(first->stats.sum_squared_error == Approx(error).epsilon(1e-5));
+  CHECK(std::sqrt(error / squares) < 0.085);  // measured .0822
+  CHECK(std::count(values.begin() + 32 * 400, values.begin() + 32 * 401, 0.0f) == 32);
+}
+
+TEST_CASE("the code book of nested scales is bitsandbytes's", "[quant]") {
+  // From bitsandbytes 0.50.2: functional.create_dynamic_map().
+  const std::array<float, 256>& codebook = nested_codebook();
+  CHECK(std::ranges::is_sorted(codebook));
+  CHECK(codebook[0] == Approx(-0.992968738079071).epsilon(1e-6));
+  CHECK(codebook[1] == Approx(-0.9789062738418579).epsilon(1e-6));
+  CHECK(codebook[126] == Approx(-5.500000384017767e-07).epsilon(1e-5));
+  CHECK(codebook[127] == 0.0f);
+  CHECK(codebook[128] == Approx(5.500000384017767e-07).epsilon(1e-5));
+  CHECK(codebook[134] == Approx(8.874999912222847e-05).epsilon(1e-5));
+  CHECK(codebook[255] == 1.0f);
+}
+
 TEST_CASE("the last word of a row is filled up with the code of zero", "[quant]") {
   for (const Search search : kSearches) {
     const Packed packed = quantized({8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, 3, {&int4(), 3, search});
@@ -171,6 +282,14 @@ constexpr Accuracy kAccuracy[] = {
     {SchemeId::kSymInt4, 128, Search::kAbsmax, 0.1045},        // .1030
     {SchemeId::kSymInt4, 128, Search::kSquaredError, 0.0976},  // .0964
     {SchemeId::kSymInt8, 64, Search::kAbsmax, 0.00597},        // .00589
+    {SchemeId::kAsymInt4, 64, Search::kAbsmax, 0.0924},        // .0912
+    {SchemeId::kAsymInt4, 64, Search::kSquaredError, 0.0881},  // .0869
+    {SchemeId::kNf4, 64, Search::kAbsmax, 0.0931},             // .0919
+    {SchemeId::kNf4, 64, Search::kSquaredError, 0.0840},       // .0828
+    {SchemeId::kFp4, 64, Search::kAbsmax, 0.1235},             // .1218
+    {SchemeId::kFp4, 64, Search::kSquaredError, 0.1141},       // .1126
+    {SchemeId::kFp4E2m1, 32, Search::kAbsmax, 0.1023},         // .1010
+    {SchemeId::kFp4E2m1, 32, Search::kSquaredError, 0.0922},   // .0909
     {SchemeId::kSymInt8, 64, Search::kSquaredError, 0.00560},  // .00552
 };
 
@@ -193,6 +312,33 @@ TEST_CASE("the search never does worse than absmax", "[quant]") {
       const QuantizeOptions absmax{scheme, c.group_size, Search::kAbsmax}, search{scheme, c.group_size};
       const double before = quantized(weights, c.group_size, absmax).stats.sum_squared_error;
       CHECK(quantized(weights, c.group_size, search).stats.sum_squared_error <= before * (1 + 1e-6));
+    }
+  }
+}
+
+TEST_CASE("every scheme gives zero for zero, and a finite weight for any finite weight", "[quant]") {
+  struct Row {
+    const char* what;
+    std::vector<float> weights;
+    double bound;  // on the relative error
+  };
+  std::vector<float> outlier = gaussian(64, 3, 1.0f), tiny = gaussian(64, 4, 1e-41f), one_sign = gaussian(64, 5, 1.0f);
+  outlier[17] = -std::numeric_limits<float>::max();
+  for (float& weight : one_sign) weight = 5.0f + 0.1f * weight;
+  const Row rows[] = {{"zeros", std::vector<float>(64, 0.0f), 0.0},
+                      {"negative zeros", std::vector<float>(64, -0.0f), 0.0},
+                      {"one huge outlier", outlier, 1e-2},
+                      {"denormals", tiny, 1.0},
+                      {"far from zero", one_sign, 0.06}};
+  for (const Scheme& scheme : schemes()) {
+    for (const Row& row : rows) {
+      for (const Search search : kSearches) {
+        CAPTURE(scheme.name, row.what, static_cast<int>(search));
+        const Packed packed = quantized(row.weights, 64, {&scheme, 64, search, Dtype::kFloat32});
+        CHECK(packed.stats.rel_rmse() <= row.bound);
+        for (const float value : packed.dequantized()) CHECK(std::isfinite(value));
+        if (row.bound == 0.0) CHECK(packed.dequantized() == row.weights);  // -0 equals 0
+      }
     }
   }
 }

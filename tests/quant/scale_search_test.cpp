@@ -1,4 +1,5 @@
 // How close the search comes to trying every scale that bfloat16 has.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -12,23 +13,41 @@ using namespace halfbyte;
 using namespace halfbyte::quant;
 using namespace halfbyte::quant::test;
 
-double error_at(const float* weights, std::int64_t n, float scale, const Scheme& scheme) {
+// Of an integer scheme the code `code - low` of the nearest integer from `low` to fifteen above it, or the nearest
+// level.
+float nearest(float value, const Scheme& scheme, float low) {
+  if (!scheme.codebook) {
+    const float high = low + static_cast<float>(scheme.code_max - scheme.code_min);
+    return std::nearbyint(std::min(std::max(value, low), high));
+  }
+  return *std::ranges::min_element(*scheme.codebook, {}, [&](float level) { return std::fabs(value - level); });
+}
+
+double error_at(const float* weights, std::int64_t n, float scale, const Scheme& scheme, float low) {
   const float inverse = 1.0f / scale;
   double error = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const float code = std::nearbyint(std::min(std::max(weights[i] * inverse, static_cast<float>(scheme.code_min)),
-                                               static_cast<float>(scheme.code_max)));
-    const double difference = static_cast<double>(weights[i]) - static_cast<double>(code) * scale;
+    const double difference =
+        static_cast<double>(weights[i]) - static_cast<double>(nearest(weights[i] * inverse, scheme, low)) * scale;
     error += difference * difference;
   }
   return error;
 }
 
-// The least error over every bfloat16 scale from a quarter to twice the absmax scale, of both signs.
+std::vector<float> lows_of(const Scheme& scheme) {
+  if (!scheme.has_zero_point) return {static_cast<float>(scheme.code_min)};
+  std::vector<float> lows;
+  for (int zero_point = 0; zero_point < 16; ++zero_point) lows.push_back(-static_cast<float>(zero_point));
+  return lows;
+}
+
+// The least error over every bfloat16 scale from a quarter to twice the absmax scale, of both signs, and every zero
+// point.
 double exhaustive(const float* weights, std::int64_t n, const Scheme& scheme) {
   float largest = 0;
   for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(weights[i]));
-  const float absmax = largest / static_cast<float>(-scheme.code_min);
+  const float absmax =
+      largest / (scheme.codebook ? std::ranges::max(*scheme.codebook) : static_cast<float>(-scheme.code_min));
   std::uint32_t bits;
   const float first = absmax / 4;
   std::memcpy(&bits, &first, 4);
@@ -37,7 +56,8 @@ double exhaustive(const float* weights, std::int64_t n, const Scheme& scheme) {
     float scale;
     std::memcpy(&scale, &bits, 4);
     if (scale > 2 * absmax) return best;
-    best = std::min({best, error_at(weights, n, scale, scheme), error_at(weights, n, -scale, scheme)});
+    for (const float low : lows_of(scheme))
+      best = std::min({best, error_at(weights, n, scale, scheme, low), error_at(weights, n, -scale, scheme, low)});
   }
 }
 
@@ -53,6 +73,11 @@ constexpr Row kRows[] = {
     {SchemeId::kSymInt4, 128, 1.18, 1.005},   // 1.152, 1.0008
     {SchemeId::kSymInt4, 1024, 1.40, 1.012},  // 1.355, 1.0078
     {SchemeId::kSymInt8, 64, 1.17, 1.015},    // 1.151, 1.0107
+    {SchemeId::kAsymInt4, 32, 1.13, 1.008},   // 1.117, 1.0054
+    {SchemeId::kAsymInt4, 64, 1.12, 1.004},   // 1.100, 1.0014
+    {SchemeId::kNf4, 64, 1.26, 1.010},        // 1.241, 1.0068
+    {SchemeId::kFp4, 64, 1.19, 1.004},        // 1.171, 1.0007
+    {SchemeId::kFp4E2m1, 32, 1.32, 1.02},
 };
 
 TEST_CASE("the search is within a percent of trying every stored scale", "[quant]") {
