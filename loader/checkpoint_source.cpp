@@ -70,6 +70,21 @@ const TensorRecord& CheckpointSource::record(const std::string& name) const {
   throw Error(ErrorCode::kCorrupt, checkpoint_.directory.string() + ": tensor " + name + " is missing");
 }
 
+Dtype CheckpointSource::recorded_dtype(const TensorRecord& record) {
+  if (record.original_dtype) return *record.original_dtype;
+  if (!record.scheme) return record.stored_dtype;
+  return is_weight_dtype(record.scale_dtype) ? record.scale_dtype : Dtype::kFloat32;  // nested scales are bytes
+}
+
+std::string CheckpointSource::storage_of(const TensorRecord& record) {
+  if (!record.scheme) return std::string(halfbyte::name(record.stored_dtype));
+  LowBitTensor tensor;
+  tensor.scheme = record.scheme;
+  tensor.in_features = record.shape.at(1);
+  tensor.group_size = record.group_size;
+  return tensor.description();
+}
+
 // A tied tensor is an operand of the head's product, so that is the role that decides its dtype.
 Role CheckpointSource::role_of(const std::string& name) const {
   for (const auto& [alias, owner] : checkpoint_.manifest.ties) {
@@ -123,8 +138,7 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   tensor.scheme = record.scheme;
   tensor.in_features = record.shape.at(1);
   tensor.group_size = record.group_size;
-  const Dtype dtype = record.original_dtype.value_or(record.scale_dtype);
-  tensor.dtype = weight_scalar_type(is_weight_dtype(dtype) ? dtype : Dtype::kFloat32);
+  tensor.dtype = torch_dtype(record.name, recorded_dtype(record));
   return tensor;
 }
 
@@ -136,12 +150,11 @@ at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType typ
 at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {
   verify(record);
   const bool is_kept = is_kept_float32(record.name);
-  const Dtype recorded = record.original_dtype.value_or(record.scheme ? record.scale_dtype : record.stored_dtype);
-  const Dtype wanted = models::loaded_dtype(options_.dtype, role_of(record.name), recorded, is_kept);
+  const Dtype wanted = models::loaded_dtype(options_.dtype, role_of(record.name), recorded_dtype(record), is_kept);
   const at::ScalarType type = torch_dtype(record.name, wanted);
   at::Tensor value = read(record, type);
   if (record.scheme) {
-    line.note = "dequantised from " + read_packed(record).description();
+    line.note = "dequantised from " + storage_of(record);
     line.placement = Placement::kCast;
   } else if (record.stored_dtype != wanted) {
     line.placement = Placement::kCast;

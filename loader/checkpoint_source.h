@@ -35,6 +35,10 @@ class CheckpointSource : public models::TensorSource {
   const files::TensorRecord& record(const std::string& name) const;
   // The name that a tied one stands for, or the name itself.
   std::string owner_of(const std::string& name) const;
+  // Before quantisation; where no file says it, what it is stored in.
+  static Dtype recorded_dtype(const files::TensorRecord& record);
+  // A dtype, or a scheme with its group size ("sym_int4 g64").
+  static std::string storage_of(const files::TensorRecord& record);
   models::Role role_of(const std::string& name) const;
   bool is_kept_float32(const std::string& name) const;
 

@@ -26,6 +26,7 @@ constexpr Expected kPolicies[] = {
     {"half", at::kHalf, at::kHalf, at::kHalf, at::kHalf},
     {"bfloat16", at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kBFloat16},
     {"float32", at::kFloat, at::kFloat, at::kFloat, at::kFloat},
+    {"original", at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kFloat},
 };
 
 const std::filesystem::path& quantized() {
