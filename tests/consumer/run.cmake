@@ -23,6 +23,7 @@ run(${SCRATCH}/core/quantize ${MODEL} ${SCRATCH}/tiny-4bit)
 if(WITH_TORCH)
   build(all -DWITH_TORCH=ON)
   run(${SCRATCH}/all/generate ${SCRATCH}/tiny-4bit)
+  run(${SCRATCH}/all/restore ${SCRATCH}/tiny-4bit)
 endif()
 
 # The installed programs find each other.
