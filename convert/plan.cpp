@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "loader/files/derive.h"
 #include "loader/files/packed_parts.h"
@@ -266,6 +267,21 @@ class Planner {
     }
   }
 
+  // transformers 5 dequantises every tensor as the first group of config.json says.
+  static void note_mixed_zero_points(Plan& out) {
+    std::set<std::pair<const Scheme*, std::int64_t>> groups;
+    bool has_zero_points = false;
+    for (const PlannedTensor& planned : out.tensors) {
+      if (!planned.scheme) continue;
+      groups.emplace(planned.scheme, planned.group_size);
+      has_zero_points = has_zero_points || planned.scheme->has_zero_point;
+    }
+    if (has_zero_points && groups.size() > 1)
+      out.notes.emplace_back(
+          "transformers 5 opens asym_int4 only where all quantised tensors have one scheme and group size; here they "
+          "differ");
+  }
+
   // config.json has one quant_method, so a checkpoint that others read is of one family.
   void decide_readers(Plan& out) const {
     std::map<Layout, std::string> families;
@@ -275,7 +291,7 @@ class Planner {
       families.emplace(planned.scheme->layout, planned.scheme->name);
       if (!planned.scheme->has_foreign_readers) own = planned.scheme->name;
     }
-    if (own.empty() && families.size() < 2) return;
+    if (own.empty() && families.size() < 2) return note_mixed_zero_points(out);
     const std::string why = own.empty() ? families[Layout::kPackQuantized] + " (compressed-tensors) and " +
                                               families[Layout::kBitsandbytes] + " (bitsandbytes) in one checkpoint"
                                         : own;

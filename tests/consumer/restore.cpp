@@ -44,7 +44,7 @@ struct PackedMlp : torch::nn::Module {
 };
 
 // Names below this layer's MLP, without what stands before; nothing for all others.
-std::string rename(const std::string& name) {
+std::string name_in_mlp(const std::string& name) {
   return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : std::string();
 }
 
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     const halfbyte::State state = halfbyte::load_state(argv[1]);
     PackedMlp packed(state);
     Mlp dense(packed.gate->in_features(), packed.gate->out_features());
-    const auto report = halfbyte::restore_into(dense, argv[1], {.rename = rename});
+    const auto report = halfbyte::restore_into(dense, argv[1], {.rename = name_in_mlp});
     for (const auto& tensor : report.restored) {
       std::printf("%s: %s -> %s\n", tensor.name.c_str(), tensor.stored.c_str(), tensor.loaded.c_str());
     }

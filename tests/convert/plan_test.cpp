@@ -220,6 +220,57 @@ TEST_CASE("plan: wishes that make no sense", "[plan]") {
   CHECK_NOTHROW(convert::plan(source, {.scheme_for = {{"*", "sym_int8"}}}));
 }
 
+TEST_CASE("plan: one family a checkpoint, unless only halfbyte will read it", "[plan]") {
+  const auto source = described(llama_tensors(), llama_config());
+  struct Row {
+    QuantizeOptions options;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Row> rows = {
+      {{.scheme = "fp4_e2m1", .group_size = 32}, {"fp4_e2m1", "--halfbyte-only"}},
+      {{.scheme = "nf4", .group_size = 32, .scheme_for = {{"*down_proj*", "sym_int8"}}},
+       {"sym_int8", "compressed-tensors", "nf4", "bitsandbytes", "--halfbyte-only"}},
+  };
+  for (Row row : rows) {
+    check_error(ErrorCode::kInvalidArgument, row.parts, [&] { convert::plan(source, row.options); });
+    row.options.halfbyte_only = true;
+    const Plan plan = convert::plan(source, row.options);
+    CHECK_FALSE(plan.has_foreign_readers);
+    REQUIRE(plan.notes.size() == 1);
+    CHECK(plan.notes[0].find("only halfbyte can read the result") == 0);
+  }
+  const std::vector<std::pair<std::string, std::string>> mixes = {{"sym_int4", "asym_int4"}, {"nf4", "fp4"}};
+  for (const auto& [scheme, other] : mixes) {
+    CHECK(convert::plan(source, {.scheme = scheme, .group_size = 32, .scheme_for = {{"*down_proj*", other}}})
+              .has_foreign_readers);
+  }
+  CHECK(convert::plan(source, {.scheme = "nf4", .group_size = 32, .halfbyte_only = true}).has_foreign_readers);
+}
+
+TEST_CASE("plan: bitsandbytes's scales are float32 or nested, its groups 128, 64 or 32", "[plan]") {
+  const auto source = described(llama_tensors(), llama_config());
+  for (const std::int64_t group_size : {std::int64_t{16}, kPerChannel}) {
+    check_error(ErrorCode::kInvalidArgument, {"nf4", "128, 64, 32"},
+                [&] { convert::plan(source, {.scheme = "nf4", .group_size = group_size}); });
+  }
+  check_error(ErrorCode::kInvalidArgument, {"--nested-scales", "sym_int4"},
+              [&] { convert::plan(source, {.nested_scales = true}); });
+  const std::string name = "model.layers.0.mlp.down_proj.weight";  // [32, 64]
+  const Plan plain = convert::plan(source, {.scheme = "nf4", .group_size = 32});
+  CHECK(of(plain, source, name).scale_dtype == Dtype::kFloat32);
+  CHECK(of(plain, source, name).bytes_after == 32 * 64 / 2 + 64 * 4 + 16 * 4 + 256);
+  const Plan nested = convert::plan(source, {.scheme = "fp4", .group_size = 32, .nested_scales = true});
+  CHECK(of(nested, source, name).scale_dtype == Dtype::kUint8);
+  CHECK(of(nested, source, name).bytes_after == 32 * 64 / 2 + 64 + 16 * 4 + 4 + 256 * 4 + 256);
+  auto tensors = llama_tensors();
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name == name) tensor = float_tensor(name, {32, 48});
+  }
+  const auto odd = described(tensors, llama_config());
+  CHECK(of(convert::plan(odd, {.scheme = "nf4"}), odd, name).reason ==
+        "in_features 48: no group size of 128, 64, 32 divides it");
+}
+
 TEST_CASE("plan: what is quantised already is refused", "[plan]") {
   const Scratch scratch;
   write_packed_checkpoint(scratch / "m");

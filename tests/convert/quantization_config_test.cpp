@@ -63,3 +63,30 @@ TEST_CASE("quantization_config: rows that are one group stay in the group of the
 TEST_CASE("quantization_config: nothing quantised, nothing said", "[convert]") {
   CHECK(config_for(llama_tensors(), llama_config(), {.keep = {"*"}}).is_null());
 }
+
+TEST_CASE("quantization_config: zero points are a group of their own", "[convert]") {
+  const auto config =
+      config_for(llama_tensors(), llama_config(),
+                 {.scheme = "asym_int4", .group_size = 32, .scheme_for = {{"*down_proj*", "sym_int4"}}});
+  REQUIRE(config["config_groups"].size() == 2);
+  CHECK(config["config_groups"]["group_0"]["weights"]["symmetric"] == true);
+  CHECK(config["config_groups"]["group_0"]["targets"] == ordered_json{"model.layers.0.mlp.down_proj"});
+  CHECK(config["config_groups"]["group_1"]["weights"]["symmetric"] == false);
+  CHECK(config["config_groups"]["group_1"]["weights"]["num_bits"] == 4);
+}
+
+TEST_CASE("quantization_config: bitsandbytes", "[convert]") {
+  const auto config = config_for(llama_tensors(), llama_config(),
+                                 {.scheme = "nf4", .group_size = 32, .nested_scales = true, .keep = {"q_proj"}});
+  CHECK(config["quant_method"] == "bitsandbytes");
+  CHECK(config["load_in_4bit"] == true);
+  CHECK(config["bnb_4bit_quant_type"] == "nf4");
+  CHECK(config["bnb_4bit_use_double_quant"] == true);
+  CHECK(config["llm_int8_skip_modules"] == ordered_json{"lm_head", "model.layers.0.self_attn.q_proj"});
+}
+
+TEST_CASE("quantization_config: what only halfbyte reads says so", "[convert]") {
+  const auto config =
+      config_for(llama_tensors(), llama_config(), {.scheme = "fp4_e2m1", .group_size = 32, .halfbyte_only = true});
+  CHECK(config == ordered_json{{"quant_method", "halfbyte"}});
+}

@@ -65,7 +65,7 @@ TEST_CASE("original: a checkpoint of many dtypes promotes where they meet, as it
       const Model reference = load_low_bit(path, {.dtype = DtypePolicy::float32()});
       const at::Tensor wanted = logits(reference);
       const double error = (logits(original) - wanted).abs().max().item<double>() / wanted.abs().max().item<double>();
-      CHECK(error < 0.02);  // measured: at most 0.004
+      CHECK(error < 0.005);  // measured: .0019
       CHECK(texts(original).at(1).size() == 12);
       for (const auto& item : original.module().named_parameters()) {
         const auto line = std::ranges::find(original.report().tensors, item.key(), &LoadedTensor::name);

@@ -14,7 +14,16 @@ import sys
 import tempfile
 
 POLICIES = ["float32", "amp:bfloat16", "amp:float16", "half", "bfloat16"]
-SCHEMES = [("sym_int4", "64"), ("sym_int4", "32"), ("sym_int8", "64")]
+SCHEMES = {
+    "sym_int4 g64": [],
+    "sym_int4 g32": ["--group-size", "32"],
+    "asym_int4 g64": ["--scheme", "asym_int4"],
+    "nf4 g64": ["--scheme", "nf4"],
+    "nf4 g64, nested scales": ["--scheme", "nf4", "--nested-scales"],
+    "fp4 g64": ["--scheme", "fp4"],
+    "fp4_e2m1 g32": ["--scheme", "fp4_e2m1", "--group-size", "32", "--halfbyte-only"],
+    "sym_int8 g64": ["--scheme", "sym_int8"],
+}
 
 
 def run(program, *words):
@@ -44,11 +53,11 @@ def accuracy(program, model, text):
     row("", *POLICIES)
     row(*["---"] * (len(POLICIES) + 1))
     row("original", *(measure(model, policy) for policy in POLICIES))
-    for scheme, group_size in SCHEMES:
+    for name, words in SCHEMES.items():
         with tempfile.TemporaryDirectory() as scratch:
             checkpoint = os.path.join(scratch, "checkpoint")
-            run(program, "quantize", model, checkpoint, "--scheme", scheme, "--group-size", group_size)
-            row(f"{scheme} g{group_size}", *(measure(checkpoint, policy) for policy in POLICIES))
+            run(program, "quantize", model, checkpoint, *words)
+            row(name, *(measure(checkpoint, policy) for policy in POLICIES))
 
 
 def speed(program, scratch):
