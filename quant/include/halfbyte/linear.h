@@ -20,8 +20,8 @@ struct WeightMatrix {
   std::int64_t out_features = 0;
   std::int64_t in_features = 0;
   std::int64_t group_size = 0;  // in_features for one scale a row
-  // Of schemes that have them: words (zero_point_words, groups), row r in field (first_row + r) % 8. `first_row` is that
-  // of rows[0] in the whole matrix, and zero_points begin with the word that holds it.
+  // Of schemes that have them: words (zero_point_words, groups), row r in field (first_row + r) % 8. `first_row` is
+  // that of rows[0] in the whole matrix, and zero_points begin with the word that holds it.
   const std::byte* zero_points = nullptr;
   std::int64_t first_row = 0;
 
