@@ -12,6 +12,7 @@
 
 #include "convert/data_file_layout.h"
 #include "convert/destination.h"
+#include "convert/file_notes.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/directory.h"
 #include "loader/files/parallel.h"
@@ -27,7 +28,6 @@ using files::TensorRecord;
 
 // For config.json and the index when the disk is asked for room. Units: bytes.
 constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
-constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{4} << 20;
 // A thread reads and writes blocks of so many values; it takes pieces of so many, with buffers of their own.
 constexpr std::int64_t kBlockValues = std::int64_t{1} << 18;
 constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
@@ -101,19 +101,6 @@ class DtypeChoice {
   std::int64_t other_floats_ = 0;
 };
 
-std::string listed(const std::vector<fs::path>& names) {
-  std::string out;
-  for (const fs::path& name : names) out += (out.empty() ? "" : ", ") + printable_path(name);
-  return out;
-}
-
-void add_file_notes(const files::Checkpoint& source, std::vector<std::string>& notes) {
-  notes.insert(notes.end(), source.notes.begin(), source.notes.end());
-  if (!source.remote_code.empty()) notes.push_back("code is never copied: " + listed(source.remote_code));
-  if (!source.other_weights.empty())
-    notes.push_back("other weight files are not copied: " + listed(source.other_weights));
-}
-
 void choose_side_files(const files::Checkpoint& source, Restoration& out) {
   std::vector<fs::path> left_out;
   for (const fs::path& name : source.side_files) {
@@ -159,7 +146,8 @@ Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOp
                                       : output_tensor(record.name, dtype, record.shape));
   }
   choose_side_files(source, out);
-  add_file_notes(source, out.notes);
+  const std::vector<std::string> file = file_notes(source);
+  out.notes.insert(out.notes.begin(), file.begin(), file.end());
   choose.add_notes(out.notes);
   lay_out_files(std::move(by_file), out);
   return out;
@@ -310,23 +298,11 @@ std::string config_text(const files::Checkpoint& source, const Restoration& plan
   return config.dump(2) + "\n";
 }
 
-void copy_synced(const fs::path& from_path, const fs::path& to_path) {
-  const files::InputFile from(from_path);
-  files::OutputFile to(to_path, from.size_bytes());
-  std::vector<std::byte> block;
-  for (std::uint64_t at = 0; at < from.size_bytes(); at += block.size()) {
-    block.resize(std::min(kCopyBlockBytes, from.size_bytes() - at));
-    from.read(at, block);
-    to.write(at, block);
-  }
-  to.sync();
-}
-
 void write_small_files(const files::Checkpoint& source, const Restoration& plan, const DequantizeOptions& options,
                        const Destination& destination) {
   if (plan.files.size() > 1) destination.write_file(files::kIndexFile, index_text(plan.files));
   if (source.config.is_object()) destination.write_file(files::kConfigFile, config_text(source, plan, options));
-  for (const fs::path& name : plan.side_files) copy_synced(source.directory / name, destination.partial_path() / name);
+  for (const fs::path& name : plan.side_files) destination.copy_file(source.directory / name);
 }
 
 std::uint64_t needed_bytes(const files::Checkpoint& source, const Restoration& plan) {

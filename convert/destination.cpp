@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <system_error>
+#include <vector>
 
 #include <halfbyte/error.h>
 
+#include "loader/files/hash.h"
 #include "loader/files/manifest.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
 namespace {
+
+constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{1} << 20;
 
 using files::printable_path;
 
@@ -143,6 +147,21 @@ void Destination::write_file(const fs::path& name, std::string_view text) const 
   files::OutputFile file(partial_ / name, text.size());
   file.write(0, std::as_bytes(std::span(text)));
   file.sync();
+}
+
+files::FileRecord Destination::copy_file(const fs::path& from) const {
+  const files::InputFile source(from);
+  files::OutputFile copy(partial_ / from.filename(), source.size_bytes());
+  files::Hash128 hash;
+  std::vector<std::byte> block;
+  for (std::uint64_t at = 0; at < source.size_bytes(); at += block.size()) {
+    block.resize(std::min(kCopyBlockBytes, source.size_bytes() - at));
+    source.read(at, block);
+    copy.write(at, block);
+    hash.update(block);
+  }
+  copy.sync();
+  return {from.filename().string(), source.size_bytes(), source.size_bytes(), hash.hex()};
 }
 
 void Destination::commit() {

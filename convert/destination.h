@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loader/files/manifest.h"
 #include "loader/files/platform.h"
 
 namespace halfbyte::convert {
@@ -47,6 +48,8 @@ class Destination {
   void check_space(std::uint64_t needed_bytes) const;
   // A small file, written whole and synced.
   void write_file(const fs::path& name, std::string_view text) const;
+  // A file from elsewhere under its own name, in pieces, synced. Its record hashes all of it.
+  files::FileRecord copy_file(const fs::path& from) const;
   // Syncs the directory and gives it its name; what was there under that name is deleted afterwards, with the rest of
   // NAME.partial.
   void commit();

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "convert/file_notes.h"
 #include "loader/files/derive.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
@@ -311,18 +312,9 @@ class Planner {
            "is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for a Linear";
   }
 
-  static std::string joined(const std::vector<files::fs::path>& names) {
-    std::string out;
-    for (const auto& name : names) out += (out.empty() ? "" : ", ") + files::printable_path(name);
-    return out;
-  }
-
   void add_notes(Plan& out) const {
-    out.notes = source_.notes;
-    if (!source_.architecture && source_.config.is_object()) out.notes.push_back(unknown_family());
-    if (!source_.remote_code.empty()) out.notes.push_back("code is never copied: " + joined(source_.remote_code));
-    if (!source_.other_weights.empty())
-      out.notes.push_back("other weight files are not copied: " + joined(source_.other_weights));
+    out.notes = file_notes(source_);
+    if (!source_.architecture && source_.config.is_object()) out.notes.insert(out.notes.begin(), unknown_family());
   }
 
   const files::Checkpoint& source_;

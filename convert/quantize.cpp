@@ -21,7 +21,6 @@ namespace {
 
 // For config.json, the index and the manifest when the disk is asked for room. Units: bytes.
 constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
-constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{1} << 20;
 
 // Writes the files beside the data and records each.
 class SmallFiles {
@@ -34,20 +33,7 @@ class SmallFiles {
     records_.push_back({name, text.size(), text.size(), files::hash_hex(text)});
   }
 
-  void copy(const fs::path& name) {
-    const files::InputFile from(source_.directory / name);
-    files::OutputFile to(destination_.partial_path() / name, from.size_bytes());
-    files::Hash128 hash;
-    std::vector<std::byte> block;
-    for (std::uint64_t at = 0; at < from.size_bytes(); at += block.size()) {
-      block.resize(std::min(kCopyBlockBytes, from.size_bytes() - at));
-      from.read(at, block);
-      to.write(at, block);
-      hash.update(block);
-    }
-    to.sync();
-    records_.push_back({name.string(), from.size_bytes(), from.size_bytes(), hash.hex()});
-  }
+  void copy(const fs::path& name) { records_.push_back(destination_.copy_file(source_.directory / name)); }
 
  private:
   const files::Checkpoint& source_;

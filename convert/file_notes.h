@@ -1,0 +1,15 @@
+// What a user should hear about a source's files, whatever is made of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::convert {
+
+std::string listed(const std::vector<files::fs::path>& names);  // "a, b"
+// What opening it gave, then which files are not copied.
+std::vector<std::string> file_notes(const files::Checkpoint& source);
+
+}  // namespace halfbyte::convert
