@@ -57,7 +57,8 @@ void DataWriter::finish(ResultBlock& block) {
   results_[block.tensor] = std::move(block.finished.result);
 }
 
-void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop) {
+void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle,
+                     const std::stop_token& stop) {
   while (auto block = in.pop(stop)) {
     const TensorPlaces& places = layout_.places[block->tensor];
     write(place(places, files::Part::kCodes), block->codes_begin, block->codes.bytes());

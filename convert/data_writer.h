@@ -45,7 +45,7 @@ class DataWriter {
   bool holds(std::size_t tensor, const std::string& xxh3_128);
   // Writes what comes until `in` is closed; gives each block's buffers to `recycle`; puts what it finishes into the
   // journal.
-  void run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, std::stop_token stop);
+  void run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, const std::stop_token& stop);
   void sync();
 
   // Of each tensor that was written; complete after run().

@@ -44,7 +44,7 @@ struct FloatRows {
 // Where results go. Shapes: codes (rows, packed_row_bytes), scales and zero_points (rows, in_features / group_size).
 struct PackedRows {
   std::byte* codes = nullptr;
-  std::byte* scales;                    // in scale_dtype; nested: one byte each
+  std::byte* scales = nullptr;          // in scale_dtype; nested: one byte each
   std::uint8_t* zero_points = nullptr;  // of schemes that have them, 0 to 15; pack_zero_points makes words of them
   float* nested_scales = nullptr;       // nested: (groups of all rows / kNestedBlock, rounded up)
 };
