@@ -53,7 +53,8 @@ class Memory(CommandLineTest):
         write_large(source, {"a.weight": shape})
         self.peak(source, self.scratch / "roomy", "--memory-limit", "2GiB")
         peak = self.peak(source, self.scratch / "tight", "--memory-limit", f"{LIMIT // MB}MB", "--threads", "3")
-        self.assertLess(peak, LIMIT + ALLOWANCE)
+        if "HALFBYTE_SANITIZER" not in os.environ:
+            self.assertLess(peak, LIMIT + ALLOWANCE)
         self.assertEqual(contents(self.scratch / "tight"), contents(self.scratch / "roomy"))
 
     def test_rows_of_12_mb(self):
