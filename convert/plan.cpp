@@ -32,6 +32,7 @@ constexpr auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kNorm, "a norm"},
     {Role::kBias, "a bias"},
     {Role::kBuffer, "a buffer"},
+    {Role::kRouter, "a router: small, and it decides which experts run"},
     {Role::kUnknown, "not known to be a Linear"},
 });
 

@@ -212,10 +212,18 @@ models::LinearWeights CheckpointSource::linear(const std::string& module, bool h
   return weights;
 }
 
+models::LinearWeights CheckpointSource::stacked(const std::string& name, std::int64_t index) {
+  auto found = stacks_.find(name);
+  if (found == stacks_.end()) found = stacks_.emplace(name, dense(name)).first;
+  return {found->second.select(0, index), std::nullopt};
+}
+
 at::ScalarType CheckpointSource::derived_buffer_dtype(const std::string& name) {
   const auto& buffers = checkpoint_.manifest.buffers;
   const auto buffer = std::ranges::find(buffers, name, &models::DerivedBuffer::name);
-  const Dtype recorded = buffer == buffers.end() ? Dtype::kFloat32 : buffer->original_dtype;
+  const TensorRecord* stored = checkpoint_.manifest.find(name);
+  const Dtype derived = buffer == buffers.end() ? Dtype::kFloat32 : buffer->original_dtype;
+  const Dtype recorded = stored ? recorded_dtype(*stored) : derived;
   const Dtype wanted = models::loaded_dtype(options_.dtype, Role::kBuffer, recorded, is_kept_float32(name));
   report_.tensors.push_back({name, true, recorded, std::string(halfbyte::name(wanted)), 0, Placement::kDerived,
                              "tables are made in float32 and cast last"});

@@ -28,6 +28,7 @@ class CheckpointSource : public models::TensorSource {
 
   // For the modules: "X.weight" packed if it is packed.
   models::LinearWeights linear(const std::string& module, bool has_bias) override;
+  models::LinearWeights stacked(const std::string& name, std::int64_t index) override;
   at::Tensor parameter(const std::string& name) override { return dense(name); }
   at::ScalarType derived_buffer_dtype(const std::string& name) override;
 
@@ -66,6 +67,7 @@ class CheckpointSource : public models::TensorSource {
   LoadReport& report_;
   std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
+  std::map<std::string, at::Tensor> stacks_;              // rank-3 tensors by name: each is loaded and reported once
   std::set<std::string> verified_;
 };
 

@@ -3,15 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "models/architectures/llama.h"
-
 namespace halfbyte::models {
 namespace {
-
-constexpr auto kRoleNames =
-    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "unknown"});
-
-bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
 // General naming of families that have no row: the last word before ".weight" that says what a module is.
 struct GeneralName {
@@ -27,7 +20,7 @@ constexpr auto kGeneralNames = std::to_array<GeneralName>({
     {"ln_", Role::kNorm},
     {"lm_head", Role::kHead},
     {"output_layer", Role::kHead},
-    {"router", Role::kUnknown},
+    {"router", Role::kRouter},
 });
 
 Role general_role(std::string_view name, std::span<const std::int64_t> shape) {
@@ -43,28 +36,69 @@ std::string_view text_or_empty(const nlohmann::json& value) {
   return value.is_string() ? std::string_view(value.get_ref<const std::string&>()) : std::string_view();
 }
 
+std::vector<Architecture> all_architectures() {
+  std::vector<Architecture> out;
+  for (const Family& family : families()) {
+    Architecture row{family.model_type, family.class_name, &family, {}};
+    for (const Naming& naming : family.namings) {
+      for (TensorPattern& pattern : patterns_of(naming)) row.tensors.push_back(std::move(pattern));
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+nlohmann::json rope_inputs(const RopeConfig& rope) {
+  nlohmann::json inputs = {
+      {"rope_type", name(rope.type)}, {"rope_theta", rope.theta}, {"rotary_dim", rope.rotary_dim}};
+  if (rope.type == RopeType::kDefault) return inputs;
+  inputs["factor"] = rope.factor;
+  if (rope.type == RopeType::kLinear) return inputs;
+  inputs["original_max_position_embeddings"] = rope.original_max_position_embeddings;
+  if (rope.type == RopeType::kLlama3) {
+    inputs["low_freq_factor"] = rope.low_freq_factor;
+    inputs["high_freq_factor"] = rope.high_freq_factor;
+  } else if (rope.type == RopeType::kYarn) {
+    inputs["beta_fast"] = rope.beta_fast;
+    inputs["beta_slow"] = rope.beta_slow;
+    inputs["truncate"] = rope.is_range_truncated;
+  } else if (rope.type == RopeType::kLongrope) {
+    inputs["short_factor"] = rope.short_factors;
+    inputs["long_factor"] = rope.long_factors;
+  }
+  return inputs;
+}
+
 }  // namespace
 
-std::string_view name(Role role) noexcept { return kRoleNames[static_cast<std::size_t>(role)]; }
+ModelConfig Architecture::parse(const nlohmann::json& config) const {
+  return parse_config(*family, ConfigReader(config, "config.json"));
+}
 
-bool matches(std::string_view pattern, std::string_view name) noexcept {
-  while (!pattern.empty()) {
-    if (pattern.starts_with("{}")) {
-      const auto digits = static_cast<std::size_t>(std::ranges::find_if_not(name, is_digit) - name.begin());
-      if (digits == 0) return false;
-      pattern.remove_prefix(2);
-      name.remove_prefix(digits);
-    } else {
-      if (name.empty() || name.front() != pattern.front()) return false;
-      pattern.remove_prefix(1);
-      name.remove_prefix(1);
-    }
+std::vector<DerivedBuffer> Architecture::derived(const ModelConfig& config) {
+  return {{std::string(config.naming->rotary) + ".inv_freq", Dtype::kFloat32, "rope", rope_inputs(config.rope)}};
+}
+
+std::vector<std::pair<std::string, std::string>> Architecture::ties(const ModelConfig& config) {
+  if (!config.tie_word_embeddings) return {};
+  return {{std::string(config.naming->head) + ".weight", std::string(config.naming->embedding) + ".weight"}};
+}
+
+void Architecture::choose_naming(ModelConfig& config, const std::function<bool(const std::string&)>& has) const {
+  if (family->namings.size() == 1) return;
+  std::ptrdiff_t most = -1;
+  const Naming* best = config.naming;
+  for (const Naming& naming : family->namings) {
+    config.naming = &naming;
+    const auto found = std::ranges::count_if(expected(config), [&](const ExpectedTensor& t) { return has(t.name); });
+    if (found > most) best = &naming;
+    most = std::max<std::ptrdiff_t>(most, found);
   }
-  return name.empty();
+  config.naming = best;
 }
 
 std::span<const Architecture> architectures() noexcept {
-  static const std::array rows = {kLlama};
+  static const std::vector<Architecture> rows = all_architectures();
   return rows;
 }
 

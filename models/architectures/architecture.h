@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,44 +16,10 @@
 
 #include <halfbyte/dtype.h>
 
+#include "models/architectures/family.h"
+#include "models/architectures/model_config.h"
+
 namespace halfbyte::models {
-
-// What a tensor is for. Only kLinear is quantised unless the user asks for more.
-enum class Role : std::uint8_t { kLinear, kEmbedding, kHead, kNorm, kBias, kBuffer, kUnknown };
-
-std::string_view name(Role role) noexcept;  // "linear", "embedding", ...
-
-enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3 };
-
-struct RopeConfig {
-  RopeType type = RopeType::kDefault;
-  std::int64_t rotary_dim = 0;  // values of a head that turn; head_dim for Llama
-  double theta = 10000.0;
-  double factor = 1.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  std::int64_t original_max_position_embeddings = 0;
-};
-
-// config.json, checked and with its defaults filled in.
-struct ModelConfig {
-  std::string model_type;
-  std::int64_t hidden_size = 0;
-  std::int64_t intermediate_size = 0;
-  std::int64_t num_hidden_layers = 0;
-  std::int64_t num_attention_heads = 0;
-  std::int64_t num_key_value_heads = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t vocab_size = 0;
-  std::int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
-  bool attention_bias = false;
-  bool mlp_bias = false;
-  bool tie_word_embeddings = false;
-  RopeConfig rope;
-  std::optional<std::int64_t> bos_token_id;
-  std::vector<std::int64_t> eos_token_ids;
-};
 
 struct ExpectedTensor {
   std::string name;
@@ -68,24 +35,22 @@ struct DerivedBuffer {
   nlohmann::json inputs;  // what it is computed from
 };
 
-// One digit-run wildcard: "{}" in a pattern matches one or more digits; everything else matches itself.
-bool matches(std::string_view pattern, std::string_view name) noexcept;
-
-struct TensorPattern {
-  std::string_view pattern;
-  Role role;
-};
-
-// One row of the table of families.
+// One row of the table of families, ready for use.
 struct Architecture {
   std::string_view model_type;  // config.json's "model_type"
   std::string_view class_name;  // config.json's "architectures"[0]
-  std::span<const TensorPattern> tensors;
-  ModelConfig (*parse)(const nlohmann::json& config);
-  std::vector<ExpectedTensor> (*expected)(const ModelConfig& config);
-  std::vector<DerivedBuffer> (*derived)(const ModelConfig& config);
+  const Family* family;
+  std::vector<TensorPattern> tensors;
+
+  // Names as the family's usual ones; see choose_naming. Errors: kCorrupt, kUnsupported naming the field.
+  ModelConfig parse(const nlohmann::json& config) const;
+  // In the order of use.
+  static std::vector<ExpectedTensor> expected(const ModelConfig& config);
+  static std::vector<DerivedBuffer> derived(const ModelConfig& config);
   // [alias, owner] pairs of tensors that are one storage under this configuration.
-  std::vector<std::pair<std::string, std::string>> (*ties)(const ModelConfig& config);
+  static std::vector<std::pair<std::string, std::string>> ties(const ModelConfig& config);
+  // Some families are stored under more than one naming: the one is taken that most of the tensors bear out.
+  void choose_naming(ModelConfig& config, const std::function<bool(const std::string&)>& has) const;
 };
 
 std::span<const Architecture> architectures() noexcept;

@@ -16,6 +16,13 @@ std::string shortened(const nlohmann::json& value) {
   return text;
 }
 
+std::optional<std::int64_t> integer_of(const nlohmann::json& value, std::int64_t low, std::int64_t high) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) return std::nullopt;
+  const auto number = value.get<std::int64_t>();
+  return number < low || number > high ? std::nullopt : std::optional(number);
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const nlohmann::json& object, std::string where)
@@ -38,12 +45,49 @@ bool ConfigReader::has(const char* key) const { return find(key) != nullptr; }
 
 std::int64_t ConfigReader::integer(const char* key, std::int64_t low, std::int64_t high) const {
   const nlohmann::json* value = find(key);
-  const std::string wanted = "an integer from " + std::to_string(low) + " to " + std::to_string(high);
-  if (!value || !value->is_number_integer()) fail(key, wanted);
-  if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high)) fail(key, wanted);
-  const auto number = value->get<std::int64_t>();
-  if (number < low || number > high) fail(key, wanted);
-  return number;
+  const auto number = value ? integer_of(*value, low, high) : std::nullopt;
+  if (!number) fail(key, "an integer from " + std::to_string(low) + " to " + std::to_string(high));
+  return *number;
+}
+
+std::vector<std::int64_t> ConfigReader::integers_or_none(const char* key, std::int64_t low, std::int64_t high) const {
+  std::vector<std::int64_t> out;
+  for (const nlohmann::json& item : list_or_none(key)) {
+    const auto number = integer_of(item, low, high);
+    if (!number) fail(key, "integers from " + std::to_string(low) + " to " + std::to_string(high));
+    out.push_back(*number);
+  }
+  return out;
+}
+
+std::vector<double> ConfigReader::numbers(const char* key, double low, double high) const {
+  std::vector<double> out;
+  if (!has(key)) fail(key, "a list of numbers");
+  for (const nlohmann::json& item : list_or_none(key)) {
+    const double number = item.is_number() ? item.get<double>() : low - 1;
+    if (!(number >= low && number <= high)) {
+      fail(key, "numbers from " + std::to_string(low) + " to " + std::to_string(high));
+    }
+    out.push_back(number);
+  }
+  return out;
+}
+
+std::vector<std::string> ConfigReader::strings_or_none(const char* key) const {
+  std::vector<std::string> out;
+  for (const nlohmann::json& item : list_or_none(key)) {
+    if (!item.is_string()) fail(key, "a list of strings");
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+const nlohmann::json& ConfigReader::list_or_none(const char* key) const {
+  static const nlohmann::json none = nlohmann::json::array();
+  const nlohmann::json* value = find(key);
+  if (!value) return none;
+  if (!value->is_array()) fail(key, "a list");
+  return *value;
 }
 
 std::int64_t ConfigReader::integer_or(const char* key, std::int64_t fallback, std::int64_t low,

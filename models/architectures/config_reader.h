@@ -25,6 +25,12 @@ class ConfigReader {
   double number_or(const char* key, double fallback, double low, double high) const;
   bool boolean_or(const char* key, bool fallback) const;
   std::string string_or(const char* key, std::string_view fallback) const;
+  // Lists. Errors: as for one value; a missing one counts as empty where that is said.
+  std::vector<double> numbers(const char* key, double low, double high) const;
+  std::vector<std::int64_t> integers_or_none(const char* key, std::int64_t low, std::int64_t high) const;
+  std::vector<std::string> strings_or_none(const char* key) const;
+  // The key is there, be it with null: how some families switch a default off.
+  bool is_given(const char* key) const { return object_->contains(key); }
   // A token id, a list of them, or nothing.
   std::vector<std::int64_t> token_ids(const char* key) const;
   // A nested object, or nothing.
@@ -32,6 +38,7 @@ class ConfigReader {
 
  private:
   const nlohmann::json* find(const char* key) const;
+  const nlohmann::json& list_or_none(const char* key) const;
   [[noreturn]] void fail(const char* key, const std::string& wanted) const;
 
   const nlohmann::json* object_;

@@ -1,6 +1,9 @@
 #include "models/modules/attention.h"
 
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
 
 namespace halfbyte::models {
 namespace {
@@ -26,9 +29,9 @@ at::ScalarType product_dtype(at::Device device, at::ScalarType operand) {
 }
 
 // The table turns what it meets: under a policy that fixes the stream's dtype it has that dtype already.
-at::Tensor turn(const at::Tensor& x, const Pass& pass, bool is_stream_fixed) {
-  if (is_stream_fixed) return rotate(x, pass.cosine, pass.sine);
-  return rotate(x, pass.cosine.to(x.scalar_type()), pass.sine.to(x.scalar_type()));
+at::Tensor turn(const at::Tensor& x, const Pass& pass, bool is_stream_fixed, bool is_interleaved) {
+  if (is_stream_fixed) return rotate(x, pass.cosine, pass.sine, is_interleaved);
+  return rotate(x, pass.cosine.to(x.scalar_type()), pass.sine.to(x.scalar_type()), is_interleaved);
 }
 
 // Repeats each key-value head for the query heads that share it: (rows, kv_heads, span, d) -> (rows, heads, span, d).
@@ -38,17 +41,67 @@ at::Tensor repeat_heads(const at::Tensor& x, std::int64_t heads) {
   return x.unsqueeze(2).expand({x.size(0), x.size(1), share, x.size(2), x.size(3)}).flatten(1, 2);
 }
 
+std::vector<std::string_view> input_names(const Naming& names, QkvLayout layout) {
+  if (layout == QkvLayout::kSeparate) return {names.query, names.key, names.value};
+  return {names.fused_qkv};
+}
+
 }  // namespace
 
-Attention::Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute)
+Attention::Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute, bool is_sliding)
     : compute_(compute),
       heads_(config.num_attention_heads),
       kv_heads_(config.num_key_value_heads),
-      head_dim_(config.head_dim) {
-  q_proj_ = register_module("q_proj", make_linear(std::move(weights.query), compute));
-  k_proj_ = register_module("k_proj", make_linear(std::move(weights.key), compute));
-  v_proj_ = register_module("v_proj", make_linear(std::move(weights.value), compute));
-  o_proj_ = register_module("o_proj", make_linear(std::move(weights.output), compute));
+      head_dim_(config.head_dim),
+      scale_(config.query_scale),
+      softcap_(config.attention_softcap),
+      is_sliding_(is_sliding),
+      is_interleaved_(config.rope.is_interleaved),
+      layout_(config.qkv) {
+  const Naming& names = *config.naming;
+  const auto add = [&](std::string_view name, LinearWeights& linear) {
+    return register_module(std::string(name), make_linear(std::move(linear), compute));
+  };
+  const auto paths = input_names(names, layout_);
+  for (std::size_t i = 0; i < paths.size(); ++i) inputs_.push_back(add(paths[i], weights.inputs.at(i)));
+  const auto norm = [&](std::string_view name, std::optional<at::Tensor>& weight) -> std::shared_ptr<RmsNorm> {
+    if (!weight) return nullptr;
+    return register_module(std::string(name), std::make_shared<RmsNorm>(std::move(*weight), config, compute));
+  };
+  query_norm_ = norm(names.query_norm, weights.query_norm);
+  key_norm_ = norm(names.key_norm, weights.key_norm);
+  output_ = add(names.attention_output, weights.output);
+}
+
+std::array<at::Tensor, 3> Attention::project(const at::Tensor& x, const Pass& pass) const {
+  const auto heads = [&](const at::Tensor& t, std::int64_t count) {
+    return t.view({pass.rows, pass.tokens, count, head_dim_});
+  };
+  if (layout_ == QkvLayout::kSeparate) {
+    return {heads(inputs_[0]->forward(x), heads_), heads(inputs_[1]->forward(x), kv_heads_),
+            heads(inputs_[2]->forward(x), kv_heads_)};
+  }
+  const at::Tensor all = inputs_[0]->forward(x);
+  if (layout_ == QkvLayout::kFusedPerHead) {
+    const auto parts = all.view({pass.rows, pass.tokens, heads_, 3 * head_dim_}).chunk(3, -1);
+    return {parts[0], parts[1], parts[2]};
+  }
+  const auto parts = heads(all, heads_ + 2 * kv_heads_).split_with_sizes({heads_, kv_heads_, kv_heads_}, 2);
+  return {parts[0], parts[1], parts[2]};
+}
+
+// Shapes: q (rows, heads, tokens, head_dim), k and v (rows, heads, keys, head_dim) -> q's.
+at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const KeyRange& range) const {
+  const auto mask = range.mask.defined() ? std::optional(range.mask) : std::nullopt;
+  if (softcap_ == 0.0) return at::scaled_dot_product_attention(q, k, v, mask, 0.0, range.is_causal, scale_);
+  at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat).mul_(scale_ / softcap_).tanh_().mul_(softcap_);
+  if (mask) scores.masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity());
+  if (range.is_causal) {
+    const at::Tensor seen = at::ones({q.size(2), k.size(2)}, scores.options().dtype(at::kBool)).tril();
+    scores.masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
+  }
+  return at::matmul(scores.softmax(-1).to(v.scalar_type()), v);
 }
 
 at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
@@ -56,34 +109,34 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   const at::ScalarType operand =
       c10::promoteTypes(query.scalar_type(), c10::promoteTypes(keys.scalar_type(), values.scalar_type()));
   const at::ScalarType type = product_dtype(query.device(), operand);
-  const at::Tensor k = keys.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
-  const at::Tensor v = values.narrow(0, pass.first_row, pass.rows).narrow(2, 0, pass.span).to(type);
-  const auto mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
+  const KeyRange& range = pass.keys(is_sliding_);
+  const auto seen = [&](const at::Tensor& cache) {
+    return cache.narrow(0, pass.first_row, pass.rows).narrow(2, range.begin, range.count).to(type);
+  };
+  const at::Tensor k = seen(keys);
+  const at::Tensor v = seen(values);
   if (pass.tokens == 1) {
     // One token: the heads that share keys become rows of one product, and nothing is repeated.
-    const at::Tensor q = query.to(type).view({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
-    return at::scaled_dot_product_attention(q, k, v, mask).view({pass.rows, 1, heads_ * head_dim_}).to(operand);
+    const at::Tensor q = query.to(type).reshape({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
+    return products(q, k, v, range).reshape({pass.rows, 1, heads_ * head_dim_}).to(operand);
   }
   const at::Tensor q = query.to(type).transpose(1, 2);
-  const at::Tensor result =
-      at::scaled_dot_product_attention(q, repeat_heads(k, heads_), repeat_heads(v, heads_), mask, 0.0, pass.is_causal);
+  const at::Tensor result = products(q, repeat_heads(k, heads_), repeat_heads(v, heads_), range);
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const {
-  const at::Tensor x = compute_.as_operand(input);
-  const auto heads = [&](const at::Tensor& t, std::int64_t count) {
-    return t.view({pass.rows, pass.tokens, count, head_dim_});
-  };
+  auto [query, key, value] = project(compute_.as_operand(input), pass);
+  if (query_norm_) query = query_norm_->forward(query);
+  if (key_norm_) key = key_norm_->forward(key);
   const bool is_fixed = compute_.stream.has_value();
-  const at::Tensor query = turn(heads(q_proj_->forward(x), heads_), pass, is_fixed);
-  const at::Tensor key = turn(heads(k_proj_->forward(x), kv_heads_), pass, is_fixed);
-  const at::Tensor value = heads(v_proj_->forward(x), kv_heads_);
+  query = turn(query, pass, is_fixed, is_interleaved_);
+  key = turn(key, pass, is_fixed, is_interleaved_);
   const at::Tensor& keys = session.keys(layer, key.scalar_type());
   const at::Tensor& values = session.values(layer, value.scalar_type());
   store(keys, key, pass);
   store(values, value, pass);
-  return o_proj_->forward(attend(compute_.as_operand(query), keys, values, pass));
+  return output_->forward(attend(compute_.as_operand(query), keys, values, pass));
 }
 
 }  // namespace halfbyte::models

@@ -1,34 +1,50 @@
 // Grouped-query self-attention with a rotary embedding and a key-value cache.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include <torch/nn/module.h>
 
 #include "models/modules/linear.h"
+#include "models/modules/rms_norm.h"
 #include "models/modules/session.h"
 
 namespace halfbyte::models {
 
 struct AttentionWeights {
-  LinearWeights query, key, value, output;
+  std::vector<LinearWeights> inputs;  // query, key and value, or one matrix of all three
+  LinearWeights output;
+  std::optional<at::Tensor> query_norm, key_norm;
 };
 
 class Attention : public torch::nn::Module {
  public:
-  Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute);
+  Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute, bool is_sliding);
 
   // Shape: (rows, tokens, hidden_size), kept. Writes the pass's keys and values into the session at `layer`.
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const;
 
  private:
+  // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
+  std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
+  at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
 
   Compute compute_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
   std::int64_t head_dim_;
-  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
+  double scale_;
+  double softcap_;  // 0: none
+  bool is_sliding_;
+  bool is_interleaved_;
+  QkvLayout layout_;
+  std::vector<std::shared_ptr<Linear>> inputs_;
+  std::shared_ptr<RmsNorm> query_norm_, key_norm_;  // null: none
+  std::shared_ptr<Linear> output_;
 };
 
 }  // namespace halfbyte::models

@@ -5,16 +5,17 @@
 #include <halfbyte/error.h>
 
 #include "models/modules/model_weights.h"
+#include "models/modules/module_path.h"
 
 namespace halfbyte::models {
 
 CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
   const Compute compute(policy);
-  model_ = register_module(
-      "model", std::make_shared<Decoder>(std::move(weights.embedding), std::move(weights.layers),
-                                         std::move(weights.norm), config, compute, weights.rotary_buffer_dtype));
-  lm_head_ = register_module("lm_head", make_linear(std::move(weights.head), compute));
+  model_ = std::make_unique<Decoder>(*this, std::move(weights.embedding), std::move(weights.layers),
+                                     std::move(weights.norm), config, compute, weights.rotary_buffer_dtype);
+  lm_head_ = make_linear(std::move(weights.head), compute);
+  register_at(*this, config.naming->head, lm_head_);
   eval();
 }
 
@@ -23,15 +24,18 @@ CausalLM::~CausalLM() = default;
 at::Device CausalLM::device() const { return lm_head_->device(); }
 
 Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const {
-  return Session(*config_, model_->rotary().table(capacity, device()), batch, capacity, Compute(policy_).operand,
-                 device());
+  return Session(*config_, model_->rotary(), batch, capacity, Compute(policy_).operand, device());
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
   return model_->forward(tokens, session, first_row);
 }
 
-at::Tensor CausalLM::head(const at::Tensor& hidden) const { return lm_head_->multiply(hidden, at::kFloat); }
+at::Tensor CausalLM::head(const at::Tensor& hidden) const {
+  at::Tensor logits = lm_head_->multiply(hidden, at::kFloat);
+  const double softcap = config_->logit_softcap;
+  return softcap == 0.0 ? logits : (logits / softcap).tanh_().mul_(softcap);
+}
 
 at::Tensor CausalLM::forward(const at::Tensor& tokens) {
   Session session = make_session(tokens.size(0), tokens.size(1));

@@ -1,67 +1,79 @@
 #include "models/modules/decoder.h"
 
-#include <torch/nn/modules/container/modulelist.h>
-
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/silu.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "models/modules/module_path.h"
 
 namespace halfbyte::models {
 
-Mlp::Mlp(MlpWeights weights, const Compute& compute) : compute_(compute) {
-  gate_proj_ = register_module("gate_proj", make_linear(std::move(weights.gate), compute));
-  up_proj_ = register_module("up_proj", make_linear(std::move(weights.up), compute));
-  down_proj_ = register_module("down_proj", make_linear(std::move(weights.down), compute));
-}
-
-at::Tensor Mlp::forward(const at::Tensor& input) const {
-  const at::Tensor x = compute_.as_operand(input);
-  return down_proj_->forward(at::silu(gate_proj_->forward(x)) * up_proj_->forward(x));
-}
-
-DecoderLayer::DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute) {
-  const auto norm = [&](at::Tensor weight) {
-    return std::make_shared<RmsNorm>(std::move(weight), config.rms_norm_eps, compute);
+DecoderLayer::DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute, std::int64_t index)
+    : index_(index), is_residual_normalised_(config.is_residual_normalised) {
+  const Naming& names = *config.naming;
+  const auto norm = [&](std::string_view name, std::optional<at::Tensor> weight) -> std::shared_ptr<RmsNorm> {
+    if (!weight) return nullptr;
+    return register_module(std::string(name), std::make_shared<RmsNorm>(std::move(*weight), config, compute));
   };
-  input_layernorm_ = register_module("input_layernorm", norm(std::move(weights.input_norm)));
-  self_attn_ = register_module("self_attn", std::make_shared<Attention>(std::move(weights.attention), config, compute));
-  post_attention_layernorm_ = register_module("post_attention_layernorm", norm(std::move(weights.post_attention_norm)));
-  mlp_ = register_module("mlp", std::make_shared<Mlp>(std::move(weights.mlp), compute));
+  input_norm_ = norm(names.input_norm, std::move(weights.input_norm));
+  attention_ = register_module(
+      std::string(names.attention),
+      std::make_shared<Attention>(std::move(weights.attention), config, compute, config.is_sliding(index)));
+  attention_output_norm_ = norm(names.attention_output_norm, std::move(weights.attention_output_norm));
+  mlp_norm_ = norm(names.mlp_norm, std::move(weights.mlp_norm));
+  feed_forward_ = register_module(std::string(config.has_experts(index) ? names.moe : names.mlp),
+                                  make_feed_forward(std::move(weights.feed_forward), config, compute));
+  mlp_output_norm_ = norm(names.mlp_output_norm, std::move(weights.mlp_output_norm));
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass,
-                                 std::int64_t layer) const {
-  const at::Tensor x = input + self_attn_->forward(input_layernorm_->forward(input), session, pass, layer);
-  return x + mlp_->forward(post_attention_layernorm_->forward(x));
+at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
+  const auto joined = [&](const at::Tensor& before, const at::Tensor& normalised, at::Tensor result,
+                          const std::shared_ptr<RmsNorm>& norm) {
+    if (norm) result = norm->forward(result);
+    return (is_residual_normalised_ ? normalised : before) + result;
+  };
+  const at::Tensor x = input_norm_->forward(input);
+  const at::Tensor middle =
+      joined(input, x, attention_->forward(x, session, pass, index_), attention_output_norm_);
+  const at::Tensor y = mlp_norm_->forward(middle);
+  return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
 }
 
-Embedding::Embedding(at::Tensor weight, const Compute& compute) : compute_(compute) {
+Embedding::Embedding(at::Tensor weight, double scale, const Compute& compute) : compute_(compute), scale_(scale) {
   weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
 }
 
 at::Tensor Embedding::forward(const at::Tensor& tokens) const {
-  return compute_.as_stream(at::embedding(weight_, tokens));
+  const at::Tensor rows = compute_.as_stream(at::embedding(weight_, tokens));
+  if (scale_ == 1.0) return rows;
+  // A tensor, not a number: the original rounds it to the stream's dtype.
+  return rows * at::scalar_tensor(scale_, rows.options());
 }
 
-Decoder::Decoder(at::Tensor embedding, std::vector<LayerWeights> layers, at::Tensor norm, const ModelConfig& config,
-                 const Compute& compute, at::ScalarType rotary_buffer_dtype) {
-  embed_tokens_ = register_module("embed_tokens", std::make_shared<Embedding>(std::move(embedding), compute));
-  rotary_emb_ = register_module("rotary_emb", std::make_shared<Rotary>(config.rope, compute, rotary_buffer_dtype));
-  auto list = register_module("layers", std::make_shared<torch::nn::ModuleListImpl>());
+Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
+                 std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
+                 at::ScalarType rotary_buffer_dtype)
+    : sliding_window_(config.sliding_window) {
+  const Naming& names = *config.naming;
+  embedding_ = std::make_shared<Embedding>(std::move(embedding), config.embedding_scale, compute);
+  register_at(root, names.embedding, embedding_);
+  rotary_ = std::make_shared<Rotary>(config.rope, compute, rotary_buffer_dtype);
+  register_at(root, names.rotary, rotary_);
   for (LayerWeights& weights : layers) {
-    layers_.push_back(std::make_shared<DecoderLayer>(std::move(weights), config, compute));
-    list->push_back(layers_.back());
+    const auto index = static_cast<std::int64_t>(layers_.size());
+    layers_.push_back(std::make_shared<DecoderLayer>(std::move(weights), config, compute, index));
+    register_at(root, std::string(names.layers) + "." + std::to_string(index), layers_.back());
   }
-  norm_ = register_module("norm", std::make_shared<RmsNorm>(std::move(norm), config.rms_norm_eps, compute));
+  if (!norm) return;
+  norm_ = std::make_shared<RmsNorm>(std::move(*norm), config, compute);
+  register_at(root, names.final_norm, norm_);
 }
 
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
-  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1));
-  at::Tensor x = embed_tokens_->forward(tokens);
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    x = layers_[layer]->forward(x, session, pass, static_cast<std::int64_t>(layer));
-  }
+  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), sliding_window_);
+  at::Tensor x = embedding_->forward(tokens);
+  for (const auto& layer : layers_) x = layer->forward(x, session, pass);
   session.advance(first_row, pass.rows, pass.tokens);
-  return norm_->forward(x);
+  return norm_ ? norm_->forward(x) : x;
 }
 
 }  // namespace halfbyte::models

@@ -2,72 +2,67 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "models/modules/attention.h"
+#include "models/modules/mlp.h"
 #include "models/modules/rms_norm.h"
 #include "models/modules/rotary.h"
 
 namespace halfbyte::models {
 
-struct MlpWeights {
-  LinearWeights gate, up, down;
-};
-
-// down(silu(gate(x)) * up(x))
-class Mlp : public torch::nn::Module {
- public:
-  Mlp(MlpWeights weights, const Compute& compute);
-  at::Tensor forward(const at::Tensor& input) const;
-
- private:
-  Compute compute_;
-  std::shared_ptr<Linear> gate_proj_, up_proj_, down_proj_;
-};
-
 struct LayerWeights {
-  at::Tensor input_norm, post_attention_norm;
+  at::Tensor input_norm, mlp_norm;
+  std::optional<at::Tensor> attention_output_norm, mlp_output_norm;
   AttentionWeights attention;
-  MlpWeights mlp;
+  std::variant<MlpWeights, MoeWeights> feed_forward;
 };
 
 class DecoderLayer : public torch::nn::Module {
  public:
-  DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute);
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const;
+  DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
+  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
 
  private:
-  std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
-  std::shared_ptr<Attention> self_attn_;
-  std::shared_ptr<Mlp> mlp_;
+  std::int64_t index_;
+  bool is_residual_normalised_;
+  std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // output ones may be null
+  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<FeedForward> feed_forward_;
 };
 
 class Embedding : public torch::nn::Module {
  public:
-  Embedding(at::Tensor weight, const Compute& compute);
+  Embedding(at::Tensor weight, double scale, const Compute& compute);
   // Shape: token ids (rows, tokens) -> (rows, tokens, hidden_size) in the stream's dtype.
   at::Tensor forward(const at::Tensor& tokens) const;
 
  private:
   Compute compute_;
+  double scale_;
   at::Tensor weight_;
 };
 
-// Embedding, layers, final norm: everything below the head. Child names are those of the checkpoint.
-class Decoder : public torch::nn::Module {
+// Embedding, layers, final norm: everything below the head. It registers them where the checkpoint has them, below
+// `root`.
+class Decoder {
  public:
-  Decoder(at::Tensor embedding, std::vector<LayerWeights> layers, at::Tensor norm, const ModelConfig& config,
-          const Compute& compute, at::ScalarType rotary_buffer_dtype);
+  Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
+          std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
+          at::ScalarType rotary_buffer_dtype);
 
   // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. Advances the session.
   at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
-  const Rotary& rotary() const noexcept { return *rotary_emb_; }
+  const std::shared_ptr<Rotary>& rotary() const noexcept { return rotary_; }
 
  private:
-  std::shared_ptr<Embedding> embed_tokens_;
-  std::shared_ptr<Rotary> rotary_emb_;
+  std::int64_t sliding_window_;
+  std::shared_ptr<Embedding> embedding_;
+  std::shared_ptr<Rotary> rotary_;
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
-  std::shared_ptr<RmsNorm> norm_;
+  std::shared_ptr<RmsNorm> norm_;  // null: none
 };
 
 }  // namespace halfbyte::models

@@ -10,7 +10,7 @@ namespace halfbyte::models {
 struct ModelWeights {
   at::Tensor embedding;
   std::vector<LayerWeights> layers;
-  at::Tensor norm;
+  std::optional<at::Tensor> norm;
   LinearWeights head;
   at::ScalarType rotary_buffer_dtype = at::kFloat;
 };

@@ -3,15 +3,16 @@
 
 #include <torch/nn/module.h>
 
+#include "models/architectures/model_config.h"
 #include "models/modules/compute.h"
 
 namespace halfbyte::models {
 
 class RmsNorm : public torch::nn::Module {
  public:
-  RmsNorm(at::Tensor weight, double epsilon, const Compute& compute);
+  RmsNorm(at::Tensor weight, const ModelConfig& config, const Compute& compute);
 
-  // Shape: (..., hidden_size), kept; the result has the stream's dtype, or the promotion of the input's and the
+  // Shape: (..., size of the weight), kept; the result has the stream's dtype, or the promotion of the input's and the
   // weight's.
   at::Tensor forward(const at::Tensor& input) const;
   void check(const std::string& name, std::vector<Violation>& violations) const;
@@ -19,6 +20,7 @@ class RmsNorm : public torch::nn::Module {
  private:
   Compute compute_;
   double epsilon_;
+  double offset_;  // added to the weight
   at::Tensor weight_;
 };
 

@@ -16,9 +16,10 @@ struct RotaryTable {
   at::Tensor sine;
 };
 
-// One turn per position and pair of values. Shape: (rotary_dim / 2), float32.
-// Source: transformers modeling_rope_utils.py (default, linear, llama3).
-at::Tensor inverse_frequencies(const RopeConfig& rope);
+// One turn per position and pair of values, in a sequence of `length` tokens, which matters beyond
+// RopeConfig::fixed_length. Shape: (rotary_dim / 2), float32.
+// Source: transformers modeling_rope_utils.py.
+at::Tensor inverse_frequencies(const RopeConfig& rope, std::int64_t length = 0);
 
 class Rotary : public torch::nn::Module {
  public:
@@ -26,15 +27,22 @@ class Rotary : public torch::nn::Module {
   // from the float32 frequencies whatever that dtype is.
   Rotary(const RopeConfig& rope, const Compute& compute, at::ScalarType buffer_dtype);
 
+  // Of a sequence whose length does not matter.
   RotaryTable table(std::int64_t positions, at::Device device) const;
+  // Of these positions (int64, any shape) in a sequence of `length` tokens. Shapes: (positions..., rotary_dim / 2).
+  RotaryTable at(const at::Tensor& positions, std::int64_t length, at::Device device) const;
+  const RopeConfig& config() const noexcept { return config_; }
 
  private:
+  RotaryTable table_of(const at::Tensor& positions, const at::Tensor& frequencies, at::Device device) const;
+
+  RopeConfig config_;
   Compute compute_;
   at::Tensor frequencies_;  // float32, deliberately not registered
 };
 
-// Turns the two halves of each head against each other.
-// Shapes: x (batch, tokens, heads, head_dim), cosine and sine (batch or 1, tokens, 1, head_dim / 2), all of one dtype.
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
+// Turns the two halves of each head's first rotary_dim values against each other, or neighbours; the other values stay.
+// Shapes: x (batch, tokens, heads, head_dim), cosine and sine (batch or 1, tokens, 1, rotary_dim / 2), all of one dtype.
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, bool is_interleaved);
 
 }  // namespace halfbyte::models

@@ -10,9 +10,10 @@
 
 namespace halfbyte::models {
 
-Session::Session(const ModelConfig& config, RotaryTable rotary, std::int64_t batch, std::int64_t capacity,
-                 std::optional<at::ScalarType> dtype, at::Device device)
+Session::Session(const ModelConfig& config, std::shared_ptr<const Rotary> rotary, std::int64_t batch,
+                 std::int64_t capacity, std::optional<at::ScalarType> dtype, at::Device device)
     : rotary_(std::move(rotary)),
+      table_(rotary_->table(capacity, device)),
       device_(device),
       shape_{batch, config.num_key_value_heads, capacity, config.head_dim},
       capacity_(capacity),
@@ -34,6 +35,24 @@ const at::Tensor& Session::cache(std::vector<at::Tensor>& caches, std::int64_t l
   return cache;
 }
 
+bool Session::is_in_table(std::int64_t span) const {
+  const std::int64_t fixed = rotary_->config().fixed_length();
+  return fixed == 0 || span <= fixed;
+}
+
+RotaryTable Session::rotary(std::int64_t first, std::int64_t count, std::int64_t span) const {
+  if (is_in_table(span)) return {table_.cosine.narrow(0, first, count), table_.sine.narrow(0, first, count)};
+  return rotary_->at(at::arange(first, first + count, at::kLong), span, device_);
+}
+
+RotaryTable Session::rotary(const at::Tensor& positions, std::int64_t span) const {
+  if (!is_in_table(span)) return rotary_->at(positions, span, device_);
+  const auto pick = [&](const at::Tensor& t) {
+    return t.index_select(0, positions.flatten().to(device_)).view({positions.size(0), positions.size(1), t.size(1)});
+  };
+  return {pick(table_.cosine), pick(table_.sine)};
+}
+
 void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
   for (std::int64_t row = first_row; row < first_row + rows; ++row)
     lengths_.at(static_cast<std::size_t>(row)) += tokens;
@@ -41,27 +60,40 @@ void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t to
 
 namespace {
 
-void set_rotary(Pass& pass, const RotaryTable& table) {
-  const auto pick = [&](const at::Tensor& t) {
-    if (pass.is_uniform) return t.narrow(0, pass.past.front(), pass.tokens).unsqueeze(0).unsqueeze(2);
-    at::Tensor positions = at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
-    return t.index_select(0, positions.flatten().to(t.device())).view({pass.rows, pass.tokens, 1, t.size(1)});
-  };
-  pass.cosine = pick(table.cosine);
-  pass.sine = pick(table.sine);
+// Positions of the pass's tokens, row by row. Shape: (rows, tokens).
+at::Tensor positions_of(const Pass& pass) {
+  return at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
 }
 
-void set_mask(Pass& pass, at::Device device) {
-  pass.is_causal = pass.is_uniform && pass.past.front() == 0 && pass.tokens > 1;
-  if (pass.is_causal || (pass.is_uniform && pass.tokens == 1)) return;
+void set_rotary(Pass& pass, const Session& session) {
+  const RotaryTable table = pass.is_uniform ? session.rotary(pass.past.front(), pass.tokens, pass.span)
+                                            : session.rotary(positions_of(pass), pass.span);
+  const auto shaped = [&](const at::Tensor& t) {
+    return pass.is_uniform ? t.unsqueeze(0).unsqueeze(2) : t.unsqueeze(2);
+  };
+  pass.cosine = shaped(table.cosine);
+  pass.sine = shaped(table.sine);
+}
+
+// The keys from `begin` on; a token sees those up to itself and, with a window, not those further back than that.
+KeyRange key_range(const Pass& pass, std::int64_t begin, std::int64_t window, at::Device device) {
+  KeyRange range{begin, pass.span - begin};
+  const bool is_windowed = window > 0 && pass.tokens > 1;
+  range.is_causal = pass.is_uniform && pass.past.front() == 0 && pass.tokens > 1 && !is_windowed;
+  if (range.is_causal || (pass.is_uniform && pass.tokens == 1)) return range;
   const at::Tensor past = pass.is_uniform ? at::tensor({pass.past.front()}) : at::tensor(pass.past);
   const at::Tensor last = past.view({-1, 1, 1, 1}) + at::arange(pass.tokens, at::kLong).view({1, 1, -1, 1});
-  pass.mask = (at::arange(pass.span, at::kLong).view({1, 1, 1, -1}) <= last).to(device);
+  const at::Tensor keys = at::arange(begin, pass.span, at::kLong).view({1, 1, 1, -1});
+  range.mask = keys <= last;
+  if (window > 0) range.mask = range.mask.logical_and(keys > last - window);
+  range.mask = range.mask.to(device);
+  return range;
 }
 
 }  // namespace
 
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
+Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
+               std::int64_t sliding_window) {
   Pass pass{};
   pass.first_row = first_row;
   pass.rows = rows;
@@ -74,8 +106,12 @@ Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows
     throw Error(ErrorCode::kInvalidArgument, "a session of " + std::to_string(session.capacity()) +
                                                  " tokens cannot take " + std::to_string(pass.span));
   }
-  set_rotary(pass, session.rotary());
-  set_mask(pass, session.rotary().cosine.device());
+  set_rotary(pass, session);
+  pass.all = key_range(pass, 0, 0, session.device());
+  if (sliding_window > 0 && pass.span > sliding_window) {
+    pass.window = key_range(pass, std::max<std::int64_t>(0, shortest - sliding_window + 1), sliding_window,
+                            session.device());
+  }
   return pass;
 }
 

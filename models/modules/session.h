@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,13 +17,16 @@ class Session {
  public:
   // Keys and values are held in `dtype`; nothing: each in the dtype of the first that is asked for. Shapes: (batch,
   // kv_heads, capacity, head_dim) a layer.
-  Session(const ModelConfig& config, RotaryTable rotary, std::int64_t batch, std::int64_t capacity,
+  Session(const ModelConfig& config, std::shared_ptr<const Rotary> rotary, std::int64_t batch, std::int64_t capacity,
           std::optional<at::ScalarType> dtype, at::Device device);
 
   std::int64_t batch() const noexcept { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t capacity() const noexcept { return capacity_; }
   std::int64_t length(std::int64_t row) const { return lengths_.at(static_cast<std::size_t>(row)); }
-  const RotaryTable& rotary() const noexcept { return rotary_; }
+  at::Device device() const noexcept { return device_; }
+  // Of positions that stand together from `first` on, in a sequence of `span` tokens, or of any positions.
+  RotaryTable rotary(std::int64_t first, std::int64_t count, std::int64_t span) const;
+  RotaryTable rotary(const at::Tensor& positions, std::int64_t span) const;
 
   // `fresh`: dtype of what will be stored.
   const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
@@ -31,13 +35,23 @@ class Session {
 
  private:
   const at::Tensor& cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh);
-  RotaryTable rotary_;
+  bool is_in_table(std::int64_t span) const;
+  std::shared_ptr<const Rotary> rotary_;
+  RotaryTable table_;  // of sequences whose length does not matter
   at::Device device_;
   std::vector<std::int64_t> shape_;  // of a layer's cache
   std::int64_t capacity_;
   std::vector<std::int64_t> lengths_;
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
+};
+
+// The keys that a layer's attention looks at, of the `span` that there are.
+struct KeyRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  at::Tensor mask = {};    // bool, true: attend; (rows or 1, 1, tokens, count); undefined: see is_causal
+  bool is_causal = false;  // no mask is needed beyond the causal one with an empty past
 };
 
 // Which rows of a session a forward pass works on, and where its tokens stand. Made once a pass, used by every layer.
@@ -49,11 +63,15 @@ struct Pass {
   std::int64_t span;               // keys to attend to: longest past + tokens
   bool is_uniform;                 // all rows have the same past
   at::Tensor cosine, sine;         // (rows or 1, tokens, 1, rotary_dim / 2)
-  at::Tensor mask;                 // bool, true: attend; (rows or 1, 1, tokens, span); undefined: see is_causal
-  bool is_causal;                  // no mask is needed beyond the causal one with an empty past
+  KeyRange all;
+  std::optional<KeyRange> window;  // of sliding layers, where it is not the same
+
+  const KeyRange& keys(bool is_sliding) const { return is_sliding && window ? *window : all; }
 };
 
+// `sliding_window`: 0: no layer has one.
 // Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens);
+Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
+               std::int64_t sliding_window);
 
 }  // namespace halfbyte::models

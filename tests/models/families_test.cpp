@@ -16,7 +16,9 @@ struct Family {
 };
 
 // Measured on AVX-512: llama2 6.0e-7, llama31-rope 3.4e-7.
-constexpr Family kFamilies[] = {{"llama2", 2e-4}, {"llama31-rope", 2e-4}};
+constexpr Family kFamilies[] = {{"llama2", 2e-4},     {"llama31-rope", 2e-4}, {"llama-yarn", 2e-4}, {"mistral-sw", 2e-4},
+                                {"qwen2", 2e-4},      {"qwen3", 2e-4},        {"phi3", 2e-4},       {"gemma2", 2e-4},
+                                {"glm4-9b", 2e-4},    {"chatglm2", 2e-4},     {"mixtral", 2e-4}};
 
 TEST_CASE("logits and greedy tokens equal the reference implementation's in float32", "[families]") {
   for (const Family& family : kFamilies) {

@@ -59,7 +59,7 @@ TEST_CASE("a query of another dtype than the table is refused by name", "[rotary
   const RotaryTable table = full.table(4, at::kCPU);
   const at::Tensor query = at::ones({1, 4, 2, 64}, at::kHalf);
   const auto shape = [](const at::Tensor& t) { return t.unsqueeze(0).unsqueeze(2); };
-  CHECK_THROWS_WITH(rotate(query, shape(table.cosine), shape(table.sine)),
+  CHECK_THROWS_WITH(rotate(query, shape(table.cosine), shape(table.sine), /*is_interleaved=*/false),
                     Catch::Contains("rotary table is Float but the query is Half"));
 }
 

@@ -50,7 +50,7 @@ class CausalLM : public torch::nn::Module {
  private:
   std::unique_ptr<const ModelConfig> config_;
   DtypePolicy policy_;
-  std::shared_ptr<Decoder> model_;
+  std::unique_ptr<const Decoder> model_;
   std::shared_ptr<Linear> lm_head_;
 };
 

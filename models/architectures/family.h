@@ -1,0 +1,55 @@
+// The table of families: for each what config.json calls things, what it leaves out, and what is particular to it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "models/architectures/config_reader.h"
+#include "models/architectures/model_config.h"
+
+namespace halfbyte::models {
+
+// Fields of config.json.
+struct ConfigKeys {
+  const char* intermediate_size = "intermediate_size";
+  const char* num_hidden_layers = "num_hidden_layers";
+  const char* num_key_value_heads = "num_key_value_heads";
+  const char* head_dim = "head_dim";
+  const char* vocab_size = "vocab_size";
+  const char* max_position_embeddings = "max_position_embeddings";
+  const char* rms_norm_eps = "rms_norm_eps";
+};
+
+// What config.json may leave out.
+struct ConfigDefaults {
+  std::int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  std::int64_t num_key_value_heads = 0;  // 0: num_attention_heads
+  std::int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  double partial_rotary_factor = 1.0;
+  bool tie_word_embeddings = false;
+};
+
+struct Family {
+  std::string_view model_type;
+  std::string_view class_name;
+  std::span<const Naming> namings;  // the usual one first
+  ConfigKeys keys = {};
+  ConfigDefaults defaults = {};
+  // What is particular to the family. May be null.
+  void (*configure)(const ConfigReader& config, ModelConfig& model) = nullptr;
+};
+
+std::span<const Family> families() noexcept;
+
+// Errors: kCorrupt, kUnsupported naming the field.
+ModelConfig parse_config(const Family& family, const ConfigReader& config);
+// Needs the model's head_dim and max_position_embeddings, and gives the latter what scaling makes of it.
+RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults, ModelConfig& model);
+std::string_view name(RopeType type) noexcept;
+
+constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model
+
+}  // namespace halfbyte::models

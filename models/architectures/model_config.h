@@ -1,0 +1,97 @@
+// config.json of any family, checked and with its defaults filled in: what the modules are built from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/architectures/naming.h"
+
+namespace halfbyte::models {
+
+enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+
+// Source: transformers modeling_rope_utils.py.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  std::int64_t rotary_dim = 0;  // values of a head that turn, from its begin; the others stay
+  bool is_interleaved = false;  // pairs are neighbours, not the two halves
+  double theta = 10000.0;
+  double factor = 1.0;
+  double attention_factor = 1.0;  // of cosines and sines
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool is_range_truncated = true;
+  std::vector<double> short_factors, long_factors;  // rotary_dim / 2 each
+  std::int64_t original_max_position_embeddings = 0;
+
+  // Up to this many tokens the frequencies do not depend on how many there are; 0: they never do.
+  std::int64_t fixed_length() const noexcept;
+};
+
+enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh };
+
+// How the projections to query, key and value are stored.
+enum class QkvLayout : std::uint8_t {
+  kSeparate,
+  kFused,         // rows of all queries, all keys, all values
+  kFusedPerHead,  // rows of a head's query, key and value, head by head
+};
+
+// Experts of a layer; num_experts is 0 where no layer has any.
+struct MoeConfig {
+  std::int64_t num_experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t intermediate_size = 0;
+  bool is_normalised = true;      // the chosen experts' shares sum to 1
+  std::vector<bool> layers = {};  // which layers have experts
+};
+
+struct ModelConfig {
+  std::string model_type;
+  const Naming* naming = nullptr;  // how this checkpoint names its tensors
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t max_position_embeddings = 0;  // tokens that the model takes, after rope scaling
+  bool tie_word_embeddings = false;
+  RopeConfig rope;
+  MoeConfig moe;
+
+  QkvLayout qkv = QkvLayout::kSeparate;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool has_query_key_norm = false;
+  double query_scale = 0.0;             // of query-key products
+  double attention_softcap = 0.0;       // 0: none
+  std::int64_t sliding_window = 0;      // tokens back that a sliding layer sees, itself included; 0: all
+  std::vector<bool> sliding_layers;     // which slide
+  bool is_gate_up_fused = false;        // one matrix: gate's rows, then up's
+  bool mlp_bias = false;
+  Activation activation = Activation::kSilu;
+
+  double rms_norm_eps = 1e-6;
+  double norm_offset = 0.0;             // added to norm weights
+  bool has_output_norms = false;        // of attention and MLP, before they join the residual stream
+  bool has_final_norm = true;
+  bool is_residual_normalised = false;  // the residual is the norm's result, not its input
+  double embedding_scale = 1.0;
+  double logit_softcap = 0.0;  // 0: none
+
+  std::optional<std::int64_t> bos_token_id;
+  std::vector<std::int64_t> eos_token_ids;
+
+  std::int64_t query_size() const noexcept { return num_attention_heads * head_dim; }
+  std::int64_t key_value_size() const noexcept { return num_key_value_heads * head_dim; }
+  bool is_sliding(std::int64_t layer) const { return sliding_layers.at(static_cast<std::size_t>(layer)); }
+  bool has_experts(std::int64_t layer) const { return moe.layers.at(static_cast<std::size_t>(layer)); }
+};
+
+}  // namespace halfbyte::models

@@ -1,0 +1,70 @@
+// What a family calls its modules. A row of names instead of a model of its own.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/architectures/role.h"
+
+namespace halfbyte::models {
+
+// Paths of modules; tensors are "PATH.weight" and "PATH.bias". An empty name: this family has no such module.
+// The defaults are those of Llama in transformers.
+struct Naming {
+  std::string_view embedding = "model.embed_tokens";
+  std::string_view layers = "model.layers";
+  std::string_view final_norm = "model.norm";
+  std::string_view head = "lm_head";
+  std::string_view rotary = "model.rotary_emb";  // of the buffer "inv_freq"
+
+  // Below "LAYERS.N.".
+  std::string_view input_norm = "input_layernorm";
+  std::string_view attention = "self_attn";
+  std::string_view attention_output_norm = "";
+  std::string_view mlp_norm = "post_attention_layernorm";
+  std::string_view mlp = "mlp";
+  std::string_view mlp_output_norm = "";
+
+  // Below the attention's path.
+  std::string_view query = "q_proj";
+  std::string_view key = "k_proj";
+  std::string_view value = "v_proj";
+  std::string_view fused_qkv = "";
+  std::string_view attention_output = "o_proj";
+  std::string_view query_norm = "q_norm";
+  std::string_view key_norm = "k_norm";
+
+  // Below the MLP's path, and an expert's.
+  std::string_view gate = "gate_proj";
+  std::string_view up = "up_proj";
+  std::string_view fused_gate_up = "";
+  std::string_view down = "down_proj";
+
+  // Below the path of the MLP that chooses among experts.
+  std::string_view moe = "";  // instead of `mlp`
+  std::string_view router = "gate";
+  std::string_view experts = "experts";
+  std::string_view expert_gate = "gate_proj";
+  std::string_view expert_up = "up_proj";
+  std::string_view expert_down = "down_proj";
+  // One tensor of all experts, without ".weight": (experts, 2 * intermediate_size, hidden_size), gate's rows first, and
+  // (experts, hidden_size, intermediate_size).
+  std::string_view stacked_gate_up = "";
+  std::string_view stacked_down = "";
+
+  std::string layer(std::int64_t index) const;  // "model.layers.7."
+};
+
+// One digit-run wildcard: "{}" in a pattern matches one or more digits; everything else matches itself.
+bool matches(std::string_view pattern, std::string_view name) noexcept;
+
+struct TensorPattern {
+  std::string pattern;
+  Role role;
+};
+
+// Every name that a checkpoint of this naming can have.
+std::vector<TensorPattern> patterns_of(const Naming& naming);
+
+}  // namespace halfbyte::models

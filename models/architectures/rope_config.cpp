@@ -1,0 +1,149 @@
+// Rotary embedding's part of config.json, in its three spellings.
+// Source: transformers modeling_rope_utils.py.
+#include <array>
+#include <cmath>
+
+#include <halfbyte/error.h>
+
+#include "models/architectures/family.h"
+
+namespace halfbyte::models {
+namespace {
+
+struct RopeName {
+  std::string_view name;
+  RopeType type;
+};
+
+// The first of a type is the one that is written.
+constexpr auto kRopeTypes = std::to_array<RopeName>({
+    {"default", RopeType::kDefault},
+    {"linear", RopeType::kLinear},
+    {"dynamic", RopeType::kDynamic},
+    {"llama3", RopeType::kLlama3},
+    {"yarn", RopeType::kYarn},
+    {"longrope", RopeType::kLongrope},
+    {"su", RopeType::kLongrope},  // early Phi-3
+});
+
+RopeType rope_type(const std::string& name) {
+  for (const RopeName& row : kRopeTypes) {
+    if (row.name == name) return row.type;
+  }
+  throw Error(ErrorCode::kUnsupported, "config.json: rope scaling \"" + name +
+                                           "\" is not supported; default, linear, dynamic, llama3, yarn and longrope are");
+}
+
+[[noreturn]] void corrupt(const std::string& problem) { throw Error(ErrorCode::kCorrupt, "config.json: " + problem); }
+
+void parse_linear(const ConfigReader& scaling, RopeConfig& rope, ModelConfig&) {
+  rope.factor = scaling.number("factor", 1.0, 1e6);
+}
+
+// The context that config.json names is the one before scaling.
+void parse_dynamic(const ConfigReader& scaling, RopeConfig& rope, ModelConfig& model) {
+  rope.factor = scaling.number("factor", 1.0, 1e6);
+  if (rope.rotary_dim < 4) corrupt("dynamic rope scaling needs a rotary dimension of at least 4");
+  rope.original_max_position_embeddings = model.max_position_embeddings;
+  const double longest = static_cast<double>(model.max_position_embeddings) * rope.factor;
+  model.max_position_embeddings = static_cast<std::int64_t>(std::min(longest, static_cast<double>(kMaxSize)));
+}
+
+void parse_llama3(const ConfigReader& scaling, RopeConfig& rope, ModelConfig&) {
+  rope.factor = scaling.number("factor", 1.0, 1e6);
+  rope.low_freq_factor = scaling.number("low_freq_factor", 1e-6, 1e6);
+  rope.high_freq_factor = scaling.number("high_freq_factor", 1e-6, 1e6);
+  if (rope.high_freq_factor <= rope.low_freq_factor) {
+    corrupt("rope \"high_freq_factor\" must be greater than \"low_freq_factor\"");
+  }
+}
+
+double original_share(const RopeConfig& rope, const ModelConfig& model) {
+  return static_cast<double>(model.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
+}
+
+double yarn_scale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+
+void parse_yarn(const ConfigReader& scaling, RopeConfig& rope, ModelConfig& model) {
+  rope.factor = scaling.number_or("factor", original_share(rope, model), 1e-6, 1e6);
+  rope.beta_fast = scaling.number_or("beta_fast", 32.0, 1e-6, 1e6);
+  rope.beta_slow = scaling.number_or("beta_slow", 1.0, 1e-6, 1e6);
+  rope.is_range_truncated = scaling.boolean_or("truncate", true);
+  const double mscale = scaling.number_or("mscale", 0.0, 0.0, 1e6);
+  const double mscale_all = scaling.number_or("mscale_all_dim", 0.0, 0.0, 1e6);
+  const double inferred = mscale > 0 && mscale_all > 0
+                              ? yarn_scale(rope.factor, mscale) / yarn_scale(rope.factor, mscale_all)
+                              : yarn_scale(rope.factor, 1.0);
+  rope.attention_factor = scaling.number_or("attention_factor", inferred, 1e-6, 1e6);
+}
+
+std::vector<double> factors(const ConfigReader& scaling, const char* key, std::int64_t pairs) {
+  std::vector<double> out = scaling.numbers(key, 1e-6, 1e9);
+  if (static_cast<std::int64_t>(out.size()) == pairs) return out;
+  corrupt(std::string("\"") + key + "\" has " + std::to_string(out.size()) + " numbers; expected " +
+          std::to_string(pairs) + ", one for every pair that turns");
+}
+
+void parse_longrope(const ConfigReader& scaling, RopeConfig& rope, ModelConfig& model) {
+  rope.short_factors = factors(scaling, "short_factor", rope.rotary_dim / 2);
+  rope.long_factors = factors(scaling, "long_factor", rope.rotary_dim / 2);
+  rope.factor = scaling.number_or("factor", original_share(rope, model), 1e-6, 1e6);
+  const double original = static_cast<double>(rope.original_max_position_embeddings);
+  const double inferred =
+      rope.factor <= 1.0 || original <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / std::log(original));
+  rope.attention_factor = scaling.number_or("attention_factor", inferred, 1e-6, 1e6);
+}
+
+void parse_default(const ConfigReader&, RopeConfig&, ModelConfig&) {}
+
+// Indexed by RopeType.
+constexpr std::array<void (*)(const ConfigReader&, RopeConfig&, ModelConfig&), 6> kParsers = {
+    parse_default, parse_linear, parse_dynamic, parse_llama3, parse_yarn, parse_longrope};
+
+std::int64_t rotary_dim(double partial, std::int64_t head_dim) {
+  const auto dim = static_cast<std::int64_t>(static_cast<double>(head_dim) * partial);
+  if (dim >= 2 && dim % 2 == 0) return dim;
+  corrupt(std::to_string(dim) + " of head_dim " + std::to_string(head_dim) +
+          " turn with the position; rotary embedding needs an even number of at least 2");
+}
+
+}  // namespace
+
+std::string_view name(RopeType type) noexcept {
+  for (const RopeName& row : kRopeTypes) {
+    if (row.type == type) return row.name;
+  }
+  return {};
+}
+
+std::int64_t RopeConfig::fixed_length() const noexcept {
+  return type == RopeType::kDynamic || type == RopeType::kLongrope ? original_max_position_embeddings : 0;
+}
+
+// "rope_parameters" (transformers 5), "rope_scaling" with "rope_type" or (older) "type".
+RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults, ModelConfig& model) {
+  RopeConfig rope;
+  rope.theta = config.number_or("rope_theta", defaults.rope_theta, 1.0, 1e12);
+  double partial = config.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
+  auto scaling = config.object("rope_parameters");
+  if (!scaling) scaling = config.object("rope_scaling");
+  if (scaling) {
+    if (scaling->has("full_attention")) {
+      throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
+    }
+    rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
+    partial = scaling->number_or("partial_rotary_factor", partial, 0.0, 1.0);
+  }
+  rope.rotary_dim = rotary_dim(partial, model.head_dim);
+  rope.original_max_position_embeddings = model.max_position_embeddings;
+  if (!scaling) return rope;
+  const std::int64_t original =
+      scaling->integer_or("original_max_position_embeddings", model.max_position_embeddings, 1, kMaxSize);
+  rope.original_max_position_embeddings =
+      config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
+  rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
+  kParsers[static_cast<std::size_t>(rope.type)](*scaling, rope, model);
+  return rope;
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,14 @@
+// Modules at paths: checkpoints of some families name them "encoder.layers", and a module's name cannot hold a dot.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include <torch/nn/module.h>
+
+namespace halfbyte::models {
+
+// Registers `child` below `root` as "a.b.c" says, with plain modules for what is missing in between.
+void register_at(torch::nn::Module& root, std::string_view path, std::shared_ptr<torch::nn::Module> child);
+
+}  // namespace halfbyte::models
