@@ -153,12 +153,13 @@ class Planner {
   // Empty: the tensor can be packed so that readers of compressed-tensors find it.
   static std::string obstacle(const StoredTensor& tensor, Role role) {
     if (role == Role::kEmbedding) return "an embedding; readers of the packed layout know it for Linear layers only";
-    if (tensor.shape.size() != 2)
+    const bool is_stack = tensor.shape.size() == 3 && role == Role::kLinear;
+    if (tensor.shape.size() != 2 && !is_stack)
       return "rank " + std::to_string(tensor.shape.size()) + "; only matrices are quantised";
     if (tensor.size_bytes == 0) return "empty";
     if (!is_floating(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not a floating-point dtype";
     if (!is_weight_dtype(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not float32, float16 or bfloat16";
-    if (!tensor.name.ends_with(".weight")) return "its name does not end in .weight, so no reader would find its parts";
+    if (!tensor.name.ends_with(".weight") && !is_stack) return "its name does not end in .weight, so no reader would find its parts";
     return {};
   }
 
@@ -231,7 +232,11 @@ class Planner {
       return keep(std::move(out), std::move(reason));
     }
     out.scheme = wanted.scheme;
-    if (!choose_group_size(tensor.shape[1], out)) return keep(out, out.reason);
+    // Eight rows share a word of zero points, and an expert's must be words of its own.
+    if (tensor.shape.size() == 3 && out.scheme->has_zero_point && tensor.shape[1] % 8 != 0) {
+      return keep(out, "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of 8");
+    }
+    if (!choose_group_size(tensor.shape.back(), out)) return keep(out, out.reason);
     choose_scales(tensor, out);
     if (auto taken = taken_part_name(tensor, out); !taken.empty())
       return keep(std::move(out), in_quotes(taken) + " is there already");
@@ -292,6 +297,7 @@ class Planner {
       if (!planned.scheme) continue;
       families.emplace(planned.scheme->layout, planned.scheme->name);
       if (!planned.scheme->has_foreign_readers) own = planned.scheme->name;
+      if (source_.tensors[planned.source].shape.size() == 3) own = "experts stacked in one tensor, packed";
     }
     if (own.empty() && families.size() < 2) return note_mixed_zero_points(out);
     const std::string why = own.empty() ? families[Layout::kPackQuantized] + " (compressed-tensors) and " +

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loader/files/matrix_shape.h"
 #include "loader/files/packed_parts.h"
 
 namespace halfbyte::convert {
@@ -17,9 +18,10 @@ std::vector<std::byte> bytes_of(const Range& values) {
 
 std::vector<std::byte> zero_point_bytes(const files::StoredTensor& tensor, const PlannedTensor& planned,
                                         const GroupExtras& extras) {
-  const std::int64_t groups = tensor.shape[1] / planned.group_size;
-  std::vector<std::uint32_t> words(static_cast<std::size_t>(zero_point_words(tensor.shape[0]) * groups));
-  quant::pack_zero_points(extras.zero_points.data(), tensor.shape[0], groups, words.data());
+  const auto [rows, columns] = files::matrix_shape(tensor.shape);
+  const std::int64_t groups = columns / planned.group_size;
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(zero_point_words(rows) * groups));
+  quant::pack_zero_points(extras.zero_points.data(), rows, groups, words.data());
   return bytes_of(words);
 }
 

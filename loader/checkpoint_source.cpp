@@ -7,6 +7,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/matrix_shape.h"
 #include "loader/files/nested_scales.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
@@ -80,7 +81,7 @@ std::string CheckpointSource::storage_of(const TensorRecord& record) {
   if (!record.scheme) return std::string(halfbyte::name(record.stored_dtype));
   LowBitTensor tensor;
   tensor.scheme = record.scheme;
-  tensor.in_features = record.shape.at(1);
+  tensor.in_features = record.shape.back();
   tensor.group_size = record.group_size;
   return tensor.description();
 }
@@ -120,7 +121,8 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
 
 // Scales as the kernels take them: a matrix of floats. Nested ones are expanded to float32.
 at::Tensor CheckpointSource::scales(const TensorRecord& record) {
-  const std::vector<std::int64_t> shape{record.shape.at(0), record.shape.at(1) / record.group_size};
+  const auto [rows, columns] = files::matrix_shape(record.shape);
+  const std::vector<std::int64_t> shape{rows, columns / record.group_size};
   if (!record.nested_offset)
     return mapped(*checkpoint_.find(record.parts[Part::kScale]), shape, torch_dtype(record.name, record.scale_dtype));
   at::Tensor out = at::empty(shape, at::kFloat);
@@ -131,19 +133,20 @@ at::Tensor CheckpointSource::scales(const TensorRecord& record) {
 
 LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   LowBitTensor tensor;
-  const std::int64_t words = packed_row_bytes(*record.scheme, record.shape.at(1)) / 4;
-  tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {record.shape.at(0), words}, at::kInt);
+  const auto [rows, columns] = files::matrix_shape(record.shape);
+  const std::int64_t words = packed_row_bytes(*record.scheme, columns) / 4;
+  tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {rows, words}, at::kInt);
   tensor.scales = scales(record);
   if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
   tensor.scheme = record.scheme;
-  tensor.in_features = record.shape.at(1);
+  tensor.in_features = columns;
   tensor.group_size = record.group_size;
   tensor.dtype = torch_dtype(record.name, recorded_dtype(record));
   return tensor;
 }
 
 at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType type) {
-  if (record.scheme) return read_packed(record).dequantize(type);
+  if (record.scheme) return read_packed(record).dequantize(type).view(record.shape);
   return stored(record.parts[Part::kCodes]).to(type);
 }
 
@@ -213,9 +216,19 @@ models::LinearWeights CheckpointSource::linear(const std::string& module, bool h
 }
 
 models::LinearWeights CheckpointSource::stacked(const std::string& name, std::int64_t index) {
+  const TensorRecord& tensor = record(name);
   auto found = stacks_.find(name);
-  if (found == stacks_.end()) found = stacks_.emplace(name, dense(name)).first;
-  return {found->second.select(0, index), std::nullopt};
+  if (found == stacks_.end()) {
+    Stack stack = tensor.scheme ? Stack(packed(name)) : Stack(dense(name));
+    found = stacks_.emplace(name, std::move(stack)).first;
+  }
+  if (const auto* values = std::get_if<at::Tensor>(&found->second)) return {values->select(0, index), std::nullopt};
+  LowBitTensor one = std::get<LowBitTensor>(found->second);
+  const std::int64_t rows = tensor.shape.at(1);
+  one.codes = one.codes.narrow(0, index * rows, rows);
+  one.scales = one.scales.narrow(0, index * rows, rows);
+  if (one.zero_points) one.zero_points = one.zero_points->narrow(0, index * rows / 8, rows / 8);
+  return {one, std::nullopt};
 }
 
 at::ScalarType CheckpointSource::derived_buffer_dtype(const std::string& name) {

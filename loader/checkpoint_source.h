@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <halfbyte/load_options.h>
@@ -59,6 +60,8 @@ class CheckpointSource : public models::TensorSource {
   void report_unused_buffers();
 
  private:
+  using Stack = std::variant<at::Tensor, LowBitTensor>;
+
   at::Tensor stored(const std::string& name);
   at::Tensor load(const files::TensorRecord& record, LoadedTensor& line);
 
@@ -67,7 +70,7 @@ class CheckpointSource : public models::TensorSource {
   LoadReport& report_;
   std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
-  std::map<std::string, at::Tensor> stacks_;              // rank-3 tensors by name: each is loaded and reported once
+  std::map<std::string, Stack> stacks_;                   // rank-3 tensors by name: each is loaded and reported once
   std::set<std::string> verified_;
 };
 

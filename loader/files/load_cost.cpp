@@ -10,7 +10,7 @@ namespace {
 using models::Role;
 
 std::string scheme_text(const TensorRecord& record) {
-  const bool is_per_channel = record.shape.size() == 2 && record.group_size == record.shape[1];
+  const bool is_per_channel = !record.shape.empty() && record.group_size == record.shape.back();
   return std::string(record.scheme->name) +
          (is_per_channel ? " per channel" : " g" + std::to_string(record.group_size));
 }

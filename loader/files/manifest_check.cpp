@@ -4,11 +4,27 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/matrix_shape.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
 namespace {
+
+// 2^60 keeps sizes from overflowing; no file is that long.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 60;
+
+// A matrix, or a stack of them.
+bool can_be_packed(const std::vector<std::int64_t>& shape) noexcept {
+  if (shape.size() != 2 && shape.size() != 3) return false;
+  if (shape.back() < 1 || shape.back() > kMaxLength) return false;
+  std::int64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) {
+    if (shape[i] < 0 || (shape[i] > 0 && rows > kMaxLength / shape[i])) return false;
+    rows *= shape[i];
+  }
+  return true;
+}
 
 class Check {
  public:
@@ -54,25 +70,25 @@ class Check {
   void check_layout(const TensorRecord& record) const {
     const bool is_bitsandbytes = record.scheme->layout == Layout::kBitsandbytes;
     const bool is_nested = record.scale_dtype == Dtype::kUint8;
+    const auto [rows, columns] = matrix_shape(record.shape);
     if (is_bitsandbytes ? !is_nested && record.scale_dtype != Dtype::kFloat32 : is_nested) {
       fail(record.name,
            std::string(record.scheme->name) + " has no scales in " + std::string(name(record.scale_dtype)));
     }
     // Rows of whole words, so that a row of codes is an address; 2^62 values keep the sizes from overflowing.
     if (is_bitsandbytes &&
-        (record.group_size % 8 != 0 || record.shape[0] > (std::int64_t{1} << 60) / record.shape[1])) {
+        (record.group_size % 8 != 0 || rows > kMaxLength / columns)) {
       fail(record.name, "shape " + printable(record.shape) + " with group_size " + std::to_string(record.group_size) +
                             " cannot be packed as " + std::string(record.scheme->name));
     }
   }
 
   std::uint64_t take_packed(const TensorRecord& record) {
-    // 2^60 keeps packed_row_bytes from overflowing; no file is that long.
-    if (record.shape.size() != 2 || record.shape[1] < 1 || record.shape[1] > (std::int64_t{1} << 60)) {
+    if (!can_be_packed(record.shape)) {
       fail(record.name,
            "shape " + printable(record.shape) + " cannot be packed as " + std::string(record.scheme->name));
     }
-    const std::int64_t in_features = record.shape[1];
+    const std::int64_t in_features = record.shape.back();
     if (record.group_size < 1 || in_features % record.group_size != 0) {
       fail(record.name, "group_size " + std::to_string(record.group_size) + " does not divide in_features " +
                             std::to_string(in_features));

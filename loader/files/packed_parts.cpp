@@ -1,22 +1,26 @@
 #include "loader/files/packed_parts.h"
 
+#include "loader/files/matrix_shape.h"
+
 namespace halfbyte::files {
 namespace {
 
 // Source: compressed-tensors, compressors/pack_quantized/base.py.
 std::vector<PartSpec> pack_quantized(const TensorRecord& record) {
-  const std::int64_t rows = record.shape[0], groups = record.shape[1] / record.group_size;
+  const auto [rows, columns] = matrix_shape(record.shape);
+  const std::int64_t groups = columns / record.group_size;
   std::vector<PartSpec> out{
-      {Part::kCodes, Dtype::kInt32, {rows, packed_row_bytes(*record.scheme, record.shape[1]) / 4}},
+      {Part::kCodes, Dtype::kInt32, {rows, packed_row_bytes(*record.scheme, columns) / 4}},
       {Part::kScale, record.scale_dtype, {rows, groups}}};
   if (record.scheme->has_zero_point) out.push_back({Part::kZeroPoint, Dtype::kInt32, {zero_point_words(rows), groups}});
-  out.push_back({Part::kShape, Dtype::kInt64, {2}});
+  out.push_back({Part::kShape, Dtype::kInt64, {static_cast<std::int64_t>(record.shape.size())}});
   return out;
 }
 
 // Source: bitsandbytes, functional.py, QuantState.as_dict.
 std::vector<PartSpec> bitsandbytes(const TensorRecord& record) {
-  const std::int64_t values = record.shape[0] * record.shape[1], scales = values / record.group_size;
+  const auto [rows, columns] = matrix_shape(record.shape);
+  const std::int64_t values = rows * columns, scales = values / record.group_size;
   std::vector<PartSpec> out{{Part::kCodes, Dtype::kUint8, {values / 2, 1}},
                             {Part::kScale, record.scale_dtype, {scales}},
                             {Part::kCodebook, Dtype::kFloat32, {16}}};

@@ -1,5 +1,7 @@
 #include "loader/files/tensor_reader.h"
 
+#include "loader/files/matrix_shape.h"
+
 namespace halfbyte::files {
 
 bool TensorReader::can_read(const TensorRecord& record) noexcept {
@@ -14,8 +16,9 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorRecord& rec
       zero_point_(record.parts.has(Part::kZeroPoint) ? checkpoint.find(record.parts[Part::kZeroPoint]) : nullptr) {
   if (record.nested_offset) nested_.emplace(checkpoint, record);
   if (record.scheme) {
-    row_size_ = record.shape[1];
-    size_ = record.shape[0] * row_size_;
+    const auto [rows, columns] = matrix_shape(record.shape);
+    row_size_ = columns;
+    size_ = rows * columns;
   } else if (can_read(record)) {
     size_ = static_cast<std::int64_t>(codes_.size_bytes) / size_bytes(record.stored_dtype);
   }

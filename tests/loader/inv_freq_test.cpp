@@ -7,6 +7,7 @@
 
 #include "models/modules/session.h"
 #include "quant/operators/torch_dtype.h"
+#include "tests/models/reference.h"
 #include "tests/places.h"
 
 namespace halfbyte {
@@ -44,9 +45,55 @@ TEST_CASE("inv_freq: the rotary table has the queries' dtype under every policy"
     // A host that casts the module afterwards reaches the registered buffer, and still breaks nothing there.
     model.module().to(at::kHalf);
     CHECK(model.module().named_buffers()["model.rotary_emb.inv_freq"].scalar_type() == at::kHalf);
-    CHECK(model.module().make_session(1, 4).rotary().cosine.scalar_type() ==
+    CHECK(model.module().make_session(1, 4).rotary(0, 4, 4).cosine.scalar_type() ==
           *to_torch(policy.stream().value_or(Dtype::kFloat32)));
   }
+}
+
+// ChatGLM2 stores its inv_freq, in float16.
+constexpr const char* kStored = "transformer.rotary_pos_emb.inv_freq";
+
+at::Tensor logits_of(const std::filesystem::path& directory, const DtypePolicy& policy) {
+  const Model model = load_low_bit(directory, {.dtype = policy});
+  const c10::InferenceMode guard;
+  return model.module().forward(tests::read_tensor(directory / "reference.safetensors", "input_ids"));
+}
+
+TEST_CASE("inv_freq: a persistent float16 buffer follows every policy, and predictions stay right", "[inv_freq]") {
+  struct Case {
+    const char* policy;
+    at::ScalarType buffer;
+    double bound;  // of logits, relative to the largest
+  };
+  const Case cases[] = {{"float32", at::kFloat, 2e-4},     {"half", at::kHalf, 4e-3},
+                        {"amp:float16", at::kHalf, 4e-3},  {"amp:bfloat16", at::kHalf, 3e-2},
+                        {"bfloat16", at::kBFloat16, 3e-2}, {"original", at::kHalf, 4e-3}};
+  const auto directory = tests::data("families") / "chatglm2";
+  const at::Tensor wanted = tests::read_tensor(directory / "reference.safetensors", "logits").to(at::kFloat);
+  for (const Case& test : cases) {
+    INFO(test.policy);
+    const DtypePolicy policy = DtypePolicy::parse(test.policy);
+    const Model model = load_low_bit(directory, {.dtype = policy});
+    CHECK(model.module().named_buffers()[kStored].scalar_type() == test.buffer);
+    const at::Tensor difference = (logits_of(directory, policy) - wanted).abs().max() / wanted.abs().max();
+    INFO(difference.item<double>());
+    CHECK(difference.item<double>() <= test.bound);
+  }
+}
+
+TEST_CASE("inv_freq: a naive cast of it is worse than a cast of the table", "[inv_freq]") {
+  const auto directory = tests::data("families") / "chatglm2";
+  const Model exact = load_low_bit(directory, {.dtype = DtypePolicy::float32()});
+  const Model half = load_low_bit(directory, {.dtype = DtypePolicy::half()});
+  constexpr std::int64_t kPositions = 256;  // the model's context
+  const at::Tensor wanted = exact.module().make_session(1, kPositions).rotary(0, kPositions, kPositions).cosine;
+  const at::Tensor ours = half.module().make_session(1, kPositions).rotary(0, kPositions, kPositions).cosine;
+  // What .half() makes of it elsewhere: the buffer rounded, and the angles as products of it.
+  const at::Tensor stored = half.module().named_buffers()[kStored];
+  const at::Tensor naive = at::outer(at::arange(kPositions, at::kHalf), stored).cos();
+  const auto error = [&](const at::Tensor& table) { return (table.to(at::kFloat) - wanted).abs().max().item<double>(); };
+  CHECK(error(ours) < 3e-4);  // one rounding to float16
+  CHECK(error(naive) > 0.05);
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
-// Models of the families against what their own implementations computed: logits and greedy tokens.
+// Models of the families against what their own implementations computed: logits and greedy tokens in float32, and how
+// far every dtype policy and quantisation takes them from there. HALFBYTE_PRINT_FAMILIES=1 prints docs/families.md's
+// table.
 #include "tests/catch.h"
 
+#include <cstdlib>
+
 #include <halfbyte/causal_lm.h>
+#include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 
 #include "tests/models/reference.h"
@@ -10,34 +15,111 @@
 namespace halfbyte {
 namespace {
 
-struct Family {
-  const char* name;
-  double bound;  // of the largest difference, relative to the largest logit
+constexpr const char* kFamilies[] = {"llama2", "llama31-rope", "llama-yarn", "mistral-sw", "qwen2",  "qwen3",
+                                     "phi3",   "gemma2",       "glm4-9b",    "chatglm2",   "mixtral"};
+
+struct Reference {
+  at::Tensor input_ids;  // (rows, tokens)
+  at::Tensor logits;     // (rows, tokens, vocab_size), float32
 };
 
-// Measured on AVX-512: llama2 6.0e-7, llama31-rope 3.4e-7.
-constexpr Family kFamilies[] = {{"llama2", 2e-4},     {"llama31-rope", 2e-4}, {"llama-yarn", 2e-4}, {"mistral-sw", 2e-4},
-                                {"qwen2", 2e-4},      {"qwen3", 2e-4},        {"phi3", 2e-4},       {"gemma2", 2e-4},
-                                {"glm4-9b", 2e-4},    {"chatglm2", 2e-4},     {"mixtral", 2e-4}};
+Reference reference_of(const std::filesystem::path& directory) {
+  const auto file = directory / "reference.safetensors";
+  return {tests::read_tensor(file, "input_ids"), tests::read_tensor(file, "logits").to(at::kFloat)};
+}
 
-TEST_CASE("logits and greedy tokens equal the reference implementation's in float32", "[families]") {
-  for (const Family& family : kFamilies) {
-    const auto directory = tests::shared(std::string("fixtures/families/") + family.name);
-    if (!directory) HALFBYTE_SKIP("../shared/fixtures/families is not here");
-    INFO(family.name);
-    const auto reference = *directory / "reference.safetensors";
-    const Model model = load_low_bit(*directory, {.dtype = DtypePolicy::float32()});
-    const c10::InferenceMode guard;
-    const at::Tensor wanted = tests::read_tensor(reference, "logits").to(at::kFloat);
-    const at::Tensor logits = model.module().forward(tests::read_tensor(reference, "input_ids"));
-    const double difference = (logits - wanted).abs().max().item<double>() / wanted.abs().max().item<double>();
-    INFO("difference " << difference);
-    CHECK(difference <= family.bound);
-    const auto greedy = tests::to_ids(tests::read_tensor(reference, "greedy"));
-    const auto prompt = tests::to_ids(tests::read_tensor(reference, "prompt"));
+struct Distance {
+  double logits;    // largest difference, relative to the largest logit
+  double kl;        // mean Kullback-Leibler divergence from the reference
+  double top1;      // share of positions with the same most likely token
+  bool is_finite;
+};
+
+Distance distance(const Model& model, const Reference& reference) {
+  const c10::InferenceMode guard;
+  const at::Tensor logits = model.module().forward(reference.input_ids);
+  const at::Tensor wanted = reference.logits.log_softmax(-1);
+  const at::Tensor kl = (wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1);
+  return {((logits - reference.logits).abs().max() / reference.logits.abs().max()).item<double>(),
+          kl.mean().item<double>(),
+          (logits.argmax(-1) == reference.logits.argmax(-1)).to(at::kFloat).mean().item<double>(),
+          logits.isfinite().all().item<bool>()};
+}
+
+void print(const std::string& line) {
+  if (std::getenv("HALFBYTE_PRINT_FAMILIES")) WARN(line);
+}
+
+// The reference is stored in float32 beside weights in their own dtype, and was computed in float32.
+TEST_CASE("families: logits and greedy tokens equal the reference implementation's in float32", "[families]") {
+  for (const char* family : kFamilies) {
+    INFO(family);
+    const auto directory = tests::data("families") / family;
+    const Model model = load_low_bit(directory, {.dtype = DtypePolicy::float32()});
+    const Distance found = distance(model, reference_of(directory));
+    INFO("difference " << found.logits);
+    print(std::string(family) + " float32: " + std::to_string(found.logits * 1e6) + "e-6");
+    CHECK(found.logits <= 2e-4);
+    const auto greedy = tests::to_ids(tests::read_tensor(directory / "reference.safetensors", "greedy"));
+    const auto prompt = tests::to_ids(tests::read_tensor(directory / "reference.safetensors", "prompt"));
     const auto out = model.generate(
         {prompt}, {.max_gen_len = static_cast<std::int64_t>(greedy.size()), .temperature = 0, .ignore_eos = true});
     CHECK(out.at(0).tokens == greedy);
+  }
+}
+
+struct PolicyBound {
+  const char* policy;
+  double logits;
+  double kl;
+};
+
+// Of every family. The random weights make attention scores larger than trained ones do, so bounds are wide.
+constexpr PolicyBound kPolicyBounds[] = {
+    {"amp:bfloat16", 3e-2, 1e-3}, {"amp:float16", 4e-3, 2e-5}, {"half", 4e-3, 2e-5}, {"bfloat16", 3e-2, 1e-3}};
+
+TEST_CASE("families: every dtype policy stays near the reference, and without NaN", "[families]") {
+  for (const char* family : kFamilies) {
+    const auto directory = tests::data("families") / family;
+    const Reference reference = reference_of(directory);
+    for (const PolicyBound& bound : kPolicyBounds) {
+      const Distance found = distance(load_low_bit(directory, {.dtype = DtypePolicy::parse(bound.policy)}), reference);
+      INFO(family << " " << bound.policy << ": logits " << found.logits << ", KL " << found.kl);
+      print(std::string(family) + " " + bound.policy + ": logits " + std::to_string(found.logits) + ", KL " +
+            std::to_string(found.kl * 1e6) + "e-6, top-1 " + std::to_string(found.top1));
+      CHECK(found.is_finite);
+      CHECK(found.logits <= bound.logits);
+      CHECK(found.kl <= bound.kl);
+    }
+  }
+}
+
+struct SchemeBound {
+  const char* scheme;
+  double kl;
+  double top1;
+};
+
+constexpr SchemeBound kSchemeBounds[] = {{"sym_int8", 5e-4, 0.9}, {"sym_int4", 2e-2, 0.6}};
+
+TEST_CASE("families: quantised and loaded again, predictions stay near the reference", "[families]") {
+  tests::Scratch scratch;
+  for (const char* family : kFamilies) {
+    const auto directory = tests::data("families") / family;
+    const Reference reference = reference_of(directory);
+    for (const SchemeBound& bound : kSchemeBounds) {
+      const auto packed = scratch / (std::string(family) + bound.scheme);
+      const auto report = convert::quantize(directory, packed, {.scheme = bound.scheme, .group_size = 32});
+      for (const char* policy : {"float32", "amp:bfloat16"}) {
+        const Distance found = distance(load_low_bit(packed, {.dtype = DtypePolicy::parse(policy)}), reference);
+        INFO(family << " " << bound.scheme << " " << policy << ": KL " << found.kl << ", top-1 " << found.top1);
+        print(std::string(family) + " " + bound.scheme + " " + policy + ": KL " + std::to_string(found.kl * 1e6) +
+              "e-6, top-1 " + std::to_string(found.top1));
+        CHECK(found.is_finite);
+        CHECK(found.kl <= bound.kl);
+        CHECK(found.top1 >= bound.top1);
+      }
+    }
   }
 }
 

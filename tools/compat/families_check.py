@@ -226,7 +226,8 @@ class ChatGLM:
 
 
 class Transformers:
-    def __init__(self, name, words, dtype):
+    def __init__(self, name, words, dtype, is_stacked):
+        self.is_stacked = is_stacked
         config = getattr(transformers, name + "Config")(**words)
         config._attn_implementation = "eager"
         self.model = getattr(transformers, name + "ForCausalLM")(config).to(dtype).eval()
@@ -236,7 +237,7 @@ class Transformers:
                     value.add_(torch.randn_like(value) * 0.2)
 
     def save_pretrained(self, folder):
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, save_original_format=not self.is_stacked)
         # Not .float(): the cast above rounded the rotary buffers too, which are not in the file.
         self.model = type(self.model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
@@ -288,7 +289,7 @@ def main():
             name, words = family(rng.choice)
             dtype = rng.choice([torch.float32, torch.bfloat16, torch.float16])
             with tempfile.TemporaryDirectory() as scratch:
-                model = ChatGLM(words) if name == "ChatGLM" else Transformers(name, words, dtype)
+                model = ChatGLM(words) if name == "ChatGLM" else Transformers(name, words, dtype, is_stacked=rng.choice([False, True]))
                 try:
                     difference, same = check(program, model, pathlib.Path(scratch) / "model", rng.choice)
                 except RuntimeError as error:

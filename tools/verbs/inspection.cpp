@@ -26,7 +26,7 @@ void add(Tally& tally, std::uint64_t values, std::uint64_t size_bytes) {
 
 std::string stored_as(const files::TensorRecord& tensor) {
   if (tensor.scheme == nullptr) return std::string(name(tensor.stored_dtype));
-  const bool is_per_channel = tensor.shape.size() == 2 && tensor.group_size == tensor.shape[1];
+  const bool is_per_channel = !tensor.shape.empty() && tensor.group_size == tensor.shape.back();
   return std::string(tensor.scheme->name) + (is_per_channel ? " channel" : " g" + std::to_string(tensor.group_size)) +
          (tensor.nested_offset ? " nested" : "");
 }
