@@ -159,7 +159,8 @@ class Planner {
     if (tensor.size_bytes == 0) return "empty";
     if (!is_floating(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not a floating-point dtype";
     if (!is_weight_dtype(tensor.dtype)) return std::string(name(tensor.dtype)) + " is not float32, float16 or bfloat16";
-    if (!tensor.name.ends_with(".weight") && !is_stack) return "its name does not end in .weight, so no reader would find its parts";
+    if (!tensor.name.ends_with(".weight") && !is_stack)
+      return "its name does not end in .weight, so no reader would find its parts";
     return {};
   }
 

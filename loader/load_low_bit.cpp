@@ -34,7 +34,8 @@ bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const models::Architecture& architecture = known_architecture(checkpoint);
   models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
-  architecture.choose_naming(config, [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
+  architecture.choose_naming(config,
+                             [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
   check_tensors(checkpoint, config);
   LoadReport report = begin_report(checkpoint, options.dtype);
   CheckpointSource source(checkpoint, options, report);

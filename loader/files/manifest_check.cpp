@@ -76,8 +76,7 @@ class Check {
            std::string(record.scheme->name) + " has no scales in " + std::string(name(record.scale_dtype)));
     }
     // Rows of whole words, so that a row of codes is an address; 2^62 values keep the sizes from overflowing.
-    if (is_bitsandbytes &&
-        (record.group_size % 8 != 0 || rows > kMaxLength / columns)) {
+    if (is_bitsandbytes && (record.group_size % 8 != 0 || rows > kMaxLength / columns)) {
       fail(record.name, "shape " + printable(record.shape) + " with group_size " + std::to_string(record.group_size) +
                             " cannot be packed as " + std::string(record.scheme->name));
     }

@@ -9,9 +9,8 @@ namespace {
 std::vector<PartSpec> pack_quantized(const TensorRecord& record) {
   const auto [rows, columns] = matrix_shape(record.shape);
   const std::int64_t groups = columns / record.group_size;
-  std::vector<PartSpec> out{
-      {Part::kCodes, Dtype::kInt32, {rows, packed_row_bytes(*record.scheme, columns) / 4}},
-      {Part::kScale, record.scale_dtype, {rows, groups}}};
+  std::vector<PartSpec> out{{Part::kCodes, Dtype::kInt32, {rows, packed_row_bytes(*record.scheme, columns) / 4}},
+                            {Part::kScale, record.scale_dtype, {rows, groups}}};
   if (record.scheme->has_zero_point) out.push_back({Part::kZeroPoint, Dtype::kInt32, {zero_point_words(rows), groups}});
   out.push_back({Part::kShape, Dtype::kInt64, {static_cast<std::int64_t>(record.shape.size())}});
   return out;

@@ -49,8 +49,7 @@ std::vector<Architecture> all_architectures() {
 }
 
 nlohmann::json rope_inputs(const RopeConfig& rope) {
-  nlohmann::json inputs = {
-      {"rope_type", name(rope.type)}, {"rope_theta", rope.theta}, {"rotary_dim", rope.rotary_dim}};
+  nlohmann::json inputs = {{"rope_type", name(rope.type)}, {"rope_theta", rope.theta}, {"rotary_dim", rope.rotary_dim}};
   if (rope.type == RopeType::kDefault) return inputs;
   inputs["factor"] = rope.factor;
   if (rope.type == RopeType::kLinear) return inputs;

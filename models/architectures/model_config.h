@@ -69,17 +69,17 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool has_query_key_norm = false;
-  double query_scale = 0.0;             // of query-key products
-  double attention_softcap = 0.0;       // 0: none
-  std::int64_t sliding_window = 0;      // tokens back that a sliding layer sees, itself included; 0: all
-  std::vector<bool> sliding_layers;     // which slide
-  bool is_gate_up_fused = false;        // one matrix: gate's rows, then up's
+  double query_scale = 0.0;          // of query-key products
+  double attention_softcap = 0.0;    // 0: none
+  std::int64_t sliding_window = 0;   // tokens back that a sliding layer sees, itself included; 0: all
+  std::vector<bool> sliding_layers;  // which slide
+  bool is_gate_up_fused = false;     // one matrix: gate's rows, then up's
   bool mlp_bias = false;
   Activation activation = Activation::kSilu;
 
   double rms_norm_eps = 1e-6;
-  double norm_offset = 0.0;             // added to norm weights
-  bool has_output_norms = false;        // of attention and MLP, before they join the residual stream
+  double norm_offset = 0.0;       // added to norm weights
+  bool has_output_norms = false;  // of attention and MLP, before they join the residual stream
   bool has_final_norm = true;
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;

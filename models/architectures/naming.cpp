@@ -79,9 +79,7 @@ bool matches(std::string_view pattern, std::string_view name) noexcept {
   return name.empty();
 }
 
-std::string Naming::layer(std::int64_t index) const {
-  return std::string(layers) + "." + std::to_string(index) + ".";
-}
+std::string Naming::layer(std::int64_t index) const { return std::string(layers) + "." + std::to_string(index) + "."; }
 
 std::vector<TensorPattern> patterns_of(const Naming& naming) {
   Patterns patterns(naming);

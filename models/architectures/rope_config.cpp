@@ -30,8 +30,9 @@ RopeType rope_type(const std::string& name) {
   for (const RopeName& row : kRopeTypes) {
     if (row.name == name) return row.type;
   }
-  throw Error(ErrorCode::kUnsupported, "config.json: rope scaling \"" + name +
-                                           "\" is not supported; default, linear, dynamic, llama3, yarn and longrope are");
+  throw Error(ErrorCode::kUnsupported,
+              "config.json: rope scaling \"" + name +
+                  "\" is not supported; default, linear, dynamic, llama3, yarn and longrope are");
 }
 
 [[noreturn]] void corrupt(const std::string& problem) { throw Error(ErrorCode::kCorrupt, "config.json: " + problem); }
@@ -59,7 +60,8 @@ void parse_llama3(const ConfigReader& scaling, RopeConfig& rope, ModelConfig&) {
 }
 
 double original_share(const RopeConfig& rope, const ModelConfig& model) {
-  return static_cast<double>(model.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
+  return static_cast<double>(model.max_position_embeddings) /
+         static_cast<double>(rope.original_max_position_embeddings);
 }
 
 double yarn_scale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
@@ -139,8 +141,7 @@ RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults
   if (!scaling) return rope;
   const std::int64_t original =
       scaling->integer_or("original_max_position_embeddings", model.max_position_embeddings, 1, kMaxSize);
-  rope.original_max_position_embeddings =
-      config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
+  rope.original_max_position_embeddings = config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
   rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
   kParsers[static_cast<std::size_t>(rope.type)](*scaling, rope, model);
   return rope;

@@ -32,8 +32,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, cons
     return (is_residual_normalised_ ? normalised : before) + result;
   };
   const at::Tensor x = input_norm_->forward(input);
-  const at::Tensor middle =
-      joined(input, x, attention_->forward(x, session, pass, index_), attention_output_norm_);
+  const at::Tensor middle = joined(input, x, attention_->forward(x, session, pass, index_), attention_output_norm_);
   const at::Tensor y = mlp_norm_->forward(middle);
   return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
 }

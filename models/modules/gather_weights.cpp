@@ -5,7 +5,8 @@ namespace {
 
 class Gatherer {
  public:
-  Gatherer(const ModelConfig& config, TensorSource& source) : config_(config), names_(*config.naming), source_(source) {}
+  Gatherer(const ModelConfig& config, TensorSource& source)
+      : config_(config), names_(*config.naming), source_(source) {}
 
   ModelWeights all() {
     ModelWeights weights;

@@ -72,9 +72,9 @@ MixtureOfExperts::MixtureOfExperts(MoeWeights weights, const ModelConfig& config
   const Naming& names = *config.naming;
   // Its operands are not rounded: near ties would choose other experts.
   const LinearDtypes dtypes{.result = at::kFloat, .promotes = true};
-  router_ = register_module(std::string(names.router),
-                            std::make_shared<DenseLinear>(std::get<at::Tensor>(weights.router.weight),
-                                                          weights.router.bias, dtypes));
+  router_ = register_module(
+      std::string(names.router),
+      std::make_shared<DenseLinear>(std::get<at::Tensor>(weights.router.weight), weights.router.bias, dtypes));
   const MlpNames children{names.expert_gate, names.expert_up, "gate_up_proj", names.expert_down};
   for (MlpWeights& expert : weights.experts) {
     const std::string path = std::string(names.experts) + "." + std::to_string(experts_.size());

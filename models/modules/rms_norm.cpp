@@ -14,7 +14,8 @@ at::Tensor RmsNorm::forward(const at::Tensor& input) const {
   const at::Tensor x = input.to(at::kFloat);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
   const at::ScalarType stream = compute_.stream.value_or(input.scalar_type());
-  // As the originals: Gemma's is weighted in float32, then rounded; all others are rounded to the stream, then weighted.
+  // As the originals: Gemma's is weighted in float32, then rounded; all others are rounded to the stream, then
+  // weighted.
   if (offset_ != 0.0) return (x * scale).mul_(weight_.to(at::kFloat).add(offset_)).to(stream);
   return compute_.as_stream((x * scale).to(stream).mul(weight_));
 }

@@ -87,8 +87,7 @@ Frequencies yarn(const RopeConfig& rope, std::int64_t) {
 }
 
 Frequencies longrope(const RopeConfig& rope, std::int64_t length) {
-  const Frequencies& factors =
-      length > rope.original_max_position_embeddings ? rope.long_factors : rope.short_factors;
+  const Frequencies& factors = length > rope.original_max_position_embeddings ? rope.long_factors : rope.short_factors;
   Frequencies out = base_frequencies(rope, rope.theta);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] /= factors.at(i);
   return out;

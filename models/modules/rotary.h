@@ -42,7 +42,8 @@ class Rotary : public torch::nn::Module {
 };
 
 // Turns the two halves of each head's first rotary_dim values against each other, or neighbours; the other values stay.
-// Shapes: x (batch, tokens, heads, head_dim), cosine and sine (batch or 1, tokens, 1, rotary_dim / 2), all of one dtype.
+// Shapes: x (batch, tokens, heads, head_dim), cosine and sine (batch or 1, tokens, 1, rotary_dim / 2), all of one
+// dtype.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, bool is_interleaved);
 
 }  // namespace halfbyte::models

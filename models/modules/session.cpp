@@ -109,8 +109,8 @@ Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows
   set_rotary(pass, session);
   pass.all = key_range(pass, 0, 0, session.device());
   if (sliding_window > 0 && pass.span > sliding_window) {
-    pass.window = key_range(pass, std::max<std::int64_t>(0, shortest - sliding_window + 1), sliding_window,
-                            session.device());
+    pass.window =
+        key_range(pass, std::max<std::int64_t>(0, shortest - sliding_window + 1), sliding_window, session.device());
   }
   return pass;
 }

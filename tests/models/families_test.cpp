@@ -29,17 +29,17 @@ Reference reference_of(const std::filesystem::path& directory) {
 }
 
 struct Distance {
-  double logits;    // largest difference, relative to the largest logit
-  double kl;        // mean Kullback-Leibler divergence from the reference
-  double top1;      // share of positions with the same most likely token
+  double logits;  // largest difference, relative to the largest logit
+  double kl;      // mean Kullback-Leibler divergence from the reference
+  double top1;    // share of positions with the same most likely token
   bool is_finite;
 };
 
 Distance distance(const Model& model, const Reference& reference) {
   const c10::InferenceMode guard;
   const at::Tensor logits = model.module().forward(reference.input_ids);
-  const at::Tensor wanted = reference.logits.log_softmax(-1);
-  const at::Tensor kl = (wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1);
+  const at::Tensor wanted = reference.logits.to(at::kDouble).log_softmax(-1);
+  const at::Tensor kl = (wanted.exp() * (wanted - logits.to(at::kDouble).log_softmax(-1))).sum(-1);
   return {((logits - reference.logits).abs().max() / reference.logits.abs().max()).item<double>(),
           kl.mean().item<double>(),
           (logits.argmax(-1) == reference.logits.argmax(-1)).to(at::kFloat).mean().item<double>(),
@@ -74,9 +74,9 @@ struct PolicyBound {
   double kl;
 };
 
-// Of every family. The random weights make attention scores larger than trained ones do, so bounds are wide.
+// Of every family: about twice the worst of them, see docs/families.md.
 constexpr PolicyBound kPolicyBounds[] = {
-    {"amp:bfloat16", 3e-2, 1e-3}, {"amp:float16", 4e-3, 2e-5}, {"half", 4e-3, 2e-5}, {"bfloat16", 3e-2, 1e-3}};
+    {"amp:bfloat16", 1.5e-2, 4e-5}, {"amp:float16", 2e-3, 8e-7}, {"half", 3e-3, 2e-6}, {"bfloat16", 2.5e-2, 1.3e-4}};
 
 TEST_CASE("families: every dtype policy stays near the reference, and without NaN", "[families]") {
   for (const char* family : kFamilies) {
@@ -100,7 +100,8 @@ struct SchemeBound {
   double top1;
 };
 
-constexpr SchemeBound kSchemeBounds[] = {{"sym_int8", 5e-4, 0.9}, {"sym_int4", 2e-2, 0.6}};
+// Random weights predict almost evenly, so the most likely token hangs by a hair.
+constexpr SchemeBound kSchemeBounds[] = {{"sym_int8", 1.6e-4, 0.93}, {"sym_int4", 2.8e-2, 0.65}};
 
 TEST_CASE("families: quantised and loaded again, predictions stay near the reference", "[families]") {
   tests::Scratch scratch;
