@@ -20,8 +20,6 @@ using files::Part;
 using files::TensorRecord;
 using models::Role;
 
-constexpr const char* kPromoted = "the recorded dtypes, promoted where two meet";
-
 bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
@@ -40,15 +38,13 @@ LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
   return line;
 }
 
-std::string text_of(std::optional<Dtype> dtype) { return dtype ? std::string(name(*dtype)) : kPromoted; }
-
 }  // namespace
 
 LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy) {
   LoadReport report;
   report.policy = policy.name();
-  report.operand_dtype = text_of(policy.operand());
-  report.stream_dtype = text_of(policy.stream());
+  report.operand_dtype = dtype_text(policy.operand());
+  report.stream_dtype = dtype_text(policy.stream());
   report.is_manifest_derived = checkpoint.manifest.is_derived;
   if (report.is_manifest_derived)
     report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
@@ -56,7 +52,11 @@ LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& 
 }
 
 CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report)
-    : checkpoint_(checkpoint), options_(options), report_(report), maps_(checkpoint.data_files.size()) {
+    : checkpoint_(checkpoint),
+      options_(options),
+      report_(report),
+      choice_(checkpoint, options),
+      maps_(checkpoint.data_files.size()) {
   if (options.verify == Verification::kHashes) files::check_config_hash(checkpoint);
 }
 
@@ -84,20 +84,6 @@ std::string CheckpointSource::storage_of(const TensorRecord& record) {
   tensor.in_features = record.shape.back();
   tensor.group_size = record.group_size;
   return tensor.description();
-}
-
-// A tied tensor is an operand of the head's product, so that is the role that decides its dtype.
-Role CheckpointSource::role_of(const std::string& name) const {
-  for (const auto& [alias, owner] : checkpoint_.manifest.ties) {
-    if (owner == name || alias == name) return Role::kHead;
-  }
-  return models::role_of(checkpoint_.architecture, name, record(name).shape);
-}
-
-bool CheckpointSource::is_kept_float32(const std::string& name) const {
-  const auto matches = [&](const std::string& pattern) { return files::matches_pattern(pattern, name); };
-  return std::ranges::any_of(checkpoint_.manifest.keep_float32, matches) ||
-         std::ranges::any_of(options_.keep_float32, matches);
 }
 
 void CheckpointSource::verify(const TensorRecord& record) {
@@ -152,12 +138,12 @@ at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType typ
 
 at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {
   verify(record);
-  const bool is_kept = is_kept_float32(record.name);
-  const Dtype wanted = models::loaded_dtype(options_.dtype, role_of(record.name), recorded_dtype(record), is_kept);
+  const DtypeChoice::Chosen chosen = choice_.of(record.name);
+  const Dtype wanted = models::loaded_dtype(chosen.policy, choice_.role_of(record), recorded_dtype(record), false);
   const at::ScalarType type = torch_dtype(record.name, wanted);
   at::Tensor value = read(record, type);
   if (record.scheme) {
-    line.note = "dequantised from " + storage_of(record);
+    add_note(line, "dequantised from " + storage_of(record));
     line.placement = Placement::kCast;
   } else if (record.stored_dtype != wanted) {
     line.placement = Placement::kCast;
@@ -165,7 +151,7 @@ at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line
     value = value.clone();
     line.placement = Placement::kCopied;
   }
-  if (is_kept) line.note = "kept in float32";
+  add_note(line, chosen.why);
   line.bytes = static_cast<std::uint64_t>(value.nbytes());
   return value;
 }
@@ -193,9 +179,8 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
     if (tensor.nested_offset) line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
-    line.note = is_kept_float32(name)  ? "packed: keep_float32 has no effect"
-                : tensor.nested_offset ? "nested scales expanded to float32"
-                                       : "";
+    if (tensor.nested_offset) add_note(line, "nested scales expanded to float32");
+    add_note(line, choice_.of(name).why);
   } else {
     line.note = "tied to " + tensor.name;
   }
@@ -206,11 +191,13 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
 models::LinearWeights CheckpointSource::linear(const std::string& module, bool has_bias) {
   const std::string name = module + ".weight";
   models::LinearWeights weights;
+  weights.policy = choice_.of(name).policy;
   if (record(name).scheme) {
     weights.weight = packed(name);
   } else {
     weights.weight = dense(name);
   }
+  report_.tensors.back().operand = choice_.operand_of(name);
   if (has_bias) weights.bias = dense(module + ".bias");
   return weights;
 }
@@ -237,9 +224,12 @@ at::ScalarType CheckpointSource::derived_buffer_dtype(const std::string& name) {
   const TensorRecord* stored = checkpoint_.manifest.find(name);
   const Dtype derived = buffer == buffers.end() ? Dtype::kFloat32 : buffer->original_dtype;
   const Dtype recorded = stored ? recorded_dtype(*stored) : derived;
-  const Dtype wanted = models::loaded_dtype(options_.dtype, Role::kBuffer, recorded, is_kept_float32(name));
-  report_.tensors.push_back({name, true, recorded, std::string(halfbyte::name(wanted)), 0, Placement::kDerived,
-                             "tables are made in float32 and cast last"});
+  const DtypeChoice::Chosen chosen = choice_.of(name);
+  const Dtype wanted = models::loaded_dtype(chosen.policy, Role::kBuffer, recorded, false);
+  LoadedTensor line{name, true, recorded, std::string(halfbyte::name(wanted)), 0, Placement::kDerived, {}};
+  add_note(line, "tables are made in float32 and cast last");
+  add_note(line, chosen.why);
+  report_.tensors.push_back(std::move(line));
   return weight_scalar_type(wanted);
 }
 

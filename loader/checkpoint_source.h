@@ -14,6 +14,7 @@
 #include <halfbyte/load_report.h>
 #include <halfbyte/low_bit_tensor.h>
 
+#include "loader/dtype_choice.h"
 #include "loader/files/checkpoint.h"
 #include "models/modules/tensor_source.h"
 
@@ -41,8 +42,8 @@ class CheckpointSource : public models::TensorSource {
   static Dtype recorded_dtype(const files::TensorRecord& record);
   // A dtype, or a scheme with its group size ("sym_int4 g64").
   static std::string storage_of(const files::TensorRecord& record);
-  models::Role role_of(const std::string& name) const;
-  bool is_kept_float32(const std::string& name) const;
+  models::Role role_of(const std::string& name) const { return choice_.role_of(record(name)); }
+  bool is_kept_float32(const std::string& name) const { return choice_.is_kept_float32(name); }
 
   // In the policy's dtype; a packed one is dequantised. Tied names give one storage. Reported.
   at::Tensor dense(const std::string& name);
@@ -68,6 +69,7 @@ class CheckpointSource : public models::TensorSource {
   const files::Checkpoint& checkpoint_;
   const LoadOptions& options_;
   LoadReport& report_;
+  DtypeChoice choice_;
   std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
   std::map<std::string, Stack> stacks_;                   // rank-3 tensors by name: each is loaded and reported once

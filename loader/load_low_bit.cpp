@@ -37,6 +37,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   architecture.choose_naming(config,
                              [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
   check_tensors(checkpoint, config);
+  check_patterns(checkpoint, options, tensor_names(checkpoint));
   LoadReport report = begin_report(checkpoint, options.dtype);
   CheckpointSource source(checkpoint, options, report);
   auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);

@@ -26,6 +26,7 @@ State build(const files::Checkpoint& checkpoint, const StateOptions& options) {
   State state;
   state.report = begin_report(checkpoint, options.dtype);
   const LoadOptions load{options.dtype, options.keep_float32, options.verify};
+  check_patterns(checkpoint, load, tensor_names(checkpoint));
   CheckpointSource source(checkpoint, load, state.report);
   for (const files::TensorRecord& record : checkpoint.manifest.tensors) {
     state.tensors.emplace(record.name, take(source, record.name, options.dequantize));

@@ -44,9 +44,9 @@ class Restoration {
   }
 
  private:
-  bool is_kept(const std::string& module_name) const {
+  bool is_kept(const std::string& slot_name) const {
     return std::ranges::any_of(options_.keep_float32, [&](const std::string& pattern) {
-      return files::matches_pattern(pattern, module_name);
+      return matches_tensor_or_module(pattern, slot_name);
     });
   }
 
@@ -127,7 +127,11 @@ RestoreReport restore(torch::nn::Module& module, const files::Checkpoint& checkp
   LoadReport load_report;
   const LoadOptions load{options.dtype.value_or(DtypePolicy::original()), options.keep_float32, options.verify};
   CheckpointSource source(checkpoint, load, load_report);
-  const RestorePlan plan = plan_restore(slots_of(module), checkpoint, source, options, report);
+  const std::vector<Slot> slots = slots_of(module);
+  std::vector<std::string> names = tensor_names(checkpoint);
+  for (const Slot& slot : slots) names.push_back(slot.name);
+  check_patterns(checkpoint, load, names);
+  const RestorePlan plan = plan_restore(slots, checkpoint, source, options, report);
   if (options.strict) check_fits(checkpoint, plan, report);
   Restoration(checkpoint, source, options, report).run(plan);
   return report;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loader/dtype_choice.h"
 #include "models/dtype_rules.h"
 
 namespace halfbyte::files {
@@ -17,11 +18,11 @@ std::string scheme_text(const TensorRecord& record) {
 
 class Estimate {
  public:
-  Estimate(const Checkpoint& checkpoint, const DtypePolicy& policy, const std::vector<std::string>& keep_float32)
-      : checkpoint_(checkpoint), policy_(policy), keep_float32_(keep_float32) {}
+  Estimate(const Checkpoint& checkpoint, const LoadOptions& options)
+      : checkpoint_(checkpoint), options_(options), choice_(checkpoint, options) {}
 
   LoadCost run() {
-    out_.report.policy = policy_.name();
+    out_.report.policy = options_.dtype.name();
     out_.report.is_manifest_derived = checkpoint_.manifest.is_derived;
     for (const TensorRecord& record : checkpoint_.manifest.tensors) add(record);
     for (const auto& [alias, owner] : checkpoint_.manifest.ties) add_alias(alias, owner);
@@ -30,18 +31,10 @@ class Estimate {
   }
 
  private:
-  bool is_kept_float32(const std::string& name) const {
-    const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, name); };
-    return std::ranges::any_of(checkpoint_.manifest.keep_float32, matches) ||
-           std::ranges::any_of(keep_float32_, matches);
-  }
-
-  // A tied tensor is an operand of the head's product.
-  Role role_of(const TensorRecord& record) const {
-    const bool is_tied = std::ranges::any_of(checkpoint_.manifest.ties, [&](const auto& tie) {
-      return tie.first == record.name || tie.second == record.name;
-    });
-    return is_tied ? Role::kHead : models::role_of(checkpoint_.architecture, record.name, record.shape);
+  // `name` may be an alias: the head's product reads what the embedding only looks up.
+  std::string operand_of(const std::string& name, const TensorRecord& record) const {
+    const Role role = models::role_of(checkpoint_.architecture, name, record.shape);
+    return role == Role::kLinear || role == Role::kHead ? choice_.operand_of(name) : "";
   }
 
   LoadedTensor line_of(const TensorRecord& record) const {
@@ -49,11 +42,12 @@ class Estimate {
     line.name = record.name;
     line.is_buffer = record.is_buffer;
     line.recorded = record.original_dtype;
+    line.operand = operand_of(record.name, record);
     return line;
   }
 
   void add(const TensorRecord& record) {
-    const Role role = role_of(record);
+    const Role role = choice_.role_of(record);
     if (checkpoint_.architecture && role == Role::kBuffer) {
       out_.report.notes.push_back(record.name + " is stored, but this family derives it: it is not loaded");
       return;
@@ -62,7 +56,7 @@ class Estimate {
     if (record.scheme && role != Role::kEmbedding) {
       line.loaded = scheme_text(record);
       line.bytes = record.size_bytes;
-      if (is_kept_float32(record.name)) line.note = "packed: keep_float32 has no effect";
+      add_note(line, choice_.of(record.name).why);
     } else {
       add_dense(record, role, line);
     }
@@ -71,9 +65,9 @@ class Estimate {
   }
 
   void add_dense(const TensorRecord& record, Role role, LoadedTensor& line) {
-    const bool is_kept = is_kept_float32(record.name);
+    const DtypeChoice::Chosen chosen = choice_.of(record.name);
     const Dtype recorded = record.original_dtype.value_or(record.scheme ? record.scale_dtype : record.stored_dtype);
-    const Dtype wanted = models::loaded_dtype(policy_, role, recorded, is_kept);
+    const Dtype wanted = models::loaded_dtype(chosen.policy, role, recorded, false);
     const auto width = static_cast<std::uint64_t>(size_bytes(wanted));
     line.loaded = name(wanted);
     line.bytes = value_count(record) * width;
@@ -83,8 +77,8 @@ class Estimate {
       line.placement = Placement::kCopied;
     }
     if (line.placement != Placement::kMapped) out_.read_to_cast_bytes += record.size_bytes;
-    if (record.scheme) line.note = "dequantised from " + scheme_text(record);
-    if (is_kept) line.note = "kept in float32";
+    if (record.scheme) add_note(line, "dequantised from " + scheme_text(record));
+    add_note(line, chosen.why);
   }
 
   static std::uint64_t value_count(const TensorRecord& record) {
@@ -96,8 +90,10 @@ class Estimate {
   void add_alias(const std::string& alias, const std::string& owner) {
     const auto found = std::ranges::find(loaded_dtypes_, owner, &std::pair<std::string, std::string>::first);
     if (found == loaded_dtypes_.end()) return;
-    LoadedTensor line = line_of(*checkpoint_.manifest.find(owner));
+    const TensorRecord& record = *checkpoint_.manifest.find(owner);
+    LoadedTensor line = line_of(record);
     line.name = alias;
+    line.operand = operand_of(alias, record);
     line.loaded = found->second;
     line.note = "tied to " + owner;
     out_.report.tensors.push_back(std::move(line));
@@ -108,25 +104,26 @@ class Estimate {
     line.name = buffer.name;
     line.is_buffer = true;
     line.recorded = buffer.original_dtype;
-    line.loaded =
-        name(models::loaded_dtype(policy_, Role::kBuffer, buffer.original_dtype, is_kept_float32(buffer.name)));
+    const DtypeChoice::Chosen chosen = choice_.of(buffer.name);
+    line.loaded = name(models::loaded_dtype(chosen.policy, Role::kBuffer, buffer.original_dtype, false));
     line.placement = Placement::kDerived;
-    line.note = "tables are made in float32 and cast last";
+    add_note(line, "tables are made in float32 and cast last");
+    add_note(line, chosen.why);
     out_.report.tensors.push_back(std::move(line));
   }
 
   const Checkpoint& checkpoint_;
-  const DtypePolicy& policy_;
-  const std::vector<std::string>& keep_float32_;
+  const LoadOptions& options_;
+  DtypeChoice choice_;
   LoadCost out_;
   std::vector<std::pair<std::string, std::string>> loaded_dtypes_;  // owner -> what it became
 };
 
 }  // namespace
 
-LoadCost load_cost(const Checkpoint& checkpoint, const DtypePolicy& policy,
-                   const std::vector<std::string>& keep_float32) {
-  return Estimate(checkpoint, policy, keep_float32).run();
+LoadCost load_cost(const Checkpoint& checkpoint, const LoadOptions& options) {
+  check_patterns(checkpoint, options, tensor_names(checkpoint));
+  return Estimate(checkpoint, options).run();
 }
 
 }  // namespace halfbyte::files

@@ -2,10 +2,7 @@
 // `inspect --policy`; the loader's own report says the same afterwards.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include <halfbyte/dtype_policy.h>
+#include <halfbyte/load_options.h>
 #include <halfbyte/load_report.h>
 
 #include "loader/files/checkpoint.h"
@@ -25,7 +22,7 @@ struct LoadCost {
   }
 };
 
-LoadCost load_cost(const Checkpoint& checkpoint, const DtypePolicy& policy,
-                   const std::vector<std::string>& keep_float32 = {});
+// Errors: kInvalidArgument naming a pattern that matches nothing.
+LoadCost load_cost(const Checkpoint& checkpoint, const LoadOptions& options);
 
 }  // namespace halfbyte::files

@@ -126,7 +126,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
 }
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const {
-  auto [query, key, value] = project(compute_.as_operand(input), pass);
+  auto [query, key, value] = project(shared_operand(input, inputs_), pass);
   if (query_norm_) query = query_norm_->forward(query);
   if (key_norm_) key = key_norm_->forward(key);
   const bool is_fixed = compute_.stream.has_value();

@@ -1,5 +1,9 @@
 #include "models/modules/linear.h"
 
+#include <algorithm>
+
+#include <c10/core/ScalarType.h>
+
 #include <halfbyte/error.h>
 #include <halfbyte/operators.h>
 
@@ -8,8 +12,6 @@ namespace halfbyte::models {
 DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bias, const LinearDtypes& dtypes)
     : Linear(dtypes, bias) {
   weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
-  // A weight that was kept in float32 against the policy is multiplied in float32.
-  if (dtypes_.operand && weight_.scalar_type() == at::kFloat) dtypes_.operand = at::kFloat;
 }
 
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
@@ -24,10 +26,24 @@ void DenseLinear::check(const std::string& name, std::vector<Violation>& violati
 }
 
 std::shared_ptr<Linear> make_linear(LinearWeights weights, const Compute& compute) {
+  LinearDtypes dtypes = compute.linear();
+  if (weights.policy) dtypes.operand = Compute(*weights.policy).operand;
   if (auto* packed = std::get_if<LowBitTensor>(&weights.weight)) {
-    return std::make_shared<LowBitLinear>(std::move(*packed), weights.bias, compute.linear());
+    return std::make_shared<LowBitLinear>(std::move(*packed), weights.bias, dtypes);
   }
-  return std::make_shared<DenseLinear>(std::get<at::Tensor>(weights.weight), weights.bias, compute.linear());
+  return std::make_shared<DenseLinear>(std::get<at::Tensor>(weights.weight), weights.bias, dtypes);
+}
+
+at::Tensor shared_operand(const at::Tensor& input, std::span<const std::shared_ptr<Linear>> consumers) {
+  const auto wanted = consumers.front()->operand_dtype();
+  const bool is_agreed =
+      std::ranges::all_of(consumers, [&](const auto& linear) { return linear->operand_dtype() == wanted; });
+  return wanted && is_agreed ? input.to(*wanted) : input;
+}
+
+std::optional<at::ScalarType> activation_dtype(const Compute& compute, const Linear& consumer) {
+  if (!compute.stream || !consumer.operand_dtype()) return compute.stream;
+  return c10::promoteTypes(*compute.stream, *consumer.operand_dtype());
 }
 
 }  // namespace halfbyte::models

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +18,7 @@ namespace halfbyte::models {
 struct LinearWeights {
   std::variant<at::Tensor, LowBitTensor> weight;
   std::optional<at::Tensor> bias;
+  std::optional<DtypePolicy> policy = std::nullopt;  // of this product's operands; nothing: the model's
 };
 
 class DenseLinear : public Linear {
@@ -36,5 +38,12 @@ class DenseLinear : public Linear {
 
 // The activation is cast to the operand dtype, or promoted; the result has the stream's dtype, or the operand's.
 std::shared_ptr<Linear> make_linear(LinearWeights weights, const Compute& compute);
+
+// The activation as all of these take it: cast once where they agree, else as it is, for each to cast.
+at::Tensor shared_operand(const at::Tensor& input, std::span<const std::shared_ptr<Linear>> consumers);
+
+// The dtype to make an activation in that `consumer` alone reads: the stream's, widened to what it multiplies in, so
+// that nothing is rounded or overflows on the way to a product of more range.
+std::optional<at::ScalarType> activation_dtype(const Compute& compute, const Linear& consumer);
 
 }  // namespace halfbyte::models

@@ -51,20 +51,20 @@ Mlp::Mlp(MlpWeights weights, const MlpNames& names, Activation activation, const
     return register_module(std::string(name), make_linear(std::move(linear), compute));
   };
   if (weights.inputs.size() == 1) {
-    gate_up_ = add(names.fused_gate_up, weights.inputs[0]);
+    inputs_ = {add(names.fused_gate_up, weights.inputs[0])};
   } else {
-    gate_ = add(names.gate, weights.inputs.at(0));
-    up_ = add(names.up, weights.inputs.at(1));
+    inputs_ = {add(names.gate, weights.inputs.at(0)), add(names.up, weights.inputs.at(1))};
   }
   down_ = add(names.down, weights.down);
 }
 
 at::Tensor Mlp::forward(const at::Tensor& input) const {
-  const at::Tensor x = compute_.as_operand(input);
-  const auto activation = kActivations[static_cast<std::size_t>(activation_)];
-  if (!gate_up_) return down_->forward(activation(gate_->forward(x)) * up_->forward(x));
-  const auto halves = gate_up_->forward(x).chunk(2, -1);
-  return down_->forward(activation(halves[0]) * halves[1]);
+  const at::Tensor x = shared_operand(input, inputs_);
+  const auto type = activation_dtype(compute_, *down_);
+  std::vector<at::Tensor> parts;
+  for (const auto& linear : inputs_) parts.push_back(linear->multiply(x, type));
+  if (parts.size() == 1) parts = parts[0].chunk(2, -1);
+  return down_->forward(kActivations[static_cast<std::size_t>(activation_)](parts[0]) * parts[1]);
 }
 
 MixtureOfExperts::MixtureOfExperts(MoeWeights weights, const ModelConfig& config, const Compute& compute)

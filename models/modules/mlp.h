@@ -43,7 +43,8 @@ class Mlp : public FeedForward {
  private:
   Compute compute_;
   Activation activation_;
-  std::shared_ptr<Linear> gate_, up_, gate_up_, down_;  // gate and up, or gate_up
+  std::vector<std::shared_ptr<Linear>> inputs_;  // gate and up, or one of both
+  std::shared_ptr<Linear> down_;
 };
 
 // The router gives every token a share of each expert; the highest few are run, and their results added by share.

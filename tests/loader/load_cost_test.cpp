@@ -21,11 +21,10 @@ Lines by_name(const LoadReport& report) {
   return out;
 }
 
-void check_foretold(const std::filesystem::path& path, const std::string& policy,
-                    const std::vector<std::string>& keep_float32) {
-  INFO(path << " " << policy);
-  const auto cost = files::load_cost(files::open_checkpoint(path), DtypePolicy::parse(policy), keep_float32);
-  const Model model = load_low_bit(path, {.dtype = DtypePolicy::parse(policy), .keep_float32 = keep_float32});
+void check_foretold(const std::filesystem::path& path, const LoadOptions& options) {
+  INFO(path << " " << options.dtype.name());
+  const auto cost = files::load_cost(files::open_checkpoint(path), options);
+  const Model model = load_low_bit(path, options);
   const Lines foretold = by_name(cost.report), loaded = by_name(model.report());
   CHECK(foretold.size() == cost.report.tensors.size());
   REQUIRE(foretold.size() == loaded.size());
@@ -39,6 +38,7 @@ void check_foretold(const std::filesystem::path& path, const std::string& policy
     CHECK(line.loaded == tensor.loaded);
     CHECK(line.recorded == tensor.recorded);
     CHECK(line.is_buffer == tensor.is_buffer);
+    CHECK(line.operand == tensor.operand);
     if (is_tied) continue;
     CHECK(line.bytes == tensor.bytes);
     CHECK(halfbyte::name(line.placement) == std::string(halfbyte::name(tensor.placement)));
@@ -49,8 +49,12 @@ void check_foretold(const std::filesystem::path& path, const std::string& policy
 
 void check_all_policies(const std::filesystem::path& path) {
   for (const char* policy : {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"}) {
-    check_foretold(path, policy, {});
-    check_foretold(path, policy, {"*norm*", "lm_head", "*inv_freq"});
+    const DtypePolicy dtype = DtypePolicy::parse(policy);
+    check_foretold(path, {.dtype = dtype});
+    check_foretold(path, {.dtype = dtype, .keep_float32 = {"*norm*", "lm_head", "*inv_freq"}});
+    check_foretold(path,
+                   {.dtype = dtype,
+                    .overrides = {{"model.layers.?.mlp", DtypePolicy::half()}, {"*embed*", DtypePolicy::bfloat16()}}});
   }
 }
 

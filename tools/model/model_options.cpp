@@ -10,10 +10,6 @@
 
 namespace halfbyte::cli {
 
-std::vector<std::string> policy_names() {
-  return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"};
-}
-
 void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
   app.add_option("--dtype", words.dtype,
@@ -22,6 +18,12 @@ void declare_model(CLI::App& app, ModelWords& words) {
       ->capture_default_str();
   app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
       ->type_name("PATTERN")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--dtype-for", words.dtype_for,
+                 "another policy for some modules or tensors; the last match wins; repeatable")
+      ->type_name("PATTERN=POLICY")
+      ->check(policy_assignment())
       ->expected(1)
       ->take_all();
   app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
@@ -41,8 +43,10 @@ void log_report(const LoadReport& report) {
   }
   for (const LoadedTensor& tensor : report.tensors) {
     const std::string recorded = tensor.recorded ? std::string(name(*tensor.recorded)) : "unknown";
-    log_info(tensor.name + ": " + recorded + " -> " + tensor.loaded + ", " + name(tensor.placement) +
-             (tensor.note.empty() ? "" : " (" + tensor.note + ")"));
+    log_info(
+        tensor.name + ": " + recorded + " -> " + tensor.loaded + ", " + name(tensor.placement) +
+        (tensor.operand.empty() || tensor.operand == report.operand_dtype ? "" : ", multiplied in " + tensor.operand) +
+        (tensor.note.empty() ? "" : " (" + tensor.note + ")"));
   }
 }
 
@@ -51,6 +55,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   LoadOptions options;
   options.dtype = DtypePolicy::parse(words.dtype);
   options.keep_float32 = words.keep_float32;
+  options.overrides = parse_overrides(words.dtype_for);
   if (words.verify) options.verify = Verification::kHashes;
   Model model = load_low_bit(words.checkpoint, options);
   log_report(model.report());

@@ -10,6 +10,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/tokenizers/tokenizer.h"
+#include "tools/cli/policy.h"
 #include "tools/cli/verb.h"
 
 namespace halfbyte::cli {
@@ -18,11 +19,11 @@ struct ModelWords {
   std::string checkpoint;
   std::string dtype = "amp:bfloat16";
   std::vector<std::string> keep_float32;
+  std::vector<std::string> dtype_for;
   bool verify = false;
   int threads = 0;
 };
 
-std::vector<std::string> policy_names();
 void declare_model(CLI::App& app, ModelWords& words);
 
 // Sets the threads, loads the model, and logs what the load report says with -v.

@@ -6,6 +6,7 @@
 #include "loader/files/checkpoint.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/policy.h"
 #include "tools/verbs/inspect_output.h"
 #include "tools/verbs/verbs.h"
 
@@ -17,28 +18,20 @@ struct Words {
   bool tensors = false;
   std::string policy;
   std::vector<std::string> keep_float32;
+  std::vector<std::string> dtype_for;
 };
 
-CLI::Validator dtype_policy() {
-  const auto check = [](std::string& value) -> std::string {
-    try {
-      DtypePolicy::parse(value);
-      return "";
-    } catch (const Error& error) {
-      return error.what();
-    }
-  };
-  return CLI::Validator(check, "");
-}
-
 void print_cost(const Words& words, const files::Checkpoint& checkpoint, bool is_json) {
-  const files::LoadCost cost = load_cost(checkpoint, DtypePolicy::parse(words.policy), words.keep_float32);
+  const files::LoadCost cost = load_cost(checkpoint, {.dtype = DtypePolicy::parse(words.policy),
+                                                      .keep_float32 = words.keep_float32,
+                                                      .overrides = parse_overrides(words.dtype_for)});
   (is_json ? print_load_cost_json : print_load_cost)(checkpoint, cost);
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const files::Checkpoint checkpoint = files::open_checkpoint(words.checkpoint);
   if (words.policy.empty() && !words.keep_float32.empty()) throw UsageError("--keep-float32 goes with --policy");
+  if (words.policy.empty() && !words.dtype_for.empty()) throw UsageError("--dtype-for goes with --policy");
   if (!words.policy.empty()) {
     print_cost(words, checkpoint, common.is_json);
     return ExitStatus::kDone;
@@ -64,6 +57,12 @@ Action prepare_inspect(CLI::App& app, const CommonOptions& common) {
       ->check(dtype_policy());
   app.add_option("--keep-float32", words->keep_float32, "with --policy: tensors that stay float32; repeatable")
       ->type_name("PATTERN")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--dtype-for", words->dtype_for,
+                 "with --policy: another policy for some modules or tensors; repeatable")
+      ->type_name("PATTERN=POLICY")
+      ->check(policy_assignment())
       ->expected(1)
       ->take_all();
   return [words, &common] { return run(*words, common); };

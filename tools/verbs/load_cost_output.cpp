@@ -19,8 +19,13 @@ std::string stored_text(const files::Checkpoint& checkpoint, const std::string& 
 }
 
 ordered_json json_of(const LoadedTensor& tensor) {
-  ordered_json row = {{"name", tensor.name},     {"is_buffer", tensor.is_buffer},       {"recorded", nullptr},
-                      {"loaded", tensor.loaded}, {"placement", name(tensor.placement)}, {"bytes", tensor.bytes},
+  ordered_json row = {{"name", tensor.name},
+                      {"is_buffer", tensor.is_buffer},
+                      {"recorded", nullptr},
+                      {"loaded", tensor.loaded},
+                      {"placement", name(tensor.placement)},
+                      {"bytes", tensor.bytes},
+                      {"operand", tensor.operand.empty() ? ordered_json() : ordered_json(tensor.operand)},
                       {"note", tensor.note}};
   if (tensor.recorded) row["recorded"] = name(*tensor.recorded);
   return row;

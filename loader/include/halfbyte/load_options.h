@@ -12,11 +12,24 @@ namespace halfbyte {
 // they are used, and damaged values go unnoticed.
 enum class Verification { kNone, kHashes };
 
+// Another policy for some modules or tensors. `pattern` is matched against tensor names and those of the modules that
+// hold them: '*' any run of characters, '?' one; without either, whole dotted parts.
+struct DtypeOverride {
+  std::string pattern;
+  DtypePolicy policy;
+};
+
 struct LoadOptions {
   DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
-  // Patterns of tensors that stay in (or become) float32 whatever the policy, besides those the manifest names.
+  // Patterns, as DtypeOverride's, of what stays in (or becomes) float32 whatever the policy, besides what the manifest
+  // names. The product of such a Linear, packed ones included, takes its activation in float32. One that matches
+  // nothing is an error.
   std::vector<std::string> keep_float32 = {};
   Verification verify = Verification::kNone;
+  // The policy of what matches instead of `dtype`: the dtype of its parameters and buffers, and the operands of a
+  // Linear's product. The residual stream stays that of `dtype`. The last match wins; keep_float32 wins over all. One
+  // that matches nothing is an error.
+  std::vector<DtypeOverride> overrides = {};
 };
 
 }  // namespace halfbyte

@@ -27,7 +27,9 @@ struct LoadedTensor {
   std::string loaded;             // a dtype, or a scheme with its group size ("sym_int4 g64")
   std::uint64_t bytes = 0;
   Placement placement = Placement::kMapped;
-  std::string note;  // "tied to ...", "kept in float32"
+  std::string note;  // "tied to ...", "kept in float32", "override ..."
+  // Of a Linear weight: the dtype in which its product takes activations. Else empty.
+  std::string operand = {};
 };
 
 struct LoadReport {

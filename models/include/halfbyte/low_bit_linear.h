@@ -38,6 +38,8 @@ class Linear : public torch::nn::Module {
   virtual at::Device device() const = 0;
   // Of the weight; of a packed one, before quantisation.
   virtual at::ScalarType dtype() const = 0;
+  // What the activation is cast to; nothing: promotion, or as it comes.
+  std::optional<at::ScalarType> operand_dtype() const { return dtypes_.operand; }
 
  protected:
   // The activation as the product takes it. Errors: kContract when it is on another device.

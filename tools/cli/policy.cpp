@@ -1,0 +1,46 @@
+#include "tools/cli/policy.h"
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::cli {
+namespace {
+
+std::string problem_with(const std::string& policy) {
+  try {
+    DtypePolicy::parse(policy);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> policy_names() {
+  return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"};
+}
+
+CLI::Validator dtype_policy() {
+  return CLI::Validator([](std::string& value) { return problem_with(value); }, "");
+}
+
+CLI::Validator policy_assignment() {
+  const auto check = [](std::string& value) -> std::string {
+    const std::size_t equals = value.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      return "'" + value + "' is not PATTERN=POLICY ('*down_proj=float32')";
+    return problem_with(value.substr(equals + 1));
+  };
+  return CLI::Validator(check, "");
+}
+
+std::vector<DtypeOverride> parse_overrides(const std::vector<std::string>& words) {
+  std::vector<DtypeOverride> out;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.rfind('=');
+    out.push_back({word.substr(0, equals), DtypePolicy::parse(word.substr(equals + 1))});
+  }
+  return out;
+}
+
+}  // namespace halfbyte::cli

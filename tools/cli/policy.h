@@ -1,0 +1,23 @@
+// Dtype policies on the command line, for every verb that loads a model or says what loading will cost.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <halfbyte/load_options.h>
+
+namespace halfbyte::cli {
+
+std::vector<std::string> policy_names();
+
+// Any name that DtypePolicy::parse takes. For Option::check().
+CLI::Validator dtype_policy();
+// "*down_proj*=float32".
+CLI::Validator policy_assignment();
+
+// Of words that policy_assignment() let through, in their order.
+std::vector<DtypeOverride> parse_overrides(const std::vector<std::string>& words);
+
+}  // namespace halfbyte::cli
