@@ -1,6 +1,7 @@
 #include "loader/checkpoint_source.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -11,6 +12,7 @@
 #include "loader/files/nested_scales.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
+#include "models/modules/overflow.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte {
@@ -132,8 +134,28 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
 }
 
 at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType type) {
-  if (record.scheme) return read_packed(record).dequantize(type).view(record.shape);
-  return stored(record.parts[Part::kCodes]).to(type);
+  at::Tensor value = record.scheme ? read_packed(record).dequantize(type).view(record.shape)
+                                   : stored(record.parts[Part::kCodes]).to(type);
+  const bool is_narrowed = type == at::kHalf && (record.scheme || record.stored_dtype != Dtype::kFloat16);
+  if (is_narrowed && !models::is_finite(value)) check_fits_float16(record, value);
+  return value;
+}
+
+void CheckpointSource::check_fits_float16(const TensorRecord& record, const at::Tensor& value) {
+  const at::Tensor wide = read(record, at::kFloat);
+  const at::Tensor lost = wide.isfinite().logical_and(value.isfinite().logical_not());
+  const auto count = lost.sum().item<std::int64_t>();
+  if (count == 0) {
+    report_.notes.push_back(record.name + " holds NaN or infinite values in the checkpoint");
+    return;
+  }
+  const double largest = wide.masked_select(lost).abs().max().item<double>();
+  std::ostringstream message;
+  message << record.name << ": " << count << " of " << value.numel()
+          << " values do not fit float16, which ends at 65504 "
+          << "(the largest is " << largest << "); load with --dtype amp:bfloat16, or with --dtype-for '" << record.name
+          << "=float32'";
+  throw Error(ErrorCode::kContract, message.str());
 }
 
 at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {

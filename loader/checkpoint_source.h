@@ -50,6 +50,7 @@ class CheckpointSource : public models::TensorSource {
   // As it lies in the file. Reported. Precondition: the record has a scheme.
   LowBitTensor packed(const std::string& name);
   // The values in this dtype, or as they are stored, neither kept nor reported; the result may be the mapping itself.
+  // Errors: kContract naming the tensor when finite values do not fit float16.
   at::Tensor read(const files::TensorRecord& record, at::ScalarType type);
   at::Tensor mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type);
   at::Tensor scales(const files::TensorRecord& record);
@@ -64,6 +65,7 @@ class CheckpointSource : public models::TensorSource {
   using Stack = std::variant<at::Tensor, LowBitTensor>;
 
   at::Tensor stored(const std::string& name);
+  void check_fits_float16(const files::TensorRecord& record, const at::Tensor& value);
   at::Tensor load(const files::TensorRecord& record, LoadedTensor& line);
 
   const files::Checkpoint& checkpoint_;

@@ -27,8 +27,9 @@ const models::Architecture& known_architecture(const files::Checkpoint& checkpoi
 
 // Under original() it is the tensors that say.
 bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
-  if (policy.operand()) return *policy.operand() == Dtype::kFloat16;
-  return std::ranges::any_of(report.tensors, [](const LoadedTensor& t) { return t.recorded == Dtype::kFloat16; });
+  return std::ranges::any_of(report.tensors, [&](const LoadedTensor& t) {
+    return t.operand == name(Dtype::kFloat16) || (policy.is_original() && t.recorded == Dtype::kFloat16);
+  });
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {

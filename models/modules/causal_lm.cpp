@@ -6,6 +6,7 @@
 
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
+#include "models/modules/overflow.h"
 
 namespace halfbyte::models {
 
@@ -28,11 +29,23 @@ Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const 
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
-  return model_->forward(tokens, session, first_row);
+  at::Tensor out = model_->forward(tokens, session, first_row);
+  if (is_finite(out)) return out;
+  session.advance(first_row, tokens.size(0), -tokens.size(1));
+  explain_not_finite(*this, policy_, [&] {
+    at::Tensor again = model_->forward(tokens, session, first_row);
+    session.advance(first_row, tokens.size(0), -tokens.size(1));
+    return again;
+  });
+  session.advance(first_row, tokens.size(0), tokens.size(1));
+  return out;
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
   at::Tensor logits = lm_head_->multiply(hidden, at::kFloat);
+  if (!is_finite(logits)) {
+    explain_not_finite(*this, policy_, [&] { return lm_head_->multiply(hidden, at::kFloat); });
+  }
   const double softcap = config_->logit_softcap;
   return softcap == 0.0 ? logits : (logits / softcap).tanh_().mul_(softcap);
 }

@@ -7,6 +7,8 @@
 #include <halfbyte/error.h>
 #include <halfbyte/operators.h>
 
+#include "models/modules/overflow.h"
+
 namespace halfbyte::models {
 
 DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bias, const LinearDtypes& dtypes)
@@ -15,7 +17,8 @@ DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bia
 }
 
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
-  return operators::dense_linear(operand(input), weight_, bias(), result ? result : dtypes_.result);
+  const at::Tensor x = operand(input);
+  return watched(*this, input, x, operators::dense_linear(x, weight_, bias(), result ? result : dtypes_.result));
 }
 
 void DenseLinear::check(const std::string& name, std::vector<Violation>& violations) const {

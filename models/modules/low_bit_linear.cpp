@@ -5,6 +5,7 @@
 #include <halfbyte/error.h>
 
 #include "models/modules/compute.h"
+#include "models/modules/overflow.h"
 
 namespace halfbyte {
 namespace models {
@@ -51,7 +52,8 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
     : Linear((check_weight(weight, bias), dtypes), bias), weight_(std::move(weight)) {}
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
-  return weight_.multiply(operand(input), bias(), result ? result : dtypes_.result);
+  const at::Tensor x = operand(input);
+  return models::watched(*this, input, x, weight_.multiply(x, bias(), result ? result : dtypes_.result));
 }
 
 void LowBitLinear::check(const std::string& name, std::vector<models::Violation>& violations) const {

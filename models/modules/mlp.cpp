@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "models/modules/module_path.h"
+#include "models/modules/overflow.h"
 
 namespace halfbyte::models {
 namespace {
@@ -64,7 +65,8 @@ at::Tensor Mlp::forward(const at::Tensor& input) const {
   std::vector<at::Tensor> parts;
   for (const auto& linear : inputs_) parts.push_back(linear->multiply(x, type));
   if (parts.size() == 1) parts = parts[0].chunk(2, -1);
-  return down_->forward(kActivations[static_cast<std::size_t>(activation_)](parts[0]) * parts[1]);
+  const at::Tensor gated = kActivations[static_cast<std::size_t>(activation_)](parts[0]) * parts[1];
+  return down_->forward(watched_input(*down_, gated));
 }
 
 MixtureOfExperts::MixtureOfExperts(MoeWeights weights, const ModelConfig& config, const Compute& compute)

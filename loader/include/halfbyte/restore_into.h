@@ -59,7 +59,7 @@ struct RestoreReport {
 // device they have is kept, those on Meta are made on options.device, and a LowBitLinear takes a packed weight as it
 // lies in the file. One tensor's values exist beside the module's at a time. Errors, before anything was changed:
 // kInvalidArgument naming what is missing, unused or mismatched (strict), or two tensors renamed to one; kNotFound,
-// kCorrupt, kUnsupported as load_low_bit. Later ones: kNoResources.
+// kCorrupt, kUnsupported as load_low_bit. Later ones: kNoResources, kContract (finite values that do not fit float16).
 RestoreReport restore_into(torch::nn::Module& module, const std::filesystem::path& checkpoint,
                            const RestoreOptions& options = {});
 

@@ -25,11 +25,12 @@ class CausalLM : public torch::nn::Module {
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).
+  // Errors: as hidden() and head().
   at::Tensor forward(const at::Tensor& tokens);
 
   // Holds InferenceMode itself. Threads: any number may generate from one model at once.
   // Errors: kInvalidArgument (empty prompt, a token id beyond the vocabulary, a prompt longer than the context, options
-  // out of range); kContract.
+  // out of range); kContract; kCorrupt.
   std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
 
   const ModelConfig& config() const noexcept { return *config_; }
@@ -39,8 +40,10 @@ class CausalLM : public torch::nn::Module {
   // Lower level, for evaluation. A session holds `capacity` tokens of `batch` sequences.
   Session make_session(std::int64_t batch, std::int64_t capacity) const;
   // Token ids (rows, tokens) appended to the session's rows from first_row on -> (rows, tokens, hidden_size).
+  // Errors: kContract naming the first module in which an activation left the range of its dtype, kCorrupt naming a
+  // weight that is not finite; the session is as before.
   at::Tensor hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row = 0) const;
-  // Shape: (..., hidden_size) -> (..., vocab_size), float32.
+  // Shape: (..., hidden_size) -> (..., vocab_size), float32. Errors: as hidden().
   at::Tensor head(const at::Tensor& hidden) const;
 
   // Walks the modules: every operator's operands agree in dtype and device. Errors: kContract naming the first module
