@@ -1,6 +1,7 @@
 #include <halfbyte/evaluate.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <vector>
 
@@ -48,14 +49,14 @@ TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_
   return tokens;
 }
 
-// Log-probabilities of the tokens after each scored position. Shape: (context / 2, vocab_size), float64.
-at::Tensor scored_log_probabilities(const CausalLM& model, const TokenIds& tokens) {
+// Logits after each scored position. Shape: (context / 2, vocab_size), float32, on the CPU.
+at::Tensor scored_logits(const CausalLM& model, const TokenIds& tokens) {
   const auto size = static_cast<std::int64_t>(tokens.size());
   models::Session session = model.make_session(1, size);
   const at::Tensor ids = at::tensor(tokens).unsqueeze(0).to(model.device());
   const std::int64_t first = size / 2 - 1;
   const at::Tensor hidden = model.hidden(ids, session).narrow(1, first, size - 1 - first);
-  return model.head(hidden).squeeze(0).cpu().log_softmax(-1, at::kDouble);
+  return model.head(hidden).squeeze(0).cpu();
 }
 
 struct Tally {
@@ -64,7 +65,16 @@ struct Tally {
   std::int64_t tokens = 0;
   std::int64_t agreements = 0;
   std::vector<double> divergences;
+  double largest_difference = 0;
+  double largest_logit = 0;  // the reference's
+  std::int64_t run_tokens = 0;
+  double seconds = 0;
 };
+
+double largest(const at::Tensor& x) { return x.abs().max().item<double>(); }
+
+// In float64, so that a divergence of 1e-5 is no rounding error.
+at::Tensor log_probabilities_of(const at::Tensor& logits) { return logits.log_softmax(-1, at::kDouble); }
 
 double negative_log_likelihood(const at::Tensor& log_probabilities, const at::Tensor& targets) {
   return -log_probabilities.gather(1, targets.unsqueeze(1)).sum().item<double>();
@@ -78,19 +88,27 @@ void compare(const at::Tensor& model, const at::Tensor& reference, Tally& tally)
 }
 
 void score(const CausalLM& model, const CausalLM* reference, const TokenIds& tokens, Tally& tally) {
-  const at::Tensor ours = scored_log_probabilities(model, tokens);
+  const auto start = std::chrono::steady_clock::now();
+  const at::Tensor logits = scored_logits(model, tokens);
+  tally.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  tally.run_tokens += static_cast<std::int64_t>(tokens.size());
+  const at::Tensor ours = log_probabilities_of(logits);
   const std::int64_t first = static_cast<std::int64_t>(tokens.size()) - ours.size(0);
   const at::Tensor targets = at::tensor(tokens).narrow(0, first, ours.size(0));
   tally.negative_log_likelihood += negative_log_likelihood(ours, targets);
   tally.tokens += ours.size(0);
   if (!reference) return;
-  const at::Tensor theirs = scored_log_probabilities(*reference, tokens);
+  const at::Tensor reference_logits = scored_logits(*reference, tokens);
+  tally.largest_difference = std::max(tally.largest_difference, largest(logits - reference_logits));
+  tally.largest_logit = std::max(tally.largest_logit, largest(reference_logits));
+  const at::Tensor theirs = log_probabilities_of(reference_logits);
   tally.reference_negative_log_likelihood += negative_log_likelihood(theirs, targets);
   compare(ours, theirs, tally);
 }
 
 Divergence summarize(Tally& tally) {
   Divergence result;
+  if (tally.largest_logit > 0) result.max_logit_difference = tally.largest_difference / tally.largest_logit;
   for (const double value : tally.divergences) result.kl_mean += value;
   const auto count = tally.divergences.size();
   result.kl_mean /= static_cast<double>(count);
@@ -132,6 +150,7 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, std::op
   PerplexityResult result;
   result.perplexity = std::exp(tally.negative_log_likelihood / scored);
   result.tokens = tally.tokens;
+  result.tokens_per_s = static_cast<double>(tally.run_tokens) / tally.seconds;
   if (!reference) return result;
   result.reference_perplexity = std::exp(tally.reference_negative_log_likelihood / scored);
   result.divergence = summarize(tally);

@@ -1,9 +1,14 @@
-"""--dtype and --verify of the verbs that run a model."""
+"""--dtype, --dtype-for, --keep-float32 and --verify of the verbs that run a model, and what float16 cannot hold."""
+import array
 import json
+import struct
 import unittest
 
-from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, run
+from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama, run
 
+POLICIES = ["amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"]
+BOOK = TINY_LLAMA.parent / "heldout.txt"
+DOWN = "model.layers.2.mlp.down_proj"
 PROMPT = ["--prompt-tokens", "1,300,301"]
 
 
@@ -30,8 +35,7 @@ class ModelOptions(CommandLineTest):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-        book = TINY_LLAMA.parent / "heldout.txt"
-        for words in [["generate", *PROMPT], ["perplexity", "--text", book], ["bench", "--runs", "1"]]:
+        for words in [["generate", *PROMPT], ["perplexity", "--text", BOOK], ["bench", "--runs", "1"]]:
             verb, *rest = words
             done = self.fails(3, ["not those that were written", "model."], verb, self.result, *rest, "--verify")
             self.assertEqual(done.stdout, "")
@@ -48,6 +52,82 @@ class ModelOptions(CommandLineTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("nothing to compare", done.stderr)
         self.assertIn("39 tensors", done.stderr)
+
+    def test_an_override_is_in_the_report_and_one_that_matches_nothing_is_refused(self):
+        said = run("generate", self.result, *PROMPT, "--max-gen-len", "1", "-v", "--dtype-for", "*down_proj=half",
+                   "--dtype-for", f"{DOWN}=float32")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(f"{DOWN}.weight: bfloat16 -> sym_int4 g64, mapped, multiplied in float32 (override {DOWN}=float32)", said.stderr)
+        self.assertIn("model.layers.1.mlp.down_proj.weight: bfloat16 -> sym_int4 g64, mapped, multiplied in float16", said.stderr)
+        for words in (["generate", *PROMPT], ["perplexity", "--text", BOOK], ["bench", "--runs", "1"]):
+            for option, pattern in (("--dtype-for", "*dwon_proj"), ("--keep-float32", "lm_haed")):
+                value = pattern + "=half" * (option == "--dtype-for")
+                self.fails(2, [f'"{pattern}"', "matches no tensor or module"], words[0], self.result, *words[1:], option, value)
+        for value, wanted in (("*down_proj", "is not PATTERN=POLICY"), ("lm_head=haf", '"haf" is not one of'), ("=half", "is not PATTERN")):
+            self.fails(2, ["--dtype-for", wanted], "generate", self.result, *PROMPT, "--dtype-for", value)
+
+    def test_inspect_foretells_an_override(self):
+        told = self.json_of("inspect", self.result, "--policy", "half", "--dtype-for", f"{DOWN}=float32", "--keep-float32", "lm_head")
+        tensors = {tensor["name"]: tensor for tensor in told["policy"]["tensors"]}
+        self.assertEqual((tensors[f"{DOWN}.weight"]["operand"], tensors[f"{DOWN}.weight"]["note"]),
+                         ("float32", f"override {DOWN}=float32"))
+        self.assertEqual((tensors["lm_head.weight"]["loaded"], tensors["lm_head.weight"]["note"]), ("float32", "kept in float32"))
+        self.assertEqual(tensors["model.layers.0.mlp.down_proj.weight"]["operand"], "float16")
+        self.assertIsNone(tensors["model.norm.weight"]["operand"])
+        self.fails(2, ['"lm_haed"', "matches no tensor"], "inspect", self.result, "--policy", "half", "--keep-float32", "lm_haed")
+        self.fails(2, "--dtype-for goes with --policy", "inspect", self.result, "--dtype-for", "lm_head=half")
+
+    def test_an_overflow_of_float16_is_one_line_that_names_the_module_and_its_cure_works(self):
+        wide = copy_of_tiny_llama(self.scratch / "wide")
+        scale(wide / "model.safetensors", "model.layers.2.mlp.up_proj.weight", 16)
+        done = self.fails(3, [f"{DOWN}: an activation of", "float16, which ends at 65504", "--dtype amp:bfloat16",
+                              f"--dtype-for '{DOWN}=float32'"], "generate", wide, *PROMPT, "--dtype", "amp:float16")
+        self.assertEqual(done.stdout, "")
+        self.text_of(wide, "--dtype", "amp:float16", "--dtype-for", f"{DOWN}=float32")
+        self.text_of(wide, "--dtype", "amp:bfloat16")
+
+    def test_one_table_over_all_policies(self):
+        words = ["perplexity", self.result, "--text", BOOK, "--ctx", "64", "--chunks", "2", "--policies", "all"]
+        table = self.json_of(*words, "--against", TINY_LLAMA, "-q")
+        self.assertEqual([row["dtype"] for row in table["policies"]], POLICIES)
+        self.assertEqual((table["tokens"], table["context"], table["reference"]["dtype"]), (64, 64, "float32"))
+        for row in table["policies"]:
+            one = self.json_of(*words[:-2], "--against", TINY_LLAMA, "--dtype", row["dtype"], "-q")
+            for key, value in one.items():
+                if key not in ("tokens", "reference_perplexity"):
+                    self.assertEqual(row[key], value, (row["dtype"], key))
+            self.assertIsNone(row["problem"])
+            self.assertGreater(min(row["prefill_tokens_per_s"], row["decode_tokens_per_s"], row["evaluation_tokens_per_s"]), 0)
+            cost = self.json_of("inspect", self.result, "--policy", row["dtype"])["policy"]
+            self.assertEqual((row["mapped_bytes"], row["own_bytes"]), (cost["mapped_bytes"], cost["own_bytes"]))
+        itself = self.json_of(*words[:-1], "float32,half", "-q")
+        self.assertEqual([row["kl_mean"] for row in itself["policies"]][0], 0)
+        self.assertGreater(itself["policies"][1]["max_logit_difference"], 0)
+        text = self.succeeds(*words[:-1], "float32,half", "-q")
+        self.assertEqual([line.split()[0] for line in text.splitlines()], ["against", "policy", "float32", "half"])
+
+    def test_a_policy_that_cannot_run_is_a_row_that_says_why(self):
+        wide = copy_of_tiny_llama(self.scratch / "wide")
+        scale(wide / "model.safetensors", "model.layers.2.mlp.up_proj.weight", 16)
+        words = ["perplexity", wide, "--text", BOOK, "--ctx", "64", "--chunks", "1", "-q"]
+        rows = {row["dtype"]: row for row in self.json_of(*words, "--policies", "all")["policies"]}
+        self.assertEqual({name for name, row in rows.items() if row["problem"]}, {"half", "amp:float16"})
+        self.assertIn(f"{DOWN}: an activation of", rows["amp:float16"]["problem"])
+        self.assertIn("amp:float16: " + DOWN, self.succeeds(*words, "--policies", "bfloat16,amp:float16"))
+        done = run(*words, "--policies", "amp:float16", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["reference"]["perplexity"]), (3, None))
+        self.fails(2, ["--policies", '"haf" is not one of'], *words, "--policies", "half,haf")
+        self.fails(2, ["--policies", "--dtype"], *words, "--policies", "half", "--dtype", "half")
+
+
+def scale(path, tensor, power):
+    """Multiplies a bfloat16 tensor of a safetensors file by 2 ** power, in its exponents."""
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    begin, end = (8 + length + offset for offset in json.loads(data[8:8 + length])[tensor]["data_offsets"])
+    values = array.array("H", data[begin:end])
+    data[begin:end] = array.array("H", [value + (power << 7) if value & 0x7F80 else value for value in values]).tobytes()
+    path.write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ constexpr VerbInfo kVerbs[] = {
      Home::kModel},
     {"perplexity", "measure a checkpoint on a text, alone or against the original",
      "  halfbyte perplexity llama-4bit --text book.txt --ctx 512\n"
-     "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16",
+     "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16\n"
+     "  halfbyte perplexity llama-4bit --text book.txt --policies all",
      Home::kModel},
     {"bench", "measure the speed of prefill and decode",
      "  halfbyte bench llama-4bit --prompt-tokens 512 --gen-tokens 64", Home::kModel},

@@ -1,9 +1,12 @@
-// halfbyte perplexity CKPT --text FILE [--against SRC]
+// halfbyte perplexity CKPT --text FILE [--against SRC] [--policies all]
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +18,7 @@
 #include "tools/cli/progress.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/policy_table.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -26,7 +30,27 @@ struct Words {
   std::string against_dtype = "float32";
   std::int64_t context = 512;
   std::int64_t chunks = 0;
+  std::string policies;
 };
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> out;
+  std::istringstream in(list);
+  for (std::string item; std::getline(in, item, ',');) out.push_back(item);
+  return out;
+}
+
+CLI::Validator policy_list() {
+  const auto check = [](std::string& value) -> std::string {
+    if (value == "all") return "";
+    if (value.empty()) return "expected policies, with commas between them, or all";
+    for (std::string& item : split(value)) {
+      if (std::string problem = dtype_policy()(item); !problem.empty()) return problem;
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
 
 void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
@@ -41,6 +65,11 @@ void declare(CLI::App& app, Words& words) {
   app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
       ->check(one_of(policy_names()))
       ->capture_default_str();
+  app.add_option("--policies", words.policies,
+                 "one table over dtype policies instead: 'all', or some with commas between them")
+      ->type_name("LIST")
+      ->check(policy_list())
+      ->excludes("--dtype");
 }
 
 std::string read_text(const std::string& path) {
@@ -57,6 +86,7 @@ nlohmann::ordered_json json_of(const PerplexityResult& result) {
   json["kl_mean"] = result.divergence->kl_mean;
   json["kl_p99"] = result.divergence->kl_p99;
   json["top1_agreement"] = result.divergence->top1_agreement;
+  json["max_logit_difference"] = result.divergence->max_logit_difference;
   return json;
 }
 
@@ -67,23 +97,44 @@ void print_result(const PerplexityResult& result) {
   print_line("KL divergence  mean " + fixed(result.divergence->kl_mean, 5) + ", 99th percentile " +
              fixed(result.divergence->kl_p99, 5));
   print_line("top-1 agrees   " + fixed(100 * result.divergence->top1_agreement, 2) + " %");
+  print_line("logits off by  " + fixed(result.divergence->max_logit_difference, 5) + " of the largest");
+}
+
+// The original, or the checkpoint itself, in one policy that no pattern changes.
+ModelWords reference_words(const Words& words) {
+  ModelWords other = words.model;
+  if (!words.against.empty()) other.checkpoint = words.against;
+  other.dtype = words.against_dtype;
+  other.keep_float32.clear();
+  other.dtype_for.clear();
+  return other;
+}
+
+std::unique_ptr<models::Tokenizer> wanted_tokenizer(const std::string& checkpoint) {
+  if (auto tokenizer = tokenizer_of(checkpoint)) return tokenizer;
+  throw Error(ErrorCode::kUnsupported, checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
+}
+
+ExitStatus run_table(const Words& words, const CommonOptions& common) {
+  const std::string text = read_text(words.text);
+  const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
+  PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->bos(), {}};
+  request.policies = words.policies == "all" ? policy_names() : split(words.policies);
+  request.options.context = words.context;
+  request.options.windows = words.chunks;
+  const std::vector<PolicyRow> rows = measure_policies(request, common);
+  (common.is_json ? print_policy_table_json : print_policy_table)(request, rows);
+  const bool is_any_measured = std::ranges::any_of(rows, [](const PolicyRow& row) { return row.problem.empty(); });
+  return is_any_measured ? ExitStatus::kDone : ExitStatus::kBadData;
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
+  if (!words.policies.empty()) return run_table(words, common);
   const std::string text = read_text(words.text);
   const Model model = load_model(words.model, common);
-  const auto tokenizer = tokenizer_of(words.model.checkpoint);
-  if (!tokenizer) {
-    throw Error(ErrorCode::kUnsupported,
-                words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
-  }
+  const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   std::optional<Model> reference;
-  if (!words.against.empty()) {
-    ModelWords other = words.model;
-    other.checkpoint = words.against;
-    other.dtype = words.against_dtype;
-    reference = load_model(other, common);
-  }
+  if (!words.against.empty()) reference = load_model(reference_words(words), common);
   PerplexityOptions options;
   options.context = words.context;
   options.windows = words.chunks;

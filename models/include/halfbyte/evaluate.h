@@ -16,14 +16,16 @@ struct PerplexityOptions {
 };
 
 struct Divergence {
-  double kl_mean = 0;         // of KL(reference || model) over the scored tokens, natural logarithms
-  double kl_p99 = 0;          // 99th percentile
-  double top1_agreement = 0;  // share of tokens for which both have the same most likely one
+  double kl_mean = 0;               // of KL(reference || model) over the scored tokens, natural logarithms
+  double kl_p99 = 0;                // 99th percentile
+  double top1_agreement = 0;        // share of tokens for which both have the same most likely one
+  double max_logit_difference = 0;  // of any logit of the scored tokens, relative to the reference's largest
 };
 
 struct PerplexityResult {
   double perplexity = 0;
   std::int64_t tokens = 0;  // scored
+  double tokens_per_s = 0;  // run through the model, scored or not, the reference's time left out
   std::optional<double> reference_perplexity;
   std::optional<Divergence> divergence;
 };
@@ -32,7 +34,7 @@ struct PerplexityResult {
 // `context` tokens of text. With a reference both models run window by window, and no more than one window's logits of
 // each exist at a time.
 // Errors: kInvalidArgument when the text does not fill one window, a window exceeds either model's context, or the
-// vocabularies differ.
+// vocabularies differ; kContract and kCorrupt as CausalLM::hidden, never NaN.
 PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, std::optional<std::int64_t> bos,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 

@@ -1,0 +1,177 @@
+#include "tools/model/policy_table.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/linear.h>
+
+#include "models/architectures/architecture.h"
+#include "tools/cli/errors.h"
+#include "tools/cli/format.h"
+#include "tools/cli/output.h"
+#include "tools/cli/progress.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kGenTokens = 32;
+constexpr int kRuns = 3;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+// Medians of a few runs over the text's beginning, on a model that has run already.
+void measure_speed(const Model& model, const PolicyTableRequest& request, PolicyRow& row) {
+  const std::int64_t room = model.module().config().max_position_embeddings - kGenTokens;
+  const auto size = static_cast<std::size_t>(std::clamp<std::int64_t>(room, 1, request.options.context));
+  const TokenIds prompt(request.text.begin(),
+                        request.text.begin() + static_cast<std::ptrdiff_t>(std::min(size, request.text.size())));
+  std::vector<double> prefill, decode;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<double> times;
+    const auto start = Clock::now();
+    const auto note_time = [&](std::size_t, std::int64_t) {
+      times.push_back(seconds_since(start));
+      return true;
+    };
+    model.generate({prompt}, {.max_gen_len = kGenTokens, .temperature = 0, .ignore_eos = true, .on_token = note_time});
+    if (times.size() < 2) return;
+    prefill.push_back(static_cast<double>(prompt.size()) / times.front());
+    decode.push_back(static_cast<double>(times.size() - 1) / (times.back() - times.front()));
+  }
+  row.prefill_tokens_per_s = median(prefill);
+  row.decode_tokens_per_s = median(decode);
+}
+
+void measure(const PolicyTableRequest& request, const Model& reference, const CommonOptions& common, PolicyRow& row) {
+  ModelWords words = request.model;
+  words.dtype = row.policy;
+  const auto start = Clock::now();
+  const Model model = load_model(words, common);
+  row.load_seconds = seconds_since(start);
+  row.mapped_bytes = model.report().bytes_with(Placement::kMapped);
+  row.own_bytes = model.report().bytes_with(Placement::kCast) + model.report().bytes_with(Placement::kCopied);
+  Progress progress(row.policy, !common.is_quiet, ProgressUnit::kTokens);
+  PerplexityOptions options = request.options;
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+  };
+  row.result = perplexity(model.module(), request.text, request.bos, options, &reference.module());
+  measure_speed(model, request, row);
+}
+
+PolicyRow row_of(const std::string& policy, const PolicyTableRequest& request, const Model& reference,
+                 const CommonOptions& common) {
+  PolicyRow row{policy, {}};
+  try {
+    measure(request, reference, common, row);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInterrupted) throw;
+    row.problem = error.what();
+  } catch (const c10::Error& error) {
+    row.problem = std::string("LibTorch: ") + error.what_without_backtrace();
+  }
+  return row;
+}
+
+std::string mean_kl(double value) { return value < 5e-7 ? "0" : fixed(value, 6); }
+
+ordered_json json_of(const PolicyRow& row) {
+  if (!row.problem.empty()) return {{"dtype", row.policy}, {"problem", row.problem}};
+  return {{"dtype", row.policy},
+          {"problem", nullptr},
+          {"perplexity", row.result.perplexity},
+          {"kl_mean", row.result.divergence->kl_mean},
+          {"kl_p99", row.result.divergence->kl_p99},
+          {"top1_agreement", row.result.divergence->top1_agreement},
+          {"max_logit_difference", row.result.divergence->max_logit_difference},
+          {"load_s", row.load_seconds},
+          {"mapped_bytes", row.mapped_bytes},
+          {"own_bytes", row.own_bytes},
+          {"prefill_tokens_per_s", row.prefill_tokens_per_s},
+          {"decode_tokens_per_s", row.decode_tokens_per_s},
+          {"evaluation_tokens_per_s", row.result.tokens_per_s}};
+}
+
+std::vector<std::string> cells_of(const PolicyRow& row) {
+  if (!row.problem.empty()) return {row.policy, "-", "-", "-", "-", "-", "-", "-", "-", "-"};
+  const Divergence& divergence = *row.result.divergence;
+  return {row.policy,
+          fixed(row.result.perplexity, 4),
+          mean_kl(divergence.kl_mean),
+          fixed(100 * divergence.top1_agreement, 2) + " %",
+          fixed(divergence.max_logit_difference, 5),
+          human_seconds(row.load_seconds),
+          human_bytes(row.mapped_bytes),
+          human_bytes(row.own_bytes),
+          fixed(row.prefill_tokens_per_s, 0),
+          fixed(row.decode_tokens_per_s, 1)};
+}
+
+// The first row that was measured; null: none was.
+const PolicyRow* measured(const std::vector<PolicyRow>& rows) {
+  const auto row = std::ranges::find(rows, std::string(), &PolicyRow::problem);
+  return row == rows.end() ? nullptr : &*row;
+}
+
+}  // namespace
+
+std::vector<PolicyRow> measure_policies(const PolicyTableRequest& request, const CommonOptions& common) {
+  const Model reference = load_model(request.reference, common);
+  std::vector<PolicyRow> rows;
+  for (const std::string& policy : request.policies) rows.push_back(row_of(policy, request, reference, common));
+  return rows;
+}
+
+void print_policy_table(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows) {
+  if (const PolicyRow* row = measured(rows)) {
+    print_line(printable("against " + request.reference.checkpoint + " under " + request.reference.dtype +
+                         " (perplexity " + fixed(*row->result.reference_perplexity, 4) + "), " +
+                         std::to_string(row->result.tokens) + " scored tokens, " +
+                         counted(at::get_num_threads(), "thread") + ", " + quant::isa_name()));
+  }
+  Table table({{"policy"},
+               {"perplexity", Align::kRight},
+               {"KL mean", Align::kRight},
+               {"top-1 agrees", Align::kRight},
+               {"logits off by", Align::kRight},
+               {"load", Align::kRight},
+               {"mapped", Align::kRight},
+               {"own memory", Align::kRight},
+               {"prefill/s", Align::kRight},
+               {"decode/s", Align::kRight}});
+  for (const PolicyRow& row : rows) table.add(cells_of(row));
+  table.print();
+  for (const PolicyRow& row : rows) {
+    if (!row.problem.empty()) print_line(printable(row.policy + ": " + row.problem));
+  }
+}
+
+void print_policy_table_json(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows) {
+  const PolicyRow* row = measured(rows);
+  ordered_json policies = ordered_json::array();
+  for (const PolicyRow& each : rows) policies.push_back(json_of(each));
+  print_json({{"checkpoint", request.model.checkpoint},
+              {"reference",
+               {{"checkpoint", request.reference.checkpoint},
+                {"dtype", request.reference.dtype},
+                {"perplexity", row ? ordered_json(*row->result.reference_perplexity) : ordered_json()}}},
+              {"tokens", row ? ordered_json(row->result.tokens) : ordered_json()},
+              {"context", request.options.context},
+              {"threads", at::get_num_threads()},
+              {"isa", quant::isa_name()},
+              {"policies", policies}});
+}
+
+}  // namespace halfbyte::cli
