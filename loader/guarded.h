@@ -7,9 +7,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 
 #include <halfbyte/error.h>
+
+#include "quant/operators/translate.h"
 
 namespace halfbyte {
 
@@ -22,8 +23,8 @@ auto guarded(const std::string& where, const Work& work) {
     return work();
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kNoResources, where + ": not enough memory to load this model");
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kContract, where + ": LibTorch: " + error.what_without_backtrace());
+  } catch (...) {
+    rethrow_translated("loading " + where);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
 #include "loader/guarded.h"
+#include "quant/kernels/cpu_products.h"
 
 namespace halfbyte {
 namespace {
@@ -32,6 +33,19 @@ bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
   });
 }
 
+// What becomes of products in a dtype that this CPU does not multiply.
+void note_products(const DtypePolicy& policy, LoadReport& report) {
+  const std::string float16 = quant::lacking_products(Dtype::kFloat16);
+  const std::string bfloat16 = quant::lacking_products(Dtype::kBfloat16);
+  if (has_float16_products(policy, report)) {
+    report.notes.push_back("float16 products are computed in float32 registers" +
+                           (float16.empty() ? "" : ": this CPU lacks " + float16));
+  }
+  if (policy.operand() == Dtype::kBfloat16 && !bfloat16.empty()) {
+    report.notes.push_back("bfloat16 products are computed in float32 registers: this CPU lacks " + bfloat16);
+  }
+}
+
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const models::Architecture& architecture = known_architecture(checkpoint);
   models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
@@ -43,10 +57,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   CheckpointSource source(checkpoint, options, report);
   auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);
   source.report_unused_buffers();
-  if (has_float16_products(options.dtype, report)) {
-    report.notes.emplace_back(
-        "float16 products are computed in float32 registers on this CPU: LibTorch's own are slower");
-  }
+  note_products(options.dtype, report);
   module->check_contract();
   return Model(std::move(module), std::move(report));
 }
@@ -59,8 +70,8 @@ Model::Model(std::shared_ptr<models::CausalLM> module, LoadReport report)
 std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
   try {
     return module_->generate(prompts, options);
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kContract, std::string("LibTorch: ") + error.what_without_backtrace());
+  } catch (const c10::Error& error) {  // not std::exception: a callback's own pass
+    throw_translated("generating under " + module_->policy().name(), error);
   }
 }
 

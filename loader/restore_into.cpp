@@ -78,7 +78,10 @@ class Restoration {
   void set_packed(const RestoreStep& step) {
     const std::vector<std::string> before = dtypes_of(step);
     const LowBitTensor weight = source_.read_packed(*step.record);
-    for (const Slot& slot : step.slots) slot.packed->set_weight(weight);
+    for (const Slot& slot : step.slots) {
+      slot.packed->set_weight(weight);
+      slot.packed->set_path(slot.name.substr(0, slot.name.rfind(".weight")));
+    }
     note(step, before, weight.description());
   }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "quant/kernels/dtypes.h"
@@ -217,16 +218,36 @@ void direct(const Call& call) {
   }
 }
 
-// The dtype that oneDNN multiplies in: the input's own where it can be bfloat16.
-Dtype product_dtype(const Call& call) {
-  const bool is_bfloat16 = call.input_dtype == kernels::kBfloat16 && onednn::supports(Dtype::kBfloat16);
-  return is_bfloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
-}
-
 std::size_t tile_rows(const Call& call, Dtype dtype) {
   const std::size_t row_bytes = call.weight.in_features * static_cast<std::size_t>(size_bytes(dtype));
   const std::size_t rows = std::clamp(kTileBytes / row_bytes / kTileRowUnit * kTileRowUnit, kTileRowUnit, kMaxTileRows);
   return std::min(rows, call.weight.out_features);
+}
+
+// Asks oneDNN for every shape of product that tiles of `dtype` make, so that none is called that it would refuse.
+bool has_products(const Call& call, Dtype dtype, std::size_t chunks) {
+  if (!onednn::supports(dtype)) return false;
+  const std::size_t n = call.weight.out_features, step = tile_rows(call, dtype);
+  for (const std::size_t rows : {call.rows / chunks, (call.rows + chunks - 1) / chunks}) {
+    for (const std::size_t columns : {step, n % step}) {
+      const onednn::Matmul shape{dtype,
+                                 static_cast<std::int64_t>(rows),
+                                 static_cast<std::int64_t>(columns),
+                                 static_cast<std::int64_t>(call.weight.in_features),
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
+      if (columns > 0 && !onednn::prepare(shape)) return false;
+    }
+  }
+  return true;
+}
+
+// The dtype that oneDNN multiplies in: the input's own where it can be bfloat16, else float32; nothing: neither.
+std::optional<Dtype> product_dtype(const Call& call, std::size_t chunks) {
+  if (call.input_dtype == kernels::kBfloat16 && has_products(call, Dtype::kBfloat16, chunks)) return Dtype::kBfloat16;
+  if (has_products(call, Dtype::kFloat32, chunks)) return Dtype::kFloat32;
+  return std::nullopt;
 }
 
 // One tile of weight rows times `rows` rows of input that lie without gaps. False when oneDNN refuses.
@@ -275,13 +296,13 @@ bool tiled_chunk(const Call& call, Dtype dtype, std::size_t first_row, std::size
 // Many rows of input. False when oneDNN is absent or has no fast kernel; the output is then not complete.
 bool tiled(const Call& call) {
   if (!call.table.with_onednn || !onednn::available()) return false;
-  const Dtype dtype = product_dtype(call);
-  if (!onednn::supports(dtype)) return false;
   // Chunks of nearly equal size, so that a rest of a few rows does not unpack the matrix for itself.
   const std::size_t chunks = (call.rows + kInputRows - 1) / kInputRows;
+  const std::optional<Dtype> dtype = product_dtype(call, chunks);
+  if (!dtype) return false;
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     const std::size_t first = call.rows * chunk / chunks, end = call.rows * (chunk + 1) / chunks;
-    if (!tiled_chunk(call, dtype, first, end - first)) return false;
+    if (!tiled_chunk(call, *dtype, first, end - first)) return false;
   }
   return true;
 }

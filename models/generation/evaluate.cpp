@@ -12,6 +12,7 @@
 
 #include "models/architectures/architecture.h"
 #include "models/modules/session.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte {
 namespace {
@@ -56,7 +57,8 @@ at::Tensor scored_logits(const CausalLM& model, const TokenIds& tokens) {
   const at::Tensor ids = at::tensor(tokens).unsqueeze(0).to(model.device());
   const std::int64_t first = size / 2 - 1;
   const at::Tensor hidden = model.hidden(ids, session).narrow(1, first, size - 1 - first);
-  return model.head(hidden).squeeze(0).cpu();
+  return translated([&] { return "logits of " + describe(ids) + " under " + model.policy().name(); },
+                    [&] { return model.head(hidden).squeeze(0).cpu(); });
 }
 
 struct Tally {

@@ -7,6 +7,7 @@
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::models {
 
@@ -17,6 +18,9 @@ CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypeP
                                      std::move(weights.norm), config, compute, weights.rotary_buffer_dtype);
   lm_head_ = make_linear(std::move(weights.head), compute);
   register_at(*this, config.naming->head, lm_head_);
+  for (const auto& item : named_modules()) {
+    if (auto* linear = dynamic_cast<Linear*>(item.value().get())) linear->set_path(item.key());
+  }
   eval();
 }
 
@@ -29,11 +33,16 @@ Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const 
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
-  at::Tensor out = model_->forward(tokens, session, first_row);
+  const auto run = [&] {
+    return translated(
+        [&] { return "the model's forward pass of tokens " + describe(tokens) + " under " + policy_.name(); },
+        [&] { return model_->forward(tokens, session, first_row); });
+  };
+  at::Tensor out = run();
   if (is_finite(out)) return out;
   session.advance(first_row, tokens.size(0), -tokens.size(1));
   explain_not_finite(*this, policy_, [&] {
-    at::Tensor again = model_->forward(tokens, session, first_row);
+    at::Tensor again = run();
     session.advance(first_row, tokens.size(0), -tokens.size(1));
     return again;
   });

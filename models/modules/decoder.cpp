@@ -4,6 +4,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "models/modules/module_path.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::models {
 
@@ -51,7 +52,7 @@ at::Tensor Embedding::forward(const at::Tensor& tokens) const {
 Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
                  std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
                  at::ScalarType rotary_buffer_dtype)
-    : sliding_window_(config.sliding_window) {
+    : path_(config.naming->layers), sliding_window_(config.sliding_window) {
   const Naming& names = *config.naming;
   embedding_ = std::make_shared<Embedding>(std::move(embedding), config.embedding_scale, compute);
   register_at(root, names.embedding, embedding_);
@@ -70,7 +71,10 @@ Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<Laye
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
   const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), sliding_window_);
   at::Tensor x = embedding_->forward(tokens);
-  for (const auto& layer : layers_) x = layer->forward(x, session, pass);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
+                   [&] { return layers_[layer]->forward(x, session, pass); });
+  }
   session.advance(first_row, pass.rows, pass.tokens);
   return norm_ ? norm_->forward(x) : x;
 }

@@ -58,6 +58,7 @@ class Decoder {
   const std::shared_ptr<Rotary>& rotary() const noexcept { return rotary_; }
 
  private:
+  std::string path_;  // of the layers
   std::int64_t sliding_window_;
   std::shared_ptr<Embedding> embedding_;
   std::shared_ptr<Rotary> rotary_;

@@ -8,6 +8,7 @@
 #include <halfbyte/operators.h>
 
 #include "models/modules/overflow.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::models {
 
@@ -17,8 +18,12 @@ DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bia
 }
 
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
-  const at::Tensor x = operand(input);
-  return watched(*this, input, x, operators::dense_linear(x, weight_, bias(), result ? result : dtypes_.result));
+  try {
+    const at::Tensor x = operand(input);
+    return watched(*this, input, x, operators::dense_linear(x, weight_, bias(), result ? result : dtypes_.result));
+  } catch (...) {
+    rethrow_named(path_);
+  }
 }
 
 void DenseLinear::check(const std::string& name, std::vector<Violation>& violations) const {

@@ -6,6 +6,7 @@
 
 #include "models/modules/compute.h"
 #include "models/modules/overflow.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte {
 namespace models {
@@ -17,6 +18,7 @@ Linear::Linear(const LinearDtypes& dtypes, const std::optional<at::Tensor>& bias
 std::optional<at::Tensor> Linear::bias() const { return bias_.defined() ? std::optional(bias_) : std::nullopt; }
 
 at::Tensor Linear::operand(const at::Tensor& input) const {
+  if (!input.defined()) throw Error(ErrorCode::kInvalidArgument, "the input is an undefined tensor");
   if (input.device() != device()) {
     throw Error(ErrorCode::kContract, "the input is on " + input.device().str() + " but the weight is on " +
                                           device().str() + "; move the model or the input with .to()");
@@ -52,8 +54,12 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
     : Linear((check_weight(weight, bias), dtypes), bias), weight_(std::move(weight)) {}
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
-  const at::Tensor x = operand(input);
-  return models::watched(*this, input, x, weight_.multiply(x, bias(), result ? result : dtypes_.result));
+  try {
+    const at::Tensor x = operand(input);
+    return models::watched(*this, input, x, weight_.multiply(x, bias(), result ? result : dtypes_.result));
+  } catch (...) {
+    rethrow_named(path_);
+  }
 }
 
 void LowBitLinear::check(const std::string& name, std::vector<models::Violation>& violations) const {

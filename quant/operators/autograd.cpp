@@ -1,11 +1,15 @@
-// Gradients of the operators: of the activation and the bias, and of a dense weight. Codes and scales have none.
+// Gradients of the operators: of the activation, the bias, a dense weight, and the scales of a packed one. Codes and
+// zero points have none.
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
 
 #include <halfbyte/operators.h>
 
+#include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::operators::autograd {
 namespace {
@@ -16,73 +20,163 @@ using torch::autograd::variable_list;
 bool wants_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 bool wants_gradient(const OptionalTensor& tensor) { return tensor && wants_gradient(*tensor); }
 
-at::Tensor bias_gradient(const at::Tensor& gradient, at::ScalarType type) {
-  return gradient.flatten(0, -2).sum(0).to(type);
+// LibTorch's float16 products are eight times slower than its others on most CPUs, and round sums to float16.
+at::ScalarType product_dtype(const at::Tensor& gradient) {
+  return gradient.is_cpu() && gradient.scalar_type() == at::kHalf ? at::kFloat : gradient.scalar_type();
 }
 
-void remember_bias(AutogradContext* context, const OptionalTensor& bias) {
-  const bool has_bias = bias && bias->defined();
-  context->saved_data["bias_type"] = has_bias ? static_cast<std::int64_t>(bias->scalar_type()) : std::int64_t{-1};
+// Shape: (..., features) -> (rows, features), in the dtype of products.
+at::Tensor rows_of(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.reshape({-1, tensor.size(-1)}).to(type);
+}
+
+// Of y = x W^T with respect to W: (out_features, in_features).
+at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) {
+  const at::ScalarType type = product_dtype(gradient);
+  return at::matmul(rows_of(gradient, type).t(), rows_of(input, type));
+}
+
+at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, at::ScalarType type) {
+  const at::ScalarType product = product_dtype(gradient);
+  return at::matmul(gradient.to(product), weight.to(product)).to(type);
+}
+
+at::Tensor bias_gradient(const at::Tensor& gradient, at::ScalarType type) {
+  return gradient.reshape({-1, gradient.size(-1)}).sum(0, /*keepdim=*/false, at::kFloat).to(type);
+}
+
+void remember_type(AutogradContext* context, const char* key, const OptionalTensor& tensor) {
+  const bool is_there = tensor && tensor->defined();
+  context->saved_data[key] = is_there ? static_cast<std::int64_t>(tensor->scalar_type()) : std::int64_t{-1};
 }
 
 at::Tensor saved_bias_gradient(AutogradContext* context, const at::Tensor& gradient) {
   const std::int64_t type = context->saved_data["bias_type"].toInt();
-  if (type < 0) return {};
-  const at::Tensor rows = gradient.dim() > 1 ? gradient : gradient.unsqueeze(0);
-  return bias_gradient(rows, static_cast<at::ScalarType>(type));
+  return type < 0 ? at::Tensor() : bias_gradient(gradient, static_cast<at::ScalarType>(type));
+}
+
+// A packed weight as backward finds it.
+struct SavedWeight {
+  at::Tensor codes, scales;
+  OptionalTensor zero_points;
+  std::string scheme;
+  std::int64_t in_features, group_size;
+
+  at::Tensor dequantize(const at::Tensor& with_scales, at::ScalarType type) const {
+    return operators::dequantize(codes, with_scales, zero_points, scheme, in_features, group_size, type);
+  }
+
+  // W is values * scale, so that the gradient of a scale is the sum of its group's products of values and gradients.
+  at::Tensor scale_gradient(const at::Tensor& dense_gradient) const {
+    const at::Tensor values = dequantize(at::ones_like(scales), at::kFloat);
+    const std::vector<std::int64_t> grouped{codes.size(0), in_features / group_size, group_size};
+    return dense_gradient.to(at::kFloat).mul(values).view(grouped).sum(-1).to(scales.scalar_type());
+  }
+};
+
+// The operands are checked: the forward product has run.
+void save_weight(AutogradContext* context, const SavedWeight& weight, const at::Tensor& input) {
+  context->save_for_backward({weight.codes, weight.scales, weight.zero_points.value_or(at::Tensor()), input});
+  context->saved_data["scheme"] = weight.scheme;
+  context->saved_data["in_features"] = weight.in_features;
+  context->saved_data["group_size"] = weight.group_size;
+}
+
+SavedWeight saved_weight(AutogradContext* context, const variable_list& saved) {
+  return {saved[0],
+          saved[1],
+          saved[2].defined() ? OptionalTensor(saved[2]) : std::nullopt,
+          context->saved_data["scheme"].toStringRef(),
+          context->saved_data["in_features"].toInt(),
+          context->saved_data["group_size"].toInt()};
+}
+
+void check_packed_savable(const char* op, const at::Tensor& codes, const at::Tensor& scales,
+                          const OptionalTensor& zero_points) {
+  check_not_inference(op, "codes", codes);
+  check_not_inference(op, "scales", scales);
+  check_not_inference(op, "zero_points", zero_points.value_or(at::Tensor()));
 }
 
 struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& codes,
                             const at::Tensor& scales, const OptionalTensor& zero_points, const OptionalTensor& bias,
                             std::string_view scheme, std::int64_t group_size, OptionalType out_dtype) {
-    context->save_for_backward({codes, scales, zero_points.value_or(at::Tensor())});
-    context->saved_data["scheme"] = std::string(scheme);
-    context->saved_data["group_size"] = group_size;
-    context->saved_data["in_features"] = input.size(-1);
-    context->saved_data["input_type"] = static_cast<std::int64_t>(input.scalar_type());
-    remember_bias(context, bias);
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+    const at::Tensor result =
+        operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+    const bool needs_input = wants_gradient(scales);
+    if (needs_input) check_not_inference("low_bit_linear", "input", input);
+    save_weight(context, {codes, scales, zero_points, std::string(scheme), input.size(-1), group_size},
+                needs_input ? input : at::Tensor());
+    remember_type(context, "input_type", input);
+    remember_type(context, "bias_type", bias);
+    return result;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const variable_list saved = context->get_saved_variables();
     const at::Tensor& gradient = gradients[0];
-    const auto zero_points = saved[2].defined() ? std::optional(saved[2]) : std::nullopt;
-    const at::Tensor weight = operators::dequantize(
-        saved[0], saved[1], zero_points, context->saved_data["scheme"].toStringRef(),
-        context->saved_data["in_features"].toInt(), context->saved_data["group_size"].toInt(), gradient.scalar_type());
-    const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
-    return {at::matmul(gradient, weight).to(type), {}, {}, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
+    return translated([&] { return "the backward pass of halfbyte::low_bit_linear, gradient " + describe(gradient); },
+                      [&] { return gradients_of(context, gradient); });
+  }
+
+ private:
+  static variable_list gradients_of(AutogradContext* context, const at::Tensor& gradient) {
+    const variable_list saved = context->get_saved_variables();
+    const SavedWeight weight = saved_weight(context, saved);
+    at::Tensor of_input, of_scales;
+    if (context->needs_input_grad(0)) {
+      const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
+      of_input = input_gradient(gradient, weight.dequantize(weight.scales, product_dtype(gradient)), type);
+    }
+    if (saved[3].defined()) of_scales = weight.scale_gradient(weight_gradient(gradient, saved[3]));
+    return {of_input, {}, of_scales, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
   }
 };
 
 struct DenseLinear : torch::autograd::Function<DenseLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const OptionalTensor& bias, OptionalType out_dtype) {
-    context->save_for_backward({input, weight});
-    remember_bias(context, bias);
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::dense_linear(input, weight, bias, out_dtype);
+    const at::Tensor result = operators::dense_linear(input, weight, bias, out_dtype);
+    context->save_for_backward({input, weight});
+    remember_type(context, "bias_type", bias);
+    return result;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor& gradient = gradients[0];
+    return translated([&] { return "the backward pass of halfbyte::dense_linear, gradient " + describe(gradient); },
+                      [&] { return gradients_of(context, gradient); });
+  }
+
+ private:
+  static variable_list gradients_of(AutogradContext* context, const at::Tensor& gradient) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& input = saved[0];
-    const at::Tensor& weight = saved[1];
-    const at::Tensor gradient = gradients[0];
-    at::Tensor input_gradient;
-    at::Tensor weight_gradient;
-    if (context->needs_input_grad(0)) {
-      input_gradient = at::matmul(gradient, weight.to(gradient.scalar_type())).to(input.scalar_type());
-    }
-    if (context->needs_input_grad(1)) {
-      const at::Tensor rows = gradient.reshape({-1, weight.size(0)});
-      const at::Tensor activations = input.reshape({-1, weight.size(1)}).to(rows.scalar_type());
-      weight_gradient = at::matmul(rows.t(), activations).to(weight.scalar_type());
-    }
-    return {input_gradient, weight_gradient, saved_bias_gradient(context, gradient), {}};
+    at::Tensor of_input, of_weight;
+    if (context->needs_input_grad(0)) of_input = input_gradient(gradient, saved[1], saved[0].scalar_type());
+    if (context->needs_input_grad(1)) of_weight = weight_gradient(gradient, saved[0]).to(saved[1].scalar_type());
+    return {of_input, of_weight, saved_bias_gradient(context, gradient), {}};
+  }
+};
+
+struct Dequantize : torch::autograd::Function<Dequantize> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& codes, const at::Tensor& scales,
+                            const OptionalTensor& zero_points, std::string_view scheme, std::int64_t in_features,
+                            std::int64_t group_size, at::ScalarType dtype) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor result = operators::dequantize(codes, scales, zero_points, scheme, in_features, group_size, dtype);
+    save_weight(context, {codes, scales, zero_points, std::string(scheme), in_features, group_size}, {});
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor& gradient = gradients[0];
+    return translated([&] { return "the backward pass of halfbyte::dequantize, gradient " + describe(gradient); },
+                      [&]() -> variable_list {
+                        const SavedWeight weight = saved_weight(context, context->get_saved_variables());
+                        return {{}, weight.scale_gradient(gradient), {}, {}, {}, {}, {}};
+                      });
   }
 };
 
@@ -91,10 +185,12 @@ struct DenseLinear : torch::autograd::Function<DenseLinear> {
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
                           std::int64_t group_size, OptionalType out_dtype) {
-  if (!at::GradMode::is_enabled() || !(wants_gradient(input) || wants_gradient(bias))) {
+  const bool wants = wants_gradient(input) || wants_gradient(scales) || wants_gradient(bias);
+  if (!at::GradMode::is_enabled() || !wants) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
   }
+  check_packed_savable("low_bit_linear", codes, scales, zero_points);
   return LowBitLinear::apply(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
 }
 
@@ -104,7 +200,20 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
     at::AutoDispatchBelowADInplaceOrView guard;
     return operators::dense_linear(input, weight, bias, out_dtype);
   }
+  check_not_inference("dense_linear", "input", input);
+  check_not_inference("dense_linear", "weight", weight);
   return DenseLinear::apply(input, weight, bias, out_dtype);
+}
+
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
+                      at::ScalarType dtype) {
+  if (!at::GradMode::is_enabled() || !wants_gradient(scales)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return operators::dequantize(codes, scales, zero_points, scheme, in_features, group_size, dtype);
+  }
+  check_packed_savable("dequantize", codes, scales, zero_points);
+  return Dequantize::apply(codes, scales, zero_points, scheme, in_features, group_size, dtype);
 }
 
 }  // namespace halfbyte::operators::autograd

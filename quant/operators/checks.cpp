@@ -6,6 +6,7 @@
 #include <halfbyte/error.h>
 
 #include "quant/operators/torch_dtype.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::operators {
 namespace {
@@ -39,11 +40,16 @@ void check_zero_points(const char* op, const Scheme& scheme, const std::optional
 Dtype check_floating(const char* op, const char* operand, at::ScalarType type) {
   const auto dtype = from_torch(type);
   if (dtype && is_weight_dtype(*dtype)) return *dtype;
-  fail(ErrorCode::kContract, op, operand, " is ", c10::toString(type), "; expected float32, float16 or bfloat16");
+  fail(ErrorCode::kContract, op, operand, " is ", dtype ? name(*dtype) : std::string_view(c10::toString(type)),
+       "; expected float32, float16 or bfloat16: cast with .to(at::kFloat)");
 }
 
 Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor) {
   if (!tensor.defined()) fail(ErrorCode::kInvalidArgument, op, operand, " is an undefined tensor");
+  if (tensor.layout() != at::kStrided) {
+    fail(ErrorCode::kContract, op, operand, " has the layout ", tensor.layout(),
+         "; expected a strided tensor: call .to_dense()");
+  }
   return check_floating(op, operand, tensor.scalar_type());
 }
 
@@ -69,13 +75,40 @@ void check_input(const char* op, const at::Tensor& input, std::int64_t in_featur
   fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; expected (..., ", in_features, ")");
 }
 
+void check_packed_input(const char* op, const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                        std::string_view scheme, std::int64_t group_size) {
+  check_floating(op, "input", input);
+  if (input.dim() < 1) fail(ErrorCode::kInvalidArgument, op, "input has shape []; expected (..., in_features)");
+  const Scheme* known = find_scheme(scheme);
+  if (!known || !codes.defined() || !scales.defined() || codes.dim() != 2 || scales.dim() != 2) return;
+  if (codes.size(1) * 4 == packed_row_bytes(*known, input.size(-1))) return;
+  fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; the weight's rows of ", codes.size(1),
+       " words and ", scales.size(1), " groups of ", group_size, " expect (..., ", scales.size(1) * group_size, ")");
+}
+
+void check_weight(const char* op, const at::Tensor& weight, const at::Tensor& input) {
+  check_floating(op, "input", input);
+  check_floating(op, "weight", weight);
+  check_same_device(op, "weight", weight, "input", input);
+  if (weight.dim() == 2) return;
+  fail(ErrorCode::kInvalidArgument, op, "weight has shape ", weight.sizes(), "; expected (out_features, in_features)");
+}
+
+void check_not_inference(const char* op, const char* operand, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_inference()) return;
+  fail(ErrorCode::kContract, op, operand, " (", describe(tensor),
+       ") was made under InferenceMode and cannot take part in training; make it outside, or clone() it there");
+}
+
 PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales,
                            const std::optional<at::Tensor>& zero_points, std::string_view scheme,
                            std::int64_t in_features, std::int64_t group_size) {
   const Scheme* known = find_scheme(scheme);
   if (!known) fail(ErrorCode::kUnsupported, op, "scheme \"", scheme, "\" is not known");
   if (!codes.defined() || codes.scalar_type() != at::kInt || codes.dim() != 2) {
-    fail(ErrorCode::kContract, op, "codes must be a 2-dimensional int32 tensor of packed words");
+    fail(ErrorCode::kContract, op, "codes are ", describe(codes),
+         "; codes must be a 2-dimensional int32 tensor of packed words, and must not be cast: load the checkpoint "
+         "again");
   }
   check_floating(op, "scales", scales);
   check_same_device(op, "scales", scales, "codes", codes);

@@ -24,7 +24,7 @@ PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Te
                            const std::optional<at::Tensor>& zero_points, std::string_view scheme,
                            std::int64_t in_features, std::int64_t group_size);
 
-// float32, float16 or bfloat16, or an error that names the operand.
+// float32, float16 or bfloat16, dense and strided, or an error that names the operand and the cure.
 Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor);
 Dtype check_floating(const char* op, const char* operand, at::ScalarType type);
 void check_same_device(const char* op, const char* operand, const at::Tensor& tensor, const char* reference_name,
@@ -33,5 +33,13 @@ void check_bias(const char* op, const std::optional<at::Tensor>& bias, std::int6
                 const at::Tensor& input);
 // Errors when the input has no last dimension of in_features.
 void check_input(const char* op, const at::Tensor& input, std::int64_t in_features);
+// The same for a packed weight, which does not tell its in_features: the rows of codes must be as long as the input
+// needs. Before check_packed.
+void check_packed_input(const char* op, const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                        std::string_view scheme, std::int64_t group_size);
+// A dense weight: floating, of two dimensions, where the input is.
+void check_weight(const char* op, const at::Tensor& weight, const at::Tensor& input);
+// Errors when autograd would have to remember a tensor that InferenceMode made.
+void check_not_inference(const char* op, const char* operand, const at::Tensor& tensor);
 
 }  // namespace halfbyte::operators

@@ -60,9 +60,8 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
                           std::int64_t group_size, OptionalType out_dtype) {
   constexpr const char* kOp = "low_bit_linear";
-  check_floating(kOp, "input", input);
-  const PackedOperand packed =
-      check_packed(kOp, codes, scales, zero_points, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  check_packed_input(kOp, input, codes, scales, scheme, group_size);
+  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
   check_same_device(kOp, "codes", codes, "input", input);
   return multiply(kOp, input, dequantize_checked(packed), bias, out_dtype);
 }
@@ -70,8 +69,7 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype) {
   constexpr const char* kOp = "dense_linear";
-  check_floating(kOp, "weight", weight);
-  check_same_device(kOp, "weight", weight, "input", input);
+  check_weight(kOp, weight, input);
   return multiply(kOp, input, weight, bias, out_dtype);
 }
 

@@ -1,6 +1,7 @@
 // The operators on the CPU: checks, then quant/linear on the tensors' memory where it lies.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <halfbyte/linear.h>
 
@@ -41,7 +42,7 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
   quant::LinearArguments arguments{};
   arguments.input = bytes_of(rows);
   arguments.input_dtype = check_floating(op, "input", input);
-  arguments.rows = weight.in_features ? rows.numel() / weight.in_features : 0;
+  arguments.rows = c10::multiply_integers(input.sizes().slice(0, shape.size() - 1));
   arguments.bias = bias_row.defined() ? bytes_of(bias_row) : nullptr;
   arguments.bias_dtype = bias_row.defined() ? check_floating(op, "bias", bias_row) : Dtype::kFloat32;
   arguments.output = static_cast<std::byte*>(result.mutable_data_ptr());
@@ -56,9 +57,8 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
                           std::int64_t group_size, OptionalType out_dtype) {
   constexpr const char* kOp = "low_bit_linear";
-  check_floating(kOp, "input", input);
-  const PackedOperand packed =
-      check_packed(kOp, codes, scales, zero_points, scheme, input.dim() ? input.size(-1) : 0, group_size);
+  check_packed_input(kOp, input, codes, scales, scheme, group_size);
+  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
   check_same_device(kOp, "codes", codes, "input", input);
   return multiply(kOp, packed_matrix(packed), input, bias, out_dtype);
 }
@@ -66,13 +66,13 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype) {
   constexpr const char* kOp = "dense_linear";
-  check_same_device(kOp, "weight", weight, "input", input);
+  check_weight(kOp, weight, input);
   quant::WeightMatrix matrix;
   matrix.dense_dtype = check_floating(kOp, "weight", weight);
   const at::Tensor rows = weight.contiguous();
   matrix.rows = bytes_of(rows);
-  matrix.out_features = weight.dim() == 2 ? weight.size(0) : 0;
-  matrix.in_features = weight.dim() == 2 ? weight.size(1) : -1;
+  matrix.out_features = weight.size(0);
+  matrix.in_features = weight.size(1);
   return multiply(kOp, matrix, input, bias, out_dtype);
 }
 

@@ -38,6 +38,8 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
                           std::int64_t group_size, OptionalType out_dtype);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
+at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
 }  // namespace autograd
 
 }  // namespace halfbyte::operators

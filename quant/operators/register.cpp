@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "quant/operators/implementations.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::operators {
 namespace {
@@ -69,6 +70,7 @@ void add_autocast(Libraries& libraries) {
   torch::Library& library = add_library(libraries, key);
   library.impl("low_bit_linear", TORCH_FN((Autocast<device, key>::low_bit_linear)));
   library.impl("dense_linear", TORCH_FN((Autocast<device, key>::dense_linear)));
+  library.impl("dequantize", torch::CppFunction::makeFallthrough());  // its dtype is an argument
 }
 
 Libraries make_libraries() {
@@ -92,11 +94,19 @@ Libraries make_libraries() {
   torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
   autograd_library.impl("low_bit_linear", TORCH_FN(autograd::low_bit_linear));
   autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
+  autograd_library.impl("dequantize", TORCH_FN(autograd::dequantize));
 
+  // Every device that LibTorch's autocast knows.
   add_autocast<c10::kCPU, c10::DispatchKey::AutocastCPU>(libraries);
   add_autocast<c10::kCUDA, c10::DispatchKey::AutocastCUDA>(libraries);
   add_autocast<c10::kXPU, c10::DispatchKey::AutocastXPU>(libraries);
   add_autocast<c10::kMPS, c10::DispatchKey::AutocastMPS>(libraries);
+  add_autocast<c10::kHPU, c10::DispatchKey::AutocastHPU>(libraries);
+  add_autocast<c10::kIPU, c10::DispatchKey::AutocastIPU>(libraries);
+  add_autocast<c10::kXLA, c10::DispatchKey::AutocastXLA>(libraries);
+  add_autocast<c10::kMTIA, c10::DispatchKey::AutocastMTIA>(libraries);
+  add_autocast<c10::kMAIA, c10::DispatchKey::AutocastMAIA>(libraries);
+  add_autocast<c10::kPrivateUse1, c10::DispatchKey::AutocastPrivateUse1>(libraries);
   return libraries;
 }
 
@@ -112,20 +122,37 @@ at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, cons
                           const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
                           std::string_view scheme, std::int64_t group_size, std::optional<at::ScalarType> out_dtype) {
   static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
-  return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+  return translated(
+      [&] {
+        return "halfbyte::low_bit_linear(" +
+               describe(
+                   {{"input", input}, {"codes", codes}, {"scales", scales}, {"bias", bias.value_or(at::Tensor())}}) +
+               ", " + std::string(scheme) + ")";
+      },
+      [&] { return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype); });
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                         std::optional<at::ScalarType> out_dtype) {
   static const auto op = handle<DenseLinearSignature>("halfbyte::dense_linear");
-  return op.call(input, weight, bias, out_dtype);
+  return translated(
+      [&] {
+        return "halfbyte::dense_linear(" +
+               describe({{"input", input}, {"weight", weight}, {"bias", bias.value_or(at::Tensor())}}) + ")";
+      },
+      [&] { return op.call(input, weight, bias, out_dtype); });
 }
 
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
                       std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
                       at::ScalarType dtype) {
   static const auto op = handle<DequantizeSignature>("halfbyte::dequantize");
-  return op.call(codes, scales, zero_points, scheme, in_features, group_size, dtype);
+  return translated(
+      [&] {
+        return "halfbyte::dequantize(" + describe({{"codes", codes}, {"scales", scales}}) + ", " + std::string(scheme) +
+               ")";
+      },
+      [&] { return op.call(codes, scales, zero_points, scheme, in_features, group_size, dtype); });
 }
 
 }  // namespace halfbyte::operators

@@ -6,6 +6,10 @@
 #include <new>
 #include <system_error>
 
+#include <halfbyte/backend_error.h>
+
+#include "tools/cli/log.h"
+
 namespace halfbyte::cli {
 namespace {
 
@@ -33,6 +37,10 @@ ExitStatus report_current_exception() {
     throw;
   } catch (const UsageError& error) {
     return say(error.what(), ExitStatus::kUsage);
+  } catch (const BackendError& error) {
+    const ExitStatus status = say(error.what(), exit_status(error.code()));
+    log_info("the library's own words: " + error.detail());
+    return status;
   } catch (const Error& error) {
     return say(error.what(), exit_status(error.code()));
   } catch (const std::bad_alloc&) {
@@ -40,7 +48,9 @@ ExitStatus report_current_exception() {
   } catch (const std::system_error& error) {
     return say(error.what(), status_of(error.code()));
   } catch (const std::exception& error) {
-    return say(std::string("internal error: ") + error.what(), ExitStatus::kFailed);
+    const ExitStatus status = say("internal error: please report it, with what -v says", ExitStatus::kFailed);
+    log_info(error.what());
+    return status;
   } catch (...) {
     return say("internal error: unknown exception", ExitStatus::kFailed);
   }

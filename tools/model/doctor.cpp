@@ -23,12 +23,12 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 
 #include <halfbyte/operators.h>
 
 #include "quant/operators/torch_dtype.h"
+#include "quant/operators/translate.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
@@ -185,13 +185,12 @@ Trial attempt(const Probe& probe, at::ScalarType dtype) {
     if (trial.rel_rmse < kWrongBound[dtype == at::kFloat ? 0 : 1]) return trial;
     trial.verdict = Verdict::kWrong;
     trial.reason = "the result differs from that in float64";
-  } catch (const c10::Error& error) {
-    trial.verdict = Verdict::kRefused;
-    trial.reason = std::string(error.what_without_backtrace());
-    trial.reason = trial.reason.substr(0, trial.reason.find('\n'));
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     trial.verdict = Verdict::kRefused;
     trial.reason = error.what();
+  } catch (const std::exception& error) {
+    trial.verdict = Verdict::kRefused;
+    trial.reason = cause_of(error);
   }
   return trial;
 }
@@ -227,10 +226,9 @@ Trial attempt_mixed(const char* operation, bool is_needed, const Operation& run)
     if (trial.rel_rmse < kWrongBound[1]) return trial;
     trial.verdict = Verdict::kWrong;
     trial.reason = "the result differs from that in float64";
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     trial.verdict = Verdict::kRefused;
-    const std::string said = error.what_without_backtrace();
-    trial.reason = said.substr(0, said.find('\n'));
+    trial.reason = cause_of(error);
   }
   return trial;
 }

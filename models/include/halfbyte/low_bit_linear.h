@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -41,12 +42,17 @@ class Linear : public torch::nn::Module {
   // What the activation is cast to; nothing: promotion, or as it comes.
   std::optional<at::ScalarType> operand_dtype() const { return dtypes_.operand; }
 
+  // What errors call this module: CausalLM and restore_into give it its place in the tree.
+  void set_path(std::string path) { path_ = std::move(path); }
+  const std::string& path() const noexcept { return path_; }
+
  protected:
   // The activation as the product takes it. Errors: kContract when it is on another device.
   at::Tensor operand(const at::Tensor& input) const;
   std::optional<at::Tensor> bias() const;
   LinearDtypes dtypes_;
   at::Tensor bias_;  // undefined: none
+  std::string path_;
 };
 
 }  // namespace models

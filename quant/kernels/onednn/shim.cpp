@@ -1,5 +1,5 @@
 // libhalfbyte_onednn: oneDNN's matmul behind a C interface, in a library of its own so that nobody else's oneDNN can
-// serve its calls. Primitives are made for one thread and cached by shape; only brgemm ones are accepted.
+// serve its calls. Primitives are made for one thread and cached by shape, refusals too; only brgemm ones are accepted.
 #include "quant/kernels/onednn/shim.h"
 
 #if __has_include(<omp.h>)  // not for Clang's tools where GCC builds
@@ -51,6 +51,12 @@ struct Product {
 
 using Shape = std::tuple<int, int64_t, int64_t, int64_t>;
 
+// What oneDNN answered when it was asked for a shape.
+struct Answer {
+  std::shared_ptr<const Product> product;  // null: refused
+  std::string why_not;
+};
+
 std::shared_ptr<const Product> make(const HalfbyteOnednnMatmul& m) {
   const auto dtype = m.dtype == kHalfbyteOnednnBfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
   auto product = std::make_shared<Product>();
@@ -73,14 +79,26 @@ std::shared_ptr<const Product> make(const HalfbyteOnednnMatmul& m) {
   return product;
 }
 
+Answer ask(const HalfbyteOnednnMatmul& m) {
+  try {
+    return {make(m), {}};
+  } catch (const std::exception& refusal) {
+    return {nullptr, refusal.what()};
+  }
+}
+
 std::shared_ptr<const Product> find_or_make(const HalfbyteOnednnMatmul& m) {
   static std::mutex mutex;
-  static std::map<Shape, std::shared_ptr<const Product>> products;
+  static std::map<Shape, Answer> answers;
   const Shape shape{m.dtype, m.m, m.n, m.k};
   const std::lock_guard lock(mutex);
-  if (const auto found = products.find(shape); found != products.end()) return found->second;
-  if (products.size() >= kMaxPrimitives) products.clear();  // users hold on to theirs
-  return products[shape] = make(m);
+  auto found = answers.find(shape);
+  if (found == answers.end()) {
+    if (answers.size() >= kMaxPrimitives) answers.clear();  // users hold on to their products
+    found = answers.emplace(shape, ask(m)).first;
+  }
+  if (!found->second.product) throw std::runtime_error(found->second.why_not);
+  return found->second.product;
 }
 
 void execute(const Product& product, const HalfbyteOnednnMatmul& m) {

@@ -7,7 +7,8 @@
 //                        ScalarType dtype) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
-// Gradients: with respect to the activation, the bias and a dense weight. Autocast: casts the activation, nothing else.
+// Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one. Autocast, of
+// every device that LibTorch's knows: casts the activation, nothing else.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ void register_operators();
 // Through LibTorch's dispatcher, so that autograd and autocast apply.
 // Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), zero_points int32
 // (out_features / 8 rounded up, groups) for schemes that have them, bias (out_features); result (..., out_features) in
-// out_dtype, or the input's dtype. Errors: halfbyte::Error kContract naming the operand, its dtype or device, and what
-// was wanted.
+// out_dtype, or the input's dtype. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its dtype,
+// shape or device, and what was wanted; BackendError where the backend's own operators refuse.
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
                           std::string_view scheme, std::int64_t group_size,

@@ -1,0 +1,161 @@
+#include "quant/operators/translate.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include <c10/util/Exception.h>
+
+#include "quant/kernels/cpu_products.h"
+#include "quant/operators/torch_dtype.h"
+
+namespace halfbyte {
+namespace {
+
+// One kind of refusal: told by words that LibTorch 2.6 to 2.13 and oneDNN 2.6 to 3.12 use for it.
+struct Refusal {
+  std::initializer_list<std::string_view> words;  // in lower case; any of them
+  ErrorCode code;
+  const char* cause;
+  const char* cure;
+  bool is_about_cpu = false;  // what this CPU lacks is worth telling
+};
+
+// The first that matches.
+const auto kRefusals = std::to_array<Refusal>({
+    {{"out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory"},
+     ErrorCode::kNoResources,
+     "there is not enough memory for it",
+     "take fewer tokens or rows at once, a smaller model, or another device"},
+    {{"could not create a primitive", "could not create a memory", "could not execute a primitive", "mkldnn", "onednn",
+      "needs the cpu support"},
+     ErrorCode::kUnsupported,
+     "oneDNN has no kernel for these dtypes on this CPU",
+     "load with a dtype policy that it has: --dtype float32, in C++ DtypePolicy::float32()",
+     true},
+    {{"could not run '", "not implemented for", "not currently implemented", "no kernel", "not supported on"},
+     ErrorCode::kUnsupported,
+     "LibTorch has no kernel for it on this device in this dtype",
+     "run it on the CPU, or with --dtype float32 (DtypePolicy::float32())",
+     true},
+    {{"meta tensor", "meta backend"},
+     ErrorCode::kContract,
+     "a tensor on Meta has no values",
+     "load the checkpoint into it, or build the module on a device"},
+    {{"on the same device", "two devices", "same device", "different device", "is on cpu", "expected device"},
+     ErrorCode::kContract,
+     "its tensors are on different devices",
+     "move the whole model and its inputs to one device with .to()"},
+    {{"inference tensor"},
+     ErrorCode::kContract,
+     "a tensor that was made under InferenceMode cannot take part in training",
+     "make it outside InferenceMode, or clone() it there"},
+    {{"same dtype", "expected scalar type", "must have the same dtype", "to have the same dtype", "dtypes",
+      "scalar type", "but found half", "expected dtype", "same type"},
+     ErrorCode::kContract,
+     "tensors of different dtypes met in one operation",
+     "let a dtype policy cast (--dtype, DtypePolicy) instead of casting modules by hand"},
+    {{"shape", "size", "dimension", "numel"},
+     ErrorCode::kInvalidArgument,
+     "its tensors' shapes do not fit together",
+     "compare them with what the module expects"},
+});
+
+constexpr Refusal kUnknown = {{},
+                              ErrorCode::kContract,
+                              "LibTorch or oneDNN refused it",
+                              "-v shows their own words, in C++ BackendError::detail()"};
+
+const Refusal& refusal_of(const std::string& text) {
+  std::string lower = text;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const Refusal& row : kRefusals) {
+    const auto is_in = [&](std::string_view word) { return lower.find(word) != std::string::npos; };
+    if (std::ranges::any_of(row.words, is_in)) return row;
+  }
+  return kUnknown;
+}
+
+std::string lacking() {
+  std::string text;
+  for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
+    const std::string names = quant::lacking_products(dtype);
+    if (!names.empty())
+      text += (text.empty() ? " (this CPU lacks " : ", and ") + names + " for " + std::string(name(dtype));
+  }
+  return text.empty() ? text : text + ")";
+}
+
+[[noreturn]] void refuse(const std::string& attempt, const std::string& detail) {
+  const Refusal& refusal = refusal_of(detail);
+  throw BackendError(
+      refusal.code,
+      attempt + ": " + refusal.cause + (refusal.is_about_cpu ? lacking() : std::string()) + "; " + refusal.cure,
+      detail);
+}
+
+std::string text_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error ? torch_error->what_without_backtrace() : error.what();
+}
+
+std::string shape_text(at::IntArrayRef sizes) {
+  std::string text = "[";
+  for (const std::int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+}  // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  const auto dtype = from_torch(tensor.scalar_type());
+  const std::string type = dtype ? std::string(name(*dtype)) : c10::toString(tensor.scalar_type());
+  return type + " " + shape_text(tensor.sizes()) + " on " + tensor.device().str();
+}
+
+std::string describe(std::initializer_list<NamedTensor> tensors) {
+  std::string text;
+  for (const NamedTensor& item : tensors) {
+    if (item.tensor.defined())
+      text += (text.empty() ? "" : ", ") + std::string(item.name) + " " + describe(item.tensor);
+  }
+  return text;
+}
+
+std::string cause_of(const std::exception& error) {
+  const Refusal& refusal = refusal_of(text_of(error));
+  return refusal.cause + (refusal.is_about_cpu ? lacking() : std::string());
+}
+
+void throw_translated(const std::string& attempt, const std::exception& error) { refuse(attempt, text_of(error)); }
+
+void rethrow_translated(const std::string& attempt) {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::system_error&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse(attempt, text_of(error));
+  }
+}
+
+void rethrow_named(const std::string& name) {
+  if (name.empty()) throw;
+  try {
+    throw;
+  } catch (const BackendError& error) {
+    throw BackendError(error.code(), name + ": " + error.what(), error.detail());
+  } catch (const Error& error) {
+    throw Error(error.code(), name + ": " + error.what());
+  }
+}
+
+}  // namespace halfbyte
