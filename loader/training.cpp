@@ -37,8 +37,11 @@ class TrainingCheck {
       for (const at::Tensor& parameter : parameters.params()) check(parameter, group, index++);
       ++group;
     }
+    if (seen_.empty()) {
+      add("the optimizer has no parameters: give it module.parameters()");
+      return;
+    }
     for (const auto& item : module.named_parameters()) check_is_updated(item.key(), item.value());
-    if (seen_.empty()) add("the optimizer has no parameters: give it module.parameters()");
   }
 
   std::vector<std::string> problems() && { return std::move(problems_); }

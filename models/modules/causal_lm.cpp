@@ -18,7 +18,7 @@ CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypeP
                                      std::move(weights.norm), config, compute, weights.rotary_buffer_dtype);
   lm_head_ = make_linear(std::move(weights.head), compute);
   register_at(*this, config.naming->head, lm_head_);
-  for (const auto& item : named_modules()) {
+  for (const auto& item : named_modules({}, /*include_self=*/false)) {  // a constructor has no shared_ptr to itself
     if (auto* linear = dynamic_cast<Linear*>(item.value().get())) linear->set_path(item.key());
   }
   eval();

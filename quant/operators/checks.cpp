@@ -81,7 +81,11 @@ void check_packed_input(const char* op, const at::Tensor& input, const at::Tenso
   if (input.dim() < 1) fail(ErrorCode::kInvalidArgument, op, "input has shape []; expected (..., in_features)");
   const Scheme* known = find_scheme(scheme);
   if (!known || !codes.defined() || !scales.defined() || codes.dim() != 2 || scales.dim() != 2) return;
-  if (codes.size(1) * 4 == packed_row_bytes(*known, input.size(-1))) return;
+  // Rows are padded to whole words, so that several lengths fit the codes. What check_packed tells better is left to
+  // it.
+  const std::int64_t in_features = input.size(-1);
+  if (group_size < 1 || in_features == scales.size(1) * group_size) return;
+  if (in_features % group_size == 0 && codes.size(1) * 4 == packed_row_bytes(*known, in_features)) return;
   fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; the weight's rows of ", codes.size(1),
        " words and ", scales.size(1), " groups of ", group_size, " expect (..., ", scales.size(1) * group_size, ")");
 }

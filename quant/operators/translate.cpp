@@ -17,7 +17,7 @@ namespace {
 
 // One kind of refusal: told by words that LibTorch 2.6 to 2.13 and oneDNN 2.6 to 3.12 use for it.
 struct Refusal {
-  std::initializer_list<std::string_view> words;  // in lower case; any of them
+  std::array<std::string_view, 8> words;  // in lower case; any of them; empty ones are none
   ErrorCode code;
   const char* cause;
   const char* cure;
@@ -30,8 +30,8 @@ const auto kRefusals = std::to_array<Refusal>({
      ErrorCode::kNoResources,
      "there is not enough memory for it",
      "take fewer tokens or rows at once, a smaller model, or another device"},
-    {{"could not create a primitive", "could not create a memory", "could not execute a primitive", "mkldnn", "onednn",
-      "needs the cpu support"},
+    {{"could not create a primitive", "could not create a descriptor", "could not execute a primitive", "mkldnn",
+      "onednn", "needs the cpu support"},
      ErrorCode::kUnsupported,
      "oneDNN has no kernel for these dtypes on this CPU",
      "load with a dtype policy that it has: --dtype float32, in C++ DtypePolicy::float32()",
@@ -53,8 +53,7 @@ const auto kRefusals = std::to_array<Refusal>({
      ErrorCode::kContract,
      "a tensor that was made under InferenceMode cannot take part in training",
      "make it outside InferenceMode, or clone() it there"},
-    {{"same dtype", "expected scalar type", "must have the same dtype", "to have the same dtype", "dtypes",
-      "scalar type", "but found half", "expected dtype", "same type"},
+    {{"same dtype", "scalar type", "dtypes", "but found half", "expected dtype", "same type"},
      ErrorCode::kContract,
      "tensors of different dtypes met in one operation",
      "let a dtype policy cast (--dtype, DtypePolicy) instead of casting modules by hand"},
@@ -73,7 +72,7 @@ const Refusal& refusal_of(const std::string& text) {
   std::string lower = text;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const Refusal& row : kRefusals) {
-    const auto is_in = [&](std::string_view word) { return lower.find(word) != std::string::npos; };
+    const auto is_in = [&](std::string_view word) { return !word.empty() && lower.find(word) != std::string::npos; };
     if (std::ranges::any_of(row.words, is_in)) return row;
   }
   return kUnknown;
