@@ -44,6 +44,7 @@ LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
 
 LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy) {
   LoadReport report;
+  report.notes = checkpoint.notes;
   report.policy = policy.name();
   report.operand_dtype = dtype_text(policy.operand());
   report.stream_dtype = dtype_text(policy.stream());
@@ -53,12 +54,14 @@ LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& 
   return report;
 }
 
-CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report)
+CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report,
+                                   at::Device device)
     : checkpoint_(checkpoint),
       options_(options),
       report_(report),
       choice_(checkpoint, options),
-      maps_(checkpoint.data_files.size()) {
+      maps_(checkpoint.data_files.size()),
+      device_(device) {
   if (options.verify == Verification::kHashes) files::check_config_hash(checkpoint);
 }
 
@@ -174,8 +177,16 @@ at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line
     line.placement = Placement::kCopied;
   }
   add_note(line, chosen.why);
+  if (leaves_the_cpu(line)) value = value.to(device_);
   line.bytes = static_cast<std::uint64_t>(value.nbytes());
   return value;
+}
+
+bool CheckpointSource::leaves_the_cpu(LoadedTensor& line) const {
+  if (device_.is_cpu()) return false;
+  if (line.placement == Placement::kCast && line.note.empty()) line.note = "cast before it was moved";
+  line.placement = Placement::kMoved;
+  return true;
 }
 
 at::Tensor CheckpointSource::dense(const std::string& name) {
@@ -195,8 +206,13 @@ at::Tensor CheckpointSource::dense(const std::string& name) {
 LowBitTensor CheckpointSource::packed(const std::string& name) {
   const TensorRecord& tensor = record(name);
   verify(tensor);
-  const LowBitTensor value = read_packed(tensor);
   LoadedTensor line = line_of(name, tensor);
+  const auto moved = moved_.find(tensor.name);
+  LowBitTensor value = moved == moved_.end() ? read_packed(tensor) : moved->second;
+  if (leaves_the_cpu(line) && moved == moved_.end()) {
+    value = value.to(device_);
+    moved_.emplace(tensor.name, value);
+  }
   line.loaded = value.description();
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;

@@ -26,7 +26,8 @@ LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& 
 class CheckpointSource : public models::TensorSource {
  public:
   // Verifies config.json if the options ask for it. All three must outlive the source; what it gave may outlive it.
-  CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report);
+  CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report,
+                   at::Device device = at::kCPU);
 
   // For the modules: "X.weight" packed if it is packed.
   models::LinearWeights linear(const std::string& module, bool has_bias) override;
@@ -67,14 +68,18 @@ class CheckpointSource : public models::TensorSource {
   at::Tensor stored(const std::string& name);
   void check_fits_float16(const files::TensorRecord& record, const at::Tensor& value);
   at::Tensor load(const files::TensorRecord& record, LoadedTensor& line);
+  // Notes in `line` that `value` goes to another device than the CPU; false: it stays where it is.
+  bool leaves_the_cpu(LoadedTensor& line) const;
 
   const files::Checkpoint& checkpoint_;
   const LoadOptions& options_;
   LoadReport& report_;
   DtypeChoice choice_;
   std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
+  at::Device device_ = at::kCPU;                          // where what it gives goes
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
   std::map<std::string, Stack> stacks_;                   // rank-3 tensors by name: each is loaded and reported once
+  std::map<std::string, LowBitTensor> moved_;             // packed ones that left the CPU, for the same reason
   std::set<std::string> verified_;
 };
 

@@ -8,6 +8,8 @@
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
 #include "loader/guarded.h"
+#include "loader/module_slots.h"
+#include "loader/torch_runtime.h"
 #include "quant/kernels/cpu_products.h"
 
 namespace halfbyte {
@@ -46,6 +48,13 @@ void note_products(const DtypePolicy& policy, LoadReport& report) {
   }
 }
 
+// The rotary tables' buffer is computed, on the CPU, by the module that has it.
+void move_derived_buffers(models::CausalLM& module, at::Device device) {
+  for (const Slot& slot : slots_of(module)) {
+    if (slot.is_buffer && slot.tensor.device().type() != device.type()) replace(slot.tensor, slot.tensor.to(device));
+  }
+}
+
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const models::Architecture& architecture = known_architecture(checkpoint);
   models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
@@ -54,10 +63,12 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   check_tensors(checkpoint, config);
   check_patterns(checkpoint, options, tensor_names(checkpoint));
   LoadReport report = begin_report(checkpoint, options.dtype);
-  CheckpointSource source(checkpoint, options, report);
+  const at::Device device = to_torch(begin_on_device(options.device, report).device);
+  CheckpointSource source(checkpoint, options, report, device);
   auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);
+  move_derived_buffers(*module, device);
   source.report_unused_buffers();
-  note_products(options.dtype, report);
+  if (device.is_cpu()) note_products(options.dtype, report);
   module->check_contract();
   return Model(std::move(module), std::move(report));
 }
@@ -68,10 +79,13 @@ Model::Model(std::shared_ptr<models::CausalLM> module, LoadReport report)
     : module_(std::move(module)), report_(std::make_shared<const LoadReport>(std::move(report))) {}
 
 std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
+  if (module_->device().is_meta()) {
+    throw Error(ErrorCode::kContract, "the model is on meta, where tensors have no values; load it on cpu to generate");
+  }
   try {
     return module_->generate(prompts, options);
   } catch (const c10::Error& error) {  // not std::exception: a callback's own pass
-    throw_translated("generating under " + module_->policy().name(), error);
+    throw_translated("generating under " + module_->policy().name() + " on " + module_->device().str(), error);
   }
 }
 

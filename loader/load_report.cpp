@@ -3,7 +3,7 @@
 namespace halfbyte {
 
 const char* name(Placement placement) noexcept {
-  constexpr const char* kNames[] = {"mapped", "cast", "copied", "derived"};
+  constexpr const char* kNames[] = {"mapped", "cast", "copied", "derived", "moved"};
   return kNames[static_cast<int>(placement)];
 }
 

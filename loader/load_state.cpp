@@ -4,6 +4,7 @@
 
 #include "loader/checkpoint_source.h"
 #include "loader/guarded.h"
+#include "loader/torch_runtime.h"
 
 namespace halfbyte {
 namespace {
@@ -25,9 +26,11 @@ StateTensor take(CheckpointSource& source, const std::string& name, bool dequant
 State build(const files::Checkpoint& checkpoint, const StateOptions& options) {
   State state;
   state.report = begin_report(checkpoint, options.dtype);
-  const LoadOptions load{options.dtype, options.keep_float32, options.verify};
+  const DeviceChoice choice = begin_on_device(options.device, state.report);
+  const LoadOptions load{
+      .dtype = options.dtype, .keep_float32 = options.keep_float32, .verify = options.verify, .device = choice.device};
   check_patterns(checkpoint, load, tensor_names(checkpoint));
-  CheckpointSource source(checkpoint, load, state.report);
+  CheckpointSource source(checkpoint, load, state.report, to_torch(choice.device));
   for (const files::TensorRecord& record : checkpoint.manifest.tensors) {
     state.tensors.emplace(record.name, take(source, record.name, options.dequantize));
   }

@@ -8,6 +8,7 @@
 #include "loader/checkpoint_source.h"
 #include "loader/guarded.h"
 #include "loader/restore_plan.h"
+#include "loader/torch_runtime.h"
 #include "models/dtype_rules.h"
 #include "quant/operators/torch_dtype.h"
 
@@ -128,7 +129,9 @@ class Restoration {
 RestoreReport restore(torch::nn::Module& module, const files::Checkpoint& checkpoint, const RestoreOptions& options) {
   RestoreReport report;
   LoadReport load_report;
-  const LoadOptions load{options.dtype.value_or(DtypePolicy::original()), options.keep_float32, options.verify};
+  const LoadOptions load{.dtype = options.dtype.value_or(DtypePolicy::original()),
+                         .keep_float32 = options.keep_float32,
+                         .verify = options.verify};
   CheckpointSource source(checkpoint, load, load_report);
   const std::vector<Slot> slots = slots_of(module);
   std::vector<std::string> names = tensor_names(checkpoint);
@@ -146,6 +149,7 @@ RestoreReport restore_into(torch::nn::Module& module, const std::filesystem::pat
                            const RestoreOptions& options) {
   operators::register_operators();
   const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+  check_usable(options.device);
   return guarded(opened.directory.string(), [&] { return restore(module, opened, options); });
 }
 

@@ -74,6 +74,12 @@ void read_config(Checkpoint& out) {
 void read_manifest(Checkpoint& out) {
   const fs::path path = out.directory / kManifestFile;
   out.manifest = parse_manifest(read_text(path, kManifestLimits.max_bytes), printable_path(path));
+  if (const std::int64_t minor = out.manifest.format_minor; minor > kFormatMinor) {
+    const std::string major = std::to_string(kFormatVersion) + ".";
+    out.notes.push_back("halfbyte.json is of format version " + major + std::to_string(minor) +
+                        "; this halfbyte reads " + major + std::to_string(kFormatMinor) +
+                        ", and what the newer one adds is not used");
+  }
 }
 
 void open_directory(const fs::path& path, Checkpoint& out) {

@@ -20,7 +20,8 @@
 
 namespace halfbyte::files {
 
-inline constexpr int kFormatVersion = 1;
+inline constexpr int kFormatVersion = 1;  // the major version
+inline constexpr int kFormatMinor = 0;
 inline constexpr const char* kManifestFile = "halfbyte.json";
 
 struct SourceFile {
@@ -83,6 +84,7 @@ struct TensorRecord {
 };
 
 struct Manifest {
+  std::int64_t format_minor = 0;
   std::string created_by;
   std::string source_kind;  // "safetensors"
   std::vector<SourceFile> source_files;

@@ -186,6 +186,7 @@ Manifest parse_manifest(std::string_view json, const std::string& file_name) {
   const JsonField root(tree, file_name);
   check_format(root);
   Manifest out;
+  if (const auto minor = root.find("format_minor")) out.format_minor = minor->integer(0);
   out.created_by = optional_string(root.find("created_by"));
   read_source(root.at("source"), out);
   if (const auto conversion = root.find("conversion")) {

@@ -11,6 +11,22 @@
 
 namespace halfbyte::models {
 
+namespace {
+
+void check_device(const std::string& name, const torch::nn::Module& module, at::Device wanted,
+                  std::vector<Violation>& violations) {
+  const auto check = [&](const std::string& tensor, at::Device found) {
+    if (found == wanted) return;
+    violations.push_back({name, tensor + " is on " + found.str() + ", the head is on " + wanted.str() +
+                                    "; move the whole model with .to(), or load it with a device"});
+  };
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) check(item.key(), item.value().device());
+  for (const auto& item : module.named_buffers(/*recurse=*/false)) check(item.key(), item.value().device());
+  if (const auto* packed = dynamic_cast<const LowBitLinear*>(&module)) check("weight", packed->device());
+}
+
+}  // namespace
+
 CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
   const Compute compute(policy);
@@ -33,6 +49,10 @@ Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const 
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
+  if (tokens.device() != device()) {
+    throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
+                                          device().str() + "; move one of them with .to()");
+  }
   const auto run = [&] {
     return translated(
         [&] { return "the model's forward pass of tokens " + describe(tokens) + " under " + policy_.name(); },
@@ -69,12 +89,7 @@ void CausalLM::check_contract() const {
   for (const auto& item : named_modules()) {
     if (const auto* linear = dynamic_cast<const Linear*>(item.value().get())) linear->check(item.key(), violations);
     if (const auto* norm = dynamic_cast<const RmsNorm*>(item.value().get())) norm->check(item.key(), violations);
-    for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false)) {
-      if (parameter.value().device() == device()) continue;
-      violations.push_back({item.key(), parameter.key() + " is on " + parameter.value().device().str() +
-                                            ", the head is on " + device().str() +
-                                            "; move the whole model with .to()"});
-    }
+    check_device(item.key(), *item.value(), device(), violations);
   }
   if (violations.empty()) return;
   throw Error(ErrorCode::kContract, violations.front().module + ": " + violations.front().what);

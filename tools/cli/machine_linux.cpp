@@ -70,9 +70,4 @@ Machine machine() {
   return {system_name(), value_in("/proc/cpuinfo", "model name", ':'), features(), cores(), available_bytes()};
 }
 
-bool exists_device(const std::filesystem::path& path) noexcept {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
 }  // namespace halfbyte::cli

@@ -38,8 +38,6 @@ struct Machine {
 };
 Machine machine();
 
-bool exists_device(const std::filesystem::path& path) noexcept;  // "/dev/nvidia0"
-
 // While it lives, the first Ctrl-C (or SIGTERM) requests a stop and the second one ends the process.
 // Create it before any other thread: threads inherit the blocked signals.
 class InterruptWatch {

@@ -57,6 +57,9 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// GPUs answer before they are done; a value on the CPU is there only then.
+void wait_for(const at::Tensor& tensor) { tensor.cpu(); }
+
 struct Run {
   double prefill_seconds;
   double decode_seconds;
@@ -64,13 +67,16 @@ struct Run {
 
 Run run_once(const models::CausalLM& model, const Words& words) {
   const std::int64_t vocab = model.config().vocab_size;
-  at::Tensor prompt = at::arange(words.prompt_tokens, at::kLong).mul(7919).remainder(vocab).unsqueeze(0);
+  const at::Tensor prompt =
+      at::arange(words.prompt_tokens, at::kLong).mul(7919).remainder(vocab).unsqueeze(0).to(model.device());
   models::Session session = model.make_session(1, words.prompt_tokens + words.gen_tokens);
   const auto start = Clock::now();
   at::Tensor next = model.head(model.hidden(prompt, session).narrow(1, words.prompt_tokens - 1, 1)).argmax(-1);
+  wait_for(next);
   const double prefill = seconds_since(start);
   const auto decode_start = Clock::now();
   for (std::int64_t i = 0; i < words.gen_tokens; ++i) next = model.head(model.hidden(next, session)).argmax(-1);
+  wait_for(next);
   return {prefill, seconds_since(decode_start)};
 }
 
@@ -98,9 +104,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
     prefill.push_back(static_cast<double>(words.prompt_tokens) / result.prefill_seconds);
     decode.push_back(static_cast<double>(words.gen_tokens) / result.decode_seconds);
   }
-  const std::uint64_t weight_bytes = model.report().bytes_with(Placement::kMapped) +
-                                     model.report().bytes_with(Placement::kCast) +
-                                     model.report().bytes_with(Placement::kCopied);
+  const std::uint64_t weight_bytes =
+      model.report().bytes_with(Placement::kMapped) + model.report().bytes_with(Placement::kCast) +
+      model.report().bytes_with(Placement::kCopied) + model.report().bytes_with(Placement::kMoved);
   nlohmann::ordered_json json = {{"prefill_tokens_per_s", median(prefill)},
                                  {"decode_tokens_per_s", median(decode)},
                                  {"time_to_first_token_s", static_cast<double>(words.prompt_tokens) / median(prefill)},
@@ -110,6 +116,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
                                  {"runs", words.runs},
                                  {"threads", at::get_num_threads()},
                                  {"dtype", model.report().policy},
+                                 {"device", model.report().device},
                                  {"isa", quant::isa_name()},
                                  {"weight_bytes", weight_bytes},
                                  {"peak_rss_bytes", files::peak_rss_bytes()}};
@@ -122,7 +129,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   print_line("decode   " + fixed(median(decode), 1) + " tokens/s (" + std::to_string(words.gen_tokens) + " tokens)");
   print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) +
              ", " + std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " +
-             model.report().policy);
+             model.report().policy + ", " + model.report().device);
   return ExitStatus::kDone;
 }
 

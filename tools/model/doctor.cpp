@@ -24,9 +24,12 @@
 #include <ATen/ops/softmax.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/headeronly/version.h>
+#include <c10/util/Exception.h>
 
 #include <halfbyte/operators.h>
 
+#include "loader/torch_runtime.h"
+#include "loader/versions.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
 #include "tools/cli/format.h"
@@ -56,30 +59,32 @@ std::string library_path() {
   return dladdr(reinterpret_cast<void*>(&at::show_config), &info) != 0 && info.dli_fname ? info.dli_fname : "";
 }
 
-// LibTorch's own text, which a build for the CPU alone writes "USE_CUDA=0".
-bool was_built_with(const std::string& config, const std::string& what) {
-  const std::string value = value_after(config, "USE_" + what + "=");
-  return !value.empty() && value != "0" && value != "OFF";
-}
-
-ordered_json device(const char* name, bool is_present, bool was_built, const char* file) {
-  std::string reason;
-  if (!is_present && !was_built) {
-    reason = "this LibTorch was built without it";
-  } else if (!is_present && !exists_device(file)) {
-    reason = std::string("there is no driver (") + file + " is missing)";
-  } else if (!is_present) {
-    reason = "LibTorch finds no device";
+// What is there is tried, since a driver that LibTorch counts devices with may still be too old for its kernels.
+ordered_json device(const Backend& backend) {
+  const Absence absent = absence(backend);
+  std::string reason = absent.problem;
+  std::string trouble;
+  if (reason.empty()) {
+    reason = counted(backend.count, "device");
+    trouble = try_device(Device(backend.kind));
   }
-  return {{"name", name}, {"present", is_present}, {"reason", reason}};
+  return {{"name", title(backend.kind)},
+          {"present", backend.count > 0},
+          {"built", backend.is_built},
+          {"count", backend.count},
+          {"works", backend.count > 0 && trouble.empty()},
+          {"reason", trouble.empty() ? reason : trouble}};
 }
 
-ordered_json devices(const std::string& config) {
-  return ordered_json::array(
-      {{{"name", "CPU"}, {"present", true}, {"reason", counted(at::get_num_threads(), "thread")}},
-       device("CUDA", at::hasCUDA(), was_built_with(config, "CUDA"), "/dev/nvidia0"),
-       device("XPU", at::hasXPU(), was_built_with(config, "XPU"), "/dev/dri"),
-       device("MPS", at::hasMPS(), at::hasMPS(), "macOS")});
+ordered_json devices() {
+  ordered_json out = ordered_json::array({{{"name", "CPU"},
+                                           {"present", true},
+                                           {"built", true},
+                                           {"count", 1},
+                                           {"works", true},
+                                           {"reason", counted(at::get_num_threads(), "thread")}}});
+  for (const Backend& backend : backends()) out.push_back(device(backend));
+  return out;
 }
 
 at::Tensor tensor(at::IntArrayRef shape, std::uint32_t seed) {
@@ -247,30 +252,29 @@ ordered_json trials() {
   return out;
 }
 
-// A minor version has binary compatibility neither forwards nor backwards.
-void compare_versions(const std::string& found, ordered_json& broken) {
-  const std::string built = TORCH_VERSION;
-  const auto minor = [](const std::string& text) { return text.substr(0, text.find('.', text.find('.') + 1)); };
-  if (found.empty() || minor(found) == minor(built)) return;
-  broken.push_back({{"problem", "LibTorch " + found + " was found; halfbyte was built against " + built},
-                    {"fix", "build halfbyte again, or install LibTorch " + built}});
+ordered_json broken_versions(const LibraryVersion& torch) {
+  if (agreement(torch.built_against, torch.running) != Agreement::kOtherMinor) return ordered_json::array();
+  return ordered_json::array(
+      {{{"problem", version_note(torch)},
+        {"fix", "build halfbyte again (tools/setup.sh), or install LibTorch " + torch.built_against}}});
 }
+
+// "CUDA Runtime 12.6" of LibTorch's own text; empty without CUDA.
+std::string cuda_runtime(const std::string& config) { return value_after(config, "CUDA Runtime "); }
 
 ExitStatus run() {
   operators::register_operators();
-  const std::string config = at::show_config();
-  const std::string found = value_after(config, "TORCH_VERSION=");
-  ordered_json broken = ordered_json::array();
-  compare_versions(found, broken);
-  print_json({{"built_against", TORCH_VERSION},
-              {"found", found},
+  const LibraryVersion torch = torch_version();
+  print_json({{"built_against", torch.built_against},
+              {"found", torch.running},
               {"library", library_path()},
               {"cpu_capability", at::get_cpu_capability()},
               {"onednn", value_after(at::get_mkldnn_version(), "DNN v")},
               {"threads", at::get_num_threads()},
-              {"devices", devices(config)},
+              {"cuda_runtime", cuda_runtime(at::show_config())},
+              {"devices", devices()},
               {"trials", trials()},
-              {"broken", std::move(broken)}});
+              {"broken", broken_versions(torch)}});
   return ExitStatus::kDone;
 }
 

@@ -10,6 +10,23 @@
 
 namespace halfbyte::cli {
 
+namespace {
+
+// Meta has shapes and no values, so nothing can be run there.
+CLI::Validator device_name() {
+  const auto check = [](std::string& value) -> std::string {
+    try {
+      if (Device::parse(value).kind() != Device::Kind::kMeta) return "";
+      return "'meta' holds no values, so no model runs there";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  return CLI::Validator(check, "auto|cpu|cuda[:N]|xpu[:N]|mps");
+}
+
+}  // namespace
+
 void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
   app.add_option("--dtype", words.dtype,
@@ -26,16 +43,23 @@ void declare_model(CLI::App& app, ModelWords& words) {
       ->check(policy_assignment())
       ->expected(1)
       ->take_all();
+  app.add_option("--device", words.device, "where to run it; auto: the best that is there")
+      ->check(device_name())
+      ->capture_default_str();
   app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
 }
 
 void log_report(const LoadReport& report) {
+  log_info("device " + report.device + " (" + report.device_reason + ")");
+  for (const LibraryVersion& library : report.versions)
+    log_info(library.name + " " + library.running + ", built against " + library.built_against);
   const bool is_uniform = report.operand_dtype == report.stream_dtype;
   log_info("policy " + report.policy + ": " + (is_uniform ? "all" : "products") + " in " + report.operand_dtype +
            (is_uniform ? "" : ", the rest in " + report.stream_dtype) + "; " +
            human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
-           human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied");
+           human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied, " +
+           human_bytes(report.bytes_with(Placement::kMoved)) + " moved");
   for (const std::string& note : report.notes) log_info(note);
   if (report.verified_tensors > 0) {
     log_info(counted(static_cast<std::int64_t>(report.verified_tensors), "tensor") +
@@ -56,6 +80,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   options.dtype = DtypePolicy::parse(words.dtype);
   options.keep_float32 = words.keep_float32;
   options.overrides = parse_overrides(words.dtype_for);
+  options.device = Device::parse(words.device);
   if (words.verify) options.verify = Verification::kHashes;
   Model model = load_low_bit(words.checkpoint, options);
   log_report(model.report());

@@ -22,6 +22,7 @@ struct ModelWords {
   std::vector<std::string> dtype_for;
   bool verify = false;
   int threads = 0;
+  std::string device = "cpu";
 };
 
 void declare_model(CLI::App& app, ModelWords& words);

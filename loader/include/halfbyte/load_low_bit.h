@@ -32,12 +32,13 @@ class Model {
   std::shared_ptr<const LoadReport> report_;
 };
 
-// Opens a quantised checkpoint, or an original one, and builds its model on the CPU. Weights are mapped, not copied,
-// unless the policy asks for another dtype. Leaves the model in eval mode with gradients off.
-// The model holds the mappings; when its last copy goes, so do they.
+// Opens a quantised checkpoint, or an original one, and builds its model on the device. On the CPU, weights are mapped,
+// not copied, unless the policy asks for another dtype; to another device each is moved as soon as it is read. Leaves
+// the model in eval mode with gradients off. The model holds the mappings; when its last copy goes, so do they.
 // Threads: any number may load at once.
-// Errors: kNotFound, kCorrupt (a missing, extra, mis-shaped or mis-typed tensor; with Verification::kHashes one whose
-// bytes are not those on record), kUnsupported (an unknown family), kContract, kNoResources.
+// Errors: kNotFound (a path, or a device), kCorrupt (a missing, extra, mis-shaped or mis-typed tensor; with
+// Verification::kHashes one whose bytes are not those on record), kUnsupported (an unknown family, a LibTorch of
+// another minor version than halfbyte was built against), kContract, kNoResources.
 Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options = {});
 
 }  // namespace halfbyte

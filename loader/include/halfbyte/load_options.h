@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/device.h>
 #include <halfbyte/dtype_policy.h>
 
 namespace halfbyte {
@@ -30,6 +31,8 @@ struct LoadOptions {
   // Linear's product. The residual stream stays that of `dtype`. The last match wins; keep_float32 wins over all. One
   // that matches nothing is an error.
   std::vector<DtypeOverride> overrides = {};
+  // Where the tensors go, one after another, once they are read. Device::parse("auto") takes the best that is there.
+  Device device = {};
 };
 
 }  // namespace halfbyte

@@ -16,6 +16,7 @@ enum class Placement {
   kCast,     // copied into another dtype
   kCopied,   // copied as it is (the file does not align it)
   kDerived,  // computed from config.json
+  kMoved,    // copied to another device than the CPU, cast or not
 };
 
 const char* name(Placement placement) noexcept;
@@ -32,12 +33,22 @@ struct LoadedTensor {
   std::string operand = {};
 };
 
+// A library that halfbyte calls. An empty version is not known.
+struct LibraryVersion {
+  std::string name;  // "LibTorch"
+  std::string built_against;
+  std::string running;
+};
+
 struct LoadReport {
   std::vector<LoadedTensor> tensors;
   std::vector<std::string> notes;  // whole-model remarks
   std::string policy;              // "amp:bfloat16"
   std::string operand_dtype;       // of products
   std::string stream_dtype;        // of all between products
+  std::string device;              // "cpu", "cuda:0"
+  std::string device_reason;       // "asked for", "auto: ..."
+  std::vector<LibraryVersion> versions;
   bool is_manifest_derived = false;
   // With Verification::kHashes: tensors whose bytes were compared with their hash, and those that have none on record.
   std::size_t verified_tensors = 0;

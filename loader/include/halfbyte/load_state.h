@@ -24,6 +24,7 @@ struct StateOptions {
   std::vector<std::string> keep_float32 = {};  // as in LoadOptions
   Verification verify = Verification::kNone;
   bool dequantize = false;  // packed tensors become dense ones in the policy's dtype
+  Device device = {};       // as in LoadOptions
 };
 
 // One tensor of a checkpoint: dense, or packed as it lies in the file.
@@ -57,7 +58,7 @@ struct State {
 
 // Opens a quantised checkpoint or an original one. Buffers that a model derives are not stored, so they are not in the
 // state; report.notes names them. Threads: any number may load at once.
-// Errors: kNotFound, kCorrupt, kUnsupported (a dtype that LibTorch lacks), kNoResources.
+// Errors: kNotFound (a path, or a device), kCorrupt, kUnsupported (a dtype that LibTorch lacks), kNoResources.
 State load_state(const std::filesystem::path& checkpoint, const StateOptions& options = {});
 
 }  // namespace halfbyte

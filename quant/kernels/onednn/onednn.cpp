@@ -56,6 +56,7 @@ struct Library {
   HalfbyteOnednnMatmulFunction* matmul = nullptr;
   std::string path;
   std::string version;
+  std::string built_against;
   std::string why_not;
 
   Library() {
@@ -89,13 +90,16 @@ struct Library {
     const auto abi = reinterpret_cast<HalfbyteOnednnAbiFunction*>(dlsym(handle, HALFBYTE_ONEDNN_ABI_OF));
     const auto version_of = reinterpret_cast<HalfbyteOnednnVersionFunction*>(dlsym(handle, HALFBYTE_ONEDNN_VERSION));
     const auto function = reinterpret_cast<HalfbyteOnednnMatmulFunction*>(dlsym(handle, HALFBYTE_ONEDNN_MATMUL));
-    if (!abi || !version_of || !function || abi() != HALFBYTE_ONEDNN_ABI) {
+    const auto headers_of =
+        reinterpret_cast<HalfbyteOnednnVersionFunction*>(dlsym(handle, HALFBYTE_ONEDNN_BUILT_AGAINST));
+    if (!abi || !version_of || !headers_of || !function || abi() != HALFBYTE_ONEDNN_ABI) {
       why_not = file.string() + " belongs to another version of halfbyte";
       return;
     }
     matmul = function;
     path = file.string();
     version = version_of();
+    built_against = headers_of();
   }
 };
 
@@ -128,6 +132,7 @@ bool available() { return library().matmul != nullptr; }
 const std::string& path() { return library().path; }
 const std::string& why_not() { return library().why_not; }
 const std::string& version() { return library().version; }
+const std::string& built_against() { return library().built_against; }
 
 bool supports(Dtype dtype) {
   static const bool has_float32 = probe(Dtype::kFloat32), has_bfloat16 = probe(Dtype::kBfloat16);

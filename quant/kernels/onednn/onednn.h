@@ -20,6 +20,8 @@ const std::string& path();
 const std::string& why_not();
 // oneDNN's own version, "2.6.3"; empty when not available.
 const std::string& version();
+// The version of the headers it was compiled with; empty when not available.
+const std::string& built_against();
 // Whether this CPU multiplies `dtype` (float32 or bfloat16) through oneDNN's brgemm kernels.
 bool supports(Dtype dtype);
 

@@ -126,6 +126,12 @@ HALFBYTE_EXPORT const char* halfbyte_onednn_version() {
   return version.c_str();
 }
 
+HALFBYTE_EXPORT const char* halfbyte_onednn_built_against() {
+  static const std::string version = std::to_string(DNNL_VERSION_MAJOR) + "." + std::to_string(DNNL_VERSION_MINOR) +
+                                     "." + std::to_string(DNNL_VERSION_PATCH);
+  return version.c_str();
+}
+
 HALFBYTE_EXPORT int halfbyte_onednn_matmul(const HalfbyteOnednnMatmul* matmul, char* error, size_t error_size) {
   try {
     const auto product = find_or_make(*matmul);

@@ -8,7 +8,7 @@
 extern "C" {
 
 // Changes whenever a declaration below does.
-#define HALFBYTE_ONEDNN_ABI 1
+#define HALFBYTE_ONEDNN_ABI 2
 
 enum HalfbyteOnednnDtype { kHalfbyteOnednnFloat32 = 0, kHalfbyteOnednnBfloat16 = 1 };
 
@@ -26,10 +26,11 @@ struct HalfbyteOnednnMatmul {
 // makes the primitive ready. Runs on the calling thread alone. Threads: reentrant.
 typedef int HalfbyteOnednnMatmulFunction(const HalfbyteOnednnMatmul* matmul, char* error, size_t error_size);
 typedef int HalfbyteOnednnAbiFunction();
-typedef const char* HalfbyteOnednnVersionFunction();  // "2.6.3"
+typedef const char* HalfbyteOnednnVersionFunction();  // "2.6.3": of the oneDNN that is running, or of its headers
 
 #define HALFBYTE_ONEDNN_MATMUL "halfbyte_onednn_matmul"
 #define HALFBYTE_ONEDNN_ABI_OF "halfbyte_onednn_abi"
 #define HALFBYTE_ONEDNN_VERSION "halfbyte_onednn_version"
+#define HALFBYTE_ONEDNN_BUILT_AGAINST "halfbyte_onednn_built_against"
 
 }  // extern "C"

@@ -116,12 +116,20 @@ TEST_CASE("manifest: unknown keys are ignored", "[manifest]") {
   CHECK(files::parse_manifest(json.dump(), "m").tensors.size() == 3);
 }
 
+TEST_CASE("manifest: a newer minor version is read", "[manifest]") {
+  auto json = nlohmann::json::parse(files::manifest_to_json(example()));
+  CHECK(files::parse_manifest(json.dump(), "m").format_minor == 0);
+  json["format_minor"] = 7;
+  CHECK(files::parse_manifest(json.dump(), "m").format_minor == 7);
+}
+
 TEST_CASE("manifest: hostile values are refused by name", "[manifest][hostile]") {
   using enum ErrorCode;
   const std::vector<Case> cases = {
       {"other format", "/format", "fullbyte", kCorrupt, {"format"}},
       {"newer version", "/format_version", 2, kUnsupported, {"format_version", "2"}},
       {"fractional version", "/format_version", 1.5, kCorrupt, {"format_version"}},
+      {"negative minor", "/format_minor", -1, kCorrupt, {"format_minor"}},
       {"unknown scheme",
        "/schemes/int3",
        {{"bits", 3}, {"group_size", 64}, {"zero_point", false}, {"scale_dtype", "float16"}},

@@ -1,0 +1,141 @@
+#include "loader/device_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte {
+namespace {
+
+using Kind = Device::Kind;
+
+struct KindRow {
+  Kind kind;
+  const char* name;
+  const char* title;
+  bool has_index;
+  const char* driver_files;
+  const char* driver;  // what to install where those files are missing
+};
+
+// The order is that of preference: `auto` takes the first that is there.
+constexpr auto kKinds = std::to_array<KindRow>({
+    {Kind::kCuda, "cuda", "CUDA", true, "/dev/nvidiactl /dev/dxg /dev/kfd",
+     "install NVIDIA's driver, or give the container the GPU (docker run --gpus all)"},
+    {Kind::kXpu, "xpu", "XPU", true, "/dev/dri /dev/dxg",
+     "install Intel's compute runtime (intel-opencl-icd, libze-intel-gpu1), or give the container the GPU (docker run "
+     "--device /dev/dri)"},
+    {Kind::kMps, "mps", "MPS", false, "", "it is there on macOS only"},
+    {Kind::kCpu, "cpu", "CPU", false, "", ""},
+    {Kind::kMeta, "meta", "Meta", false, "", ""},
+    {Kind::kBest, "auto", "auto", false, "", ""},
+});
+
+const KindRow& row_of(Kind kind) { return *std::ranges::find(kKinds, kind, &KindRow::kind); }
+
+[[noreturn]] void refuse_text(std::string_view text) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "device \"" + std::string(text) + "\" is not one of auto, cpu, cuda, cuda:N, xpu, xpu:N, mps");
+}
+
+std::string counted_devices(const Backend& backend) {
+  const KindRow& row = row_of(backend.kind);
+  std::string text = std::to_string(backend.count) + " " + row.title + (backend.count == 1 ? " device" : " devices");
+  text += ", " + Device(backend.kind).name();
+  return backend.count > 1 ? text + " to " + Device(backend.kind, backend.count - 1).name() : text;
+}
+
+std::string without(const std::string& names) { return "this LibTorch was built without " + names; }
+
+std::string broken_text(const Device& device, const std::string& answer) {
+  return device.name() + " is there but does not work: " + answer;
+}
+
+// "CUDA, XPU and MPS"
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+DeviceChoice choose_best(std::span<const Backend> backends, const TryDevice& try_device) {
+  std::string why;
+  std::vector<std::string> not_built;
+  for (const KindRow& row : kKinds) {
+    const auto backend = std::ranges::find(backends, row.kind, &Backend::kind);
+    if (backend == backends.end()) continue;
+    if (!backend->is_built) {
+      not_built.emplace_back(row.title);
+      continue;
+    }
+    const std::string problem = absence(*backend).problem;
+    const Device device(row.kind);
+    const std::string answer = problem.empty() ? try_device(device) : "";
+    if (problem.empty() && answer.empty()) return {device, "auto: the first of " + counted_devices(*backend)};
+    why += (why.empty() ? "" : "; ") + (problem.empty() ? broken_text(device, answer) : problem);
+  }
+  if (!not_built.empty()) why += (why.empty() ? "" : "; ") + without(listed(not_built));
+  return {Device(), "auto: " + why};
+}
+
+void check_there(const Device& wanted, const Backend& backend) {
+  const Absence absent = absence(backend);
+  if (!absent.problem.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "device " + wanted.name() + ": " + absent.problem + "; " + absent.cure + ", or choose device cpu");
+  }
+  if (wanted.index() < backend.count) return;
+  throw Error(ErrorCode::kNotFound, "device " + wanted.name() + ": there is no such one; this machine has " +
+                                        counted_devices(backend) + "; choose one of these, or cpu");
+}
+
+}  // namespace
+
+Device Device::parse(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const auto row = std::ranges::find(kKinds, text.substr(0, colon), &KindRow::name);
+  if (row == kKinds.end()) refuse_text(text);
+  if (colon == std::string_view::npos) return Device(row->kind);
+  int index = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data() + colon + 1, end, index);
+  if (!row->has_index || code != std::errc() || stop != end || index < 0 || index > 127) refuse_text(text);
+  return Device(row->kind, index);
+}
+
+std::string Device::name() const {
+  const KindRow& row = row_of(kind_);
+  return row.has_index ? std::string(row.name) + ":" + std::to_string(index_) : row.name;
+}
+
+const char* title(Kind kind) noexcept { return row_of(kind).title; }
+const char* driver_files(Kind kind) noexcept { return row_of(kind).driver_files; }
+
+Absence absence(const Backend& backend) {
+  const KindRow& row = row_of(backend.kind);
+  const std::string name = row.title;
+  if (backend.count > 0) return {};
+  if (!backend.is_built) {
+    const std::string install = "install a LibTorch with " + name + " and build halfbyte against it (docs/devices.md)";
+    return {without(name), backend.kind == Kind::kMps ? row.driver : install};
+  }
+  if (!backend.has_driver) return {"there is no driver for " + name, row.driver};
+  return {"LibTorch finds no " + name + " device that it can use", "`halfbyte doctor` says what is missing"};
+}
+
+DeviceChoice choose_device(const Device& wanted, std::span<const Backend> backends, const TryDevice& try_device) {
+  if (wanted.kind() == Kind::kBest) return choose_best(backends, try_device);
+  if (wanted.kind() == Kind::kCpu || wanted.kind() == Kind::kMeta) return {wanted, "asked for"};
+  const auto found = std::ranges::find(backends, wanted.kind(), &Backend::kind);
+  check_there(wanted, found == backends.end() ? Backend{.kind = wanted.kind()} : *found);
+  const std::string answer = try_device(wanted);
+  if (answer.empty()) return {wanted, "asked for"};
+  throw Error(ErrorCode::kNoResources,
+              "device " + broken_text(wanted, answer) + "; see `halfbyte doctor`, or choose device cpu");
+}
+
+}  // namespace halfbyte

@@ -1,0 +1,170 @@
+// Loading onto a device. Meta shows, on a machine without a GPU, that every tensor goes where it was asked to: an
+// operation between a tensor there and one that stayed on the CPU is an error.
+#include "tests/catch.h"
+
+#include <set>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/convert.h>
+#include <halfbyte/load_low_bit.h>
+#include <halfbyte/load_state.h>
+#include <halfbyte/low_bit_linear.h>
+#include <halfbyte/restore_into.h>
+
+#include "models/modules/session.h"
+#include "tests/places.h"
+
+namespace halfbyte {
+namespace {
+
+const Device kMeta = Device::parse("meta");
+
+// Packed codes are neither parameters nor buffers.
+std::set<std::string> devices_of(const torch::nn::Module& module) {
+  std::set<std::string> out;
+  for (const at::Tensor& tensor : module.parameters()) out.insert(tensor.device().str());
+  for (const at::Tensor& tensor : module.buffers()) out.insert(tensor.device().str());
+  for (const auto& part : module.modules()) {
+    const auto* packed = dynamic_cast<const LowBitLinear*>(part.get());
+    if (!packed) continue;
+    out.insert(packed->weight().codes.device().str());
+    out.insert(packed->weight().scales.device().str());
+  }
+  return out;
+}
+
+std::string error_of(ErrorCode wanted, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    CHECK(error.code() == wanted);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("every tensor of a loaded model is on the device that was asked for", "[device]") {
+  tests::Scratch scratch;
+  convert::quantize(tests::data("tiny-llama"), scratch / "asym", {.scheme = "asym_int4"});
+  for (const auto& path : {tests::data("tiny-llama"), scratch / "asym"}) {
+    for (const char* policy : {"amp:bfloat16", "half", "original"}) {
+      INFO(path.string() << " " << policy);
+      const Model model = load_low_bit(path, {.dtype = DtypePolicy::parse(policy), .device = kMeta});
+      CHECK(devices_of(model.module()) == std::set<std::string>{"meta"});
+      CHECK(model.report().device == "meta");
+      for (const LoadedTensor& line : model.report().tensors) {
+        INFO(line.name);
+        CHECK(line.placement == (line.name.ends_with("inv_freq") ? Placement::kDerived : Placement::kMoved));
+      }
+      CHECK(model.report().bytes_with(Placement::kMoved) > 0);
+      CHECK(model.report().bytes_with(Placement::kMapped) + model.report().bytes_with(Placement::kCast) == 0);
+    }
+  }
+}
+
+TEST_CASE("a pass makes every tensor of its own on the model's device", "[device]") {
+  const auto tokens = [](std::vector<std::int64_t> shape) {
+    return at::zeros(shape, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
+  };
+  for (const char* policy : {"amp:bfloat16", "amp:float16", "half", "float32", "original"}) {
+    INFO(policy);
+    const Model model = load_low_bit(tests::data("tiny-llama"), {.dtype = DtypePolicy::parse(policy), .device = kMeta});
+    const at::Tensor logits = model.module().forward(tokens({2, 5}));
+    CHECK(logits.is_meta());
+    CHECK(logits.sizes() == at::IntArrayRef({2, 5, model.module().config().vocab_size}));
+    // Prompts of two lengths, then one token for both: masks and positions differ by row.
+    models::Session session = model.module().make_session(2, 16);
+    model.module().hidden(tokens({1, 3}), session, 0);
+    model.module().hidden(tokens({1, 5}), session, 1);
+    CHECK(model.module().hidden(tokens({2, 1}), session).is_meta());
+    CHECK(model.module().hidden(tokens({2, 4}), session).is_meta());
+  }
+}
+
+TEST_CASE("on the CPU nothing is moved, and the report says what is running", "[device]") {
+  const Model model = load_low_bit(tests::data("tiny-llama"));
+  CHECK(model.report().device == "cpu");
+  CHECK(model.report().device_reason == "asked for");
+  CHECK(model.report().bytes_with(Placement::kMoved) == 0);
+  REQUIRE(!model.report().versions.empty());
+  CHECK(model.report().versions[0].name == "LibTorch");
+  CHECK(model.report().versions[0].running == model.report().versions[0].built_against);
+}
+
+TEST_CASE("auto finds the CPU where there is no other device", "[device]") {
+  if (at::hasCUDA() || at::hasXPU() || at::hasMPS()) HALFBYTE_SKIP("this machine has another device");
+  const Model model = load_low_bit(tests::data("tiny-llama"), {.device = Device::parse("auto")});
+  CHECK(model.report().device == "cpu");
+  CHECK_THAT(model.report().device_reason, Catch::StartsWith("auto: ") && Catch::Contains("CUDA"));
+}
+
+TEST_CASE("a device that is not there is refused before anything is loaded", "[device]") {
+  if (at::hasCUDA()) HALFBYTE_SKIP("this machine has a CUDA device");
+  const Device cuda = Device::parse("cuda:1");
+  torch::nn::Linear host(2, 2);
+  const std::function<void()> loads[] = {
+      [&] { load_low_bit(tests::data("tiny-llama"), {.device = cuda}); },
+      [&] { load_state(tests::data("tiny-llama"), {.device = cuda}); },
+      [&] { restore_into(*host, tests::data("tiny-llama"), {.device = at::Device(at::kCUDA, 1)}); }};
+  for (const auto& load : loads) {
+    CHECK_THAT(error_of(ErrorCode::kNotFound, load), Catch::StartsWith("device cuda:1: ") &&
+                                                         Catch::EndsWith("or choose device cpu") &&
+                                                         !Catch::Contains("PYTORCH"));
+  }
+}
+
+TEST_CASE("load_state puts tensors and packed weights on the device, ties once", "[device]") {
+  tests::Scratch scratch;
+  convert::quantize(tests::data("tiny-llama"), scratch / "sym", {.scheme = "sym_int4"});
+  const State state = load_state(scratch / "sym", {.device = kMeta});
+  for (const auto& [name, tensor] : state) {
+    INFO(name);
+    CHECK((tensor.is_low_bit() ? tensor.low_bit().device() : tensor.dense().device()).is_meta());
+  }
+  CHECK(state.report.bytes_with(Placement::kMapped) == 0);
+}
+
+TEST_CASE("a model without values says so instead of generating", "[device]") {
+  const Model model = load_low_bit(tests::data("tiny-llama"), {.device = kMeta});
+  CHECK_THAT(error_of(ErrorCode::kContract, [&] { model.generate({{1, 2}}); }), Catch::Contains("no values"));
+}
+
+TEST_CASE("tensors on two devices are named before an operator meets them", "[device]") {
+  tests::Scratch scratch;
+  convert::quantize(tests::data("tiny-llama"), scratch / "sym", {.scheme = "sym_int4"});
+  struct Case {
+    const char* part;
+    const char* tensor;
+  };
+  for (const auto& [part, tensor] :
+       {Case{"model.layers.1.mlp.up_proj", "weight is on meta"}, Case{"model.norm", "weight is on meta"},
+        Case{"model.rotary_emb", "inv_freq is on meta"}}) {
+    INFO(part);
+    const Model model = load_low_bit(scratch / "sym");
+    for (const auto& item : model.module().named_modules()) {
+      if (item.key() != part) continue;
+      if (auto* packed = dynamic_cast<LowBitLinear*>(item.value().get())) {
+        packed->to(at::Device(at::kMeta));
+      } else {
+        for (at::Tensor& value : item.value()->parameters())
+          value.unsafeGetTensorImpl()->shallow_copy_from(value.to(at::kMeta).getIntrusivePtr());
+        for (at::Tensor& value : item.value()->buffers())
+          value.unsafeGetTensorImpl()->shallow_copy_from(value.to(at::kMeta).getIntrusivePtr());
+      }
+    }
+    CHECK_THAT(error_of(ErrorCode::kContract, [&] { model.module().check_contract(); }),
+               Catch::StartsWith(part) && Catch::Contains(tensor) && Catch::Contains("the head is on cpu"));
+  }
+}
+
+TEST_CASE("token ids on another device than the model are an error that names both", "[device]") {
+  const Model model = load_low_bit(tests::data("tiny-llama"), {.device = kMeta});
+  CHECK_THAT(error_of(ErrorCode::kContract,
+                      [&] {
+                        model.module().forward(at::zeros({1, 2}, at::kLong));
+                      }),
+             Catch::Contains("token ids are on cpu") && Catch::Contains("model is on meta"));
+}
+
+}  // namespace
+}  // namespace halfbyte
