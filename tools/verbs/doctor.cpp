@@ -8,6 +8,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
+#include "loader/versions.h"
 #include "quant/kernels/kernels.h"
 #include "quant/kernels/onednn/onednn.h"
 #include "tools/verbs/verbs.h"
@@ -39,11 +40,17 @@ void look_at_kernels(Diagnosis& out) {
   }
 }
 
+// Another minor version of LibTorch is broken, which the program that links it says.
+void note_version(const LibraryVersion& library, Diagnosis& out) {
+  if (const std::string note = version_note(library); !note.empty()) out.notes.push_back(note);
+}
+
 void look_at_onednn(Diagnosis& out) {
   using namespace quant;
   out.onednn = {{"available", onednn::available()},
                 {"path", onednn::path()},
                 {"version", onednn::version()},
+                {"built_against", onednn::built_against()},
                 {"brgemm_float32", onednn::available() && onednn::supports(Dtype::kFloat32)},
                 {"brgemm_bfloat16", onednn::available() && onednn::supports(Dtype::kBfloat16)},
                 {"why_not", onednn::why_not()}};
@@ -52,6 +59,7 @@ void look_at_onednn(Diagnosis& out) {
   } else if (!onednn::supports(Dtype::kFloat32)) {
     out.notes.emplace_back("oneDNN has no brgemm for this CPU, so prefill runs on halfbyte's own slower kernels");
   }
+  if (onednn::available()) note_version(onednn_version(), out);
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -90,6 +98,8 @@ void look_at_torch(Diagnosis& out) {
   for (const ordered_json& broken : said["broken"]) out.broken.push_back({broken["problem"], broken["fix"]});
   said.erase("trials");
   said.erase("broken");
+  const LibraryVersion torch{"LibTorch", said.value("built_against", ""), said.value("found", "")};
+  if (agreement(torch.built_against, torch.running) == Agreement::kOtherPatch) note_version(torch, out);
   out.torch = std::move(said);
 }
 
@@ -121,6 +131,8 @@ Diagnosis diagnose() {
   look_at_kernels(out);
   look_at_onednn(out);
   look_at_torch(out);
+  const char* root = std::getenv("HALFBYTE_SYSROOT");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
+  look_at_gpus(root ? root : "/", out);
   judge_trials(out);
   return out;
 }

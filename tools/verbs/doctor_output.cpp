@@ -64,6 +64,24 @@ void print_torch(const ordered_json& torch) {
   }
 }
 
+std::string gpu_text(const Gpu& gpu) {
+  const std::string place = gpu.id.empty() ? "" : " " + gpu.id + " at " + gpu.address;
+  const std::string driver = gpu.driver.empty() ? "no driver" : "driver " + gpu.driver;
+  return name(gpu.vendor) + place + ", " + driver + (gpu.driver_version.empty() ? "" : " " + gpu.driver_version);
+}
+
+ordered_json json_of(const std::vector<Gpu>& gpus) {
+  ordered_json out = ordered_json::array();
+  for (const Gpu& gpu : gpus) {
+    out.push_back({{"vendor", name(gpu.vendor)},
+                   {"id", gpu.id},
+                   {"address", gpu.address},
+                   {"driver", gpu.driver},
+                   {"driver_version", gpu.driver_version}});
+  }
+  return out;
+}
+
 void print_head(const Diagnosis& diagnosis) {
   const Machine& machine = diagnosis.machine;
   field("halfbyte", std::string(version()) + ", " + compiler());
@@ -75,6 +93,7 @@ void print_head(const Diagnosis& diagnosis) {
         (diagnosis.isa.empty() ? "none" : diagnosis.isa) + " (this CPU runs " + joined(diagnosis.isas, ", ") + ")");
   field("oneDNN", onednn_text(diagnosis.onednn));
   print_torch(diagnosis.torch);
+  for (const Gpu& gpu : diagnosis.gpus) field("GPU", gpu_text(gpu));
 }
 
 void print_trials(const std::vector<Trial>& trials) {
@@ -123,6 +142,7 @@ void print_diagnosis_json(const Diagnosis& diagnosis) {
               {"kernels", {{"isa", diagnosis.isa}, {"available", diagnosis.isas}}},
               {"onednn", diagnosis.onednn},
               {"torch", diagnosis.torch},
+              {"gpus", json_of(diagnosis.gpus)},
               {"trials", std::move(trials)},
               {"notes", diagnosis.notes},
               {"broken", std::move(broken)}});
