@@ -7,6 +7,7 @@
 
 #include "convert/file_notes.h"
 #include "loader/files/derive.h"
+#include "loader/files/family.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
@@ -313,16 +314,17 @@ class Planner {
     out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
   }
 
-  std::string unknown_family() const {
-    const auto type = source_.config.find("model_type");
-    const bool has_name = type != source_.config.end() && type->is_string();
-    return "the family " + (has_name ? in_quotes(type->get_ref<const std::string&>()) + " " : std::string()) +
-           "is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for a Linear";
-  }
-
   void add_notes(Plan& out) const {
     out.notes = file_notes(source_);
-    if (!source_.architecture && source_.config.is_object()) out.notes.insert(out.notes.begin(), unknown_family());
+    if (!source_.architecture && source_.config.is_object()) {
+      out.notes.insert(
+          out.notes.begin(),
+          files::family_subject(source_) +
+              " is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for "
+              "a Linear");
+    }
+    if (std::ranges::none_of(out.tensors, [](const PlannedTensor& planned) { return planned.scheme != nullptr; }))
+      out.notes.emplace_back("no tensor is quantised; --dry-run says why of each");
   }
 
   const files::Checkpoint& source_;

@@ -7,6 +7,8 @@
 
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
+#include "loader/files/family.h"
+#include "loader/files/printable.h"
 #include "loader/guarded.h"
 #include "loader/module_slots.h"
 #include "loader/torch_runtime.h"
@@ -15,17 +17,22 @@
 namespace halfbyte {
 namespace {
 
+std::string why_unknown(const files::Checkpoint& checkpoint) {
+  if (!checkpoint.config.is_object()) return "there is no config.json, so the family of this model is not known";
+  const std::string code = files::names_remote_code(checkpoint) ? ", and code from a checkpoint is never run" : "";
+  if (!files::family_in_quotes(checkpoint).empty()) return files::family_subject(checkpoint) + " is not known" + code;
+  return "config.json has neither a model_type nor architectures, so the family of this model is not known" + code;
+}
+
 const models::Architecture& known_architecture(const files::Checkpoint& checkpoint) {
   if (checkpoint.architecture) return *checkpoint.architecture;
-  const auto type = checkpoint.config.is_object() ? checkpoint.config.value("model_type", nlohmann::ordered_json())
-                                                  : nlohmann::ordered_json();
-  const std::string found =
-      type.is_string() ? "the family \"" + type.get<std::string>() + "\"" : "no family that halfbyte knows";
   std::string known;
   for (const models::Architecture& row : models::architectures())
     known += (known.empty() ? "" : ", ") + std::string(row.model_type);
-  throw Error(ErrorCode::kUnsupported, checkpoint.directory.string() + ": config.json names " + found +
-                                           "; models of these families can be run: " + known);
+  throw Error(ErrorCode::kUnsupported,
+              files::printable_path(checkpoint.directory) + ": " + why_unknown(checkpoint) +
+                  "; models of these families can be run: " + known +
+                  "; any other can be converted, inspected, verified, dequantised, and loaded by name (load_state)");
 }
 
 // Under original() it is the tensors that say.

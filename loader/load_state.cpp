@@ -3,6 +3,7 @@
 #include <halfbyte/operators.h>
 
 #include "loader/checkpoint_source.h"
+#include "loader/files/family.h"
 #include "loader/guarded.h"
 #include "loader/torch_runtime.h"
 
@@ -39,6 +40,10 @@ State build(const files::Checkpoint& checkpoint, const StateOptions& options) {
   }
   for (const models::DerivedBuffer& buffer : checkpoint.manifest.buffers) {
     state.report.notes.push_back(buffer.name + " is not stored: a model derives it (" + buffer.how + ")");
+  }
+  if (!checkpoint.architecture && checkpoint.config.is_object()) {
+    state.report.notes.push_back(files::family_subject(checkpoint) +
+                                 " is not known: which buffers its model derives is not known either");
   }
   return state;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loader/files/family.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
@@ -19,8 +20,8 @@ std::string family_of(const files::Checkpoint& checkpoint) {
            ")";
   }
   if (!checkpoint.config.is_object()) return "not known: there is no config.json";
-  return "not known: " +
-         checkpoint.config.value("model_type", nlohmann::ordered_json("no model_type in config.json")).dump();
+  const std::string name = files::family_in_quotes(checkpoint);
+  return "not known: " + (name.empty() ? "config.json has neither a model_type nor architectures" : name);
 }
 
 std::string source_of(const files::Manifest& manifest) {
