@@ -132,7 +132,23 @@ void check_single_is_not_stale(const fs::path& directory, const DirectoryContent
                                        " are here, and the index does not name the former; delete the stale one");
 }
 
+// Whether ipex-llm's save_low_bit wrote this: its configuration says so, in one of two files.
+bool is_of_ipex_llm(const fs::path& directory) {
+  std::error_code ignored;
+  return std::ranges::any_of(std::array{kConfigFile, "bigdl_config.json"}, [&](const char* name) {
+    return fs::is_regular_file(directory / name, ignored) &&
+           read_text(directory / name, kConfigLimits.max_bytes).find("\"bigdl_transformers_low_bit\"") !=
+               std::string::npos;
+  });
+}
+
 [[noreturn]] void fail_without_weights(const fs::path& directory, const DirectoryContents& contents) {
+  if (is_of_ipex_llm(directory)) {
+    throw Error(ErrorCode::kUnsupported,
+                printable_path(directory) +
+                    ": ipex-llm saved this (save_low_bit), in a packed layout that only it reads and without what the "
+                    "tensors were before; give the original checkpoint (docs/migrating-from-ipex-llm.md)");
+  }
   for (const fs::path& file : contents.other_weights) {
     const OtherFormat* format = other_format(file.string());
     if (format && !format->kind.empty()) refuse(directory / file, format->kind);

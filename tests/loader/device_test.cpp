@@ -11,6 +11,8 @@
 #include <halfbyte/low_bit_linear.h>
 #include <halfbyte/restore_into.h>
 
+#include <torch/library.h>
+
 #include "models/modules/session.h"
 #include "tests/places.h"
 
@@ -62,7 +64,33 @@ TEST_CASE("every tensor of a loaded model is on the device that was asked for", 
   }
 }
 
+// Operators of a pass whose kernels for Meta LibTorch has in Python only.
+at::Tensor select_on_meta(const at::Tensor& values, std::int64_t dimension, const at::Tensor& index) {
+  TORCH_CHECK(index.is_meta(), "index_select: the index is on ", index.device(), ", the values are on meta");
+  std::vector<std::int64_t> shape = values.sizes().vec();
+  shape.at(static_cast<std::size_t>(dimension)) = index.numel();
+  return at::empty(shape, values.options());
+}
+
+at::Tensor where_on_meta(const at::Tensor& condition, const at::Tensor& yes, const at::Tensor& no) {
+  for (const at::Tensor& operand : {condition, yes, no})
+    TORCH_CHECK(operand.is_meta() || operand.dim() == 0, "where: an operand is on ", operand.device(), ", not on meta");
+  const auto shape = at::infer_size(condition.sizes(), at::infer_size(yes.sizes(), no.sizes()));
+  return at::empty(shape, at::TensorOptions().dtype(at::result_type(yes, no)).device(at::kMeta));
+}
+
+at::Tensor& where_out_on_meta(const at::Tensor& condition, const at::Tensor& yes, const at::Tensor& no,
+                              at::Tensor& out) {
+  where_on_meta(condition, yes, no);
+  TORCH_CHECK(out.is_meta(), "where: the result is on ", out.device(), ", not on meta");
+  return out;
+}
+
 TEST_CASE("a pass makes every tensor of its own on the model's device", "[device]") {
+  torch::Library kernels(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  kernels.impl("index_select", TORCH_FN(select_on_meta));
+  kernels.impl("where.self", TORCH_FN(where_on_meta));
+  kernels.impl("where.self_out", TORCH_FN(where_out_on_meta));
   const auto tokens = [](std::vector<std::int64_t> shape) {
     return at::zeros(shape, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
   };

@@ -22,7 +22,7 @@ KINDS = {
 
 def tensors():
     floats = struct.pack("<64f", *range(64))
-    return {"backbone.embed.weight": bf16_rows(128, 64), "backbone.blocks.0.mixer.weight": ("BF16", [64, 128], bytes(range(256)) * 64),
+    return {"backbone.embed.weight": bf16_rows(128, 64), "backbone.blocks.0.mixer.weight": ("BF16", [64, 128], struct.pack("<128H", *range(0x3F00, 0x3F80)) * 64),
             "backbone.blocks.0.mixer.bias": ("F32", [64], floats), "backbone.blocks.0.norm.weight": ("F32", [64], floats),
             "backbone.blocks.0.conv.weight": ("F16", [4, 4, 4], bytes(128)), "backbone.blocks.0.positions": ("I64", [8], bytes(64)),
             "lm_head.weight": bf16_rows(128, 64)}

@@ -46,6 +46,10 @@ void print_head(const files::Checkpoint& checkpoint, const Inspection& inspectio
     print_field("manifest", "derived from config.json and the tensors: there is no halfbyte.json");
   } else {
     print_field("manifest", "halfbyte.json" + (manifest.created_by.empty() ? "" : ", by " + manifest.created_by));
+    if (manifest.format_minor > files::kFormatMinor) {
+      print_field("format", "version " + std::to_string(files::kFormatVersion) + "." +
+                                std::to_string(manifest.format_minor) + ", newer than this program reads");
+    }
     print_field("source", source_of(manifest));
   }
   print_field("load as", manifest.recommended_dtype);
