@@ -5,6 +5,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/printable.h"
 #include "tests/catch.h"
 
 namespace halfbyte {
@@ -47,7 +48,7 @@ TEST_CASE("what is no device is refused by name, with those that are", "[device]
                            "cpu:0", "mps:0", "auto:1", " cpu"}) {
     const std::string message = error_of(ErrorCode::kInvalidArgument, [&] { Device::parse(text); });
     INFO(text);
-    CHECK_THAT(message, Catch::Contains("\"" + std::string(text) + "\"") && Catch::Contains("auto, cpu, cuda"));
+    CHECK_THAT(message, Catch::Contains(files::in_quotes(text)) && Catch::Contains("auto, cpu, cuda"));
   }
 }
 

@@ -59,7 +59,7 @@ std::string nvidia_version(const fs::path& root) {
   constexpr std::string_view kDigits = "0123456789.";
   for (std::size_t begin = 0; (begin = line.find_first_of("0123456789", begin)) != std::string::npos;) {
     const std::size_t end = std::min(line.find_first_not_of(kDigits, begin), line.size());
-    const std::string word = line.substr(begin, end - begin);
+    std::string word = line.substr(begin, end - begin);
     const bool is_word = begin > 0 && line[begin - 1] == ' ' && (end == line.size() || line[end] == ' ');
     if (is_word && word.find('.') != std::string::npos) return word;
     begin = end;
