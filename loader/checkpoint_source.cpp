@@ -246,14 +246,18 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   if (found == stacks_.end()) {
     Stack stack = tensor.scheme ? Stack(packed(name)) : Stack(dense(name));
     found = stacks_.emplace(name, std::move(stack)).first;
+    report_.tensors.back().operand = choice_.operand_of(name);
   }
-  if (const auto* values = std::get_if<at::Tensor>(&found->second)) return {values->select(0, index), std::nullopt};
+  const DtypePolicy policy = choice_.of(name).policy;
+  if (const auto* values = std::get_if<at::Tensor>(&found->second)) {
+    return {values->select(0, index), std::nullopt, policy};
+  }
   LowBitTensor one = std::get<LowBitTensor>(found->second);
   const std::int64_t rows = tensor.shape.at(1);
   one.codes = one.codes.narrow(0, index * rows, rows);
   one.scales = one.scales.narrow(0, index * rows, rows);
   if (one.zero_points) one.zero_points = one.zero_points->narrow(0, index * rows / 8, rows / 8);
-  return {one, std::nullopt};
+  return {one, std::nullopt, policy};
 }
 
 at::ScalarType CheckpointSource::derived_buffer_dtype(const std::string& name) {

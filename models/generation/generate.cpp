@@ -59,6 +59,7 @@ void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& 
 struct Sequence {
   Generation result;
   Sampler sampler;
+  TokenIds tokens;    // prompt and what came of it
   std::int64_t room;  // tokens it may still gain
   std::int64_t last_token = 0;
   bool is_done = false;
@@ -73,8 +74,10 @@ class Generator {
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       const std::int64_t context =
           model.config().max_position_embeddings - static_cast<std::int64_t>(prompts[i].size());
-      sequences_.push_back(
-          {{}, Sampler(options.temperature, options.top_p, options.seed, i), std::min(options.max_gen_len, context)});
+      sequences_.push_back({{},
+                            Sampler(options.temperature, options.top_p, options.seed, i),
+                            prompts[i],
+                            std::min(options.max_gen_len, context)});
     }
   }
 
@@ -104,20 +107,40 @@ class Generator {
     if (options_.echo) sequence.result.tokens = prompt;
     if (options_.echo && options_.logprobs) sequence.result.logprobs.emplace_back(std::nullopt);
     at::Tensor last;
-    const auto size = static_cast<std::int64_t>(prompt.size());
-    for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
-      const std::int64_t count = std::min(kPrefillTokens, size - begin);
-      const std::span ids(prompt.data() + begin, static_cast<std::size_t>(count));
-      const at::Tensor tokens = to_tokens(ids, model_.device()).unsqueeze(0);
-      const at::Tensor hidden = model_.hidden(tokens, session_, static_cast<std::int64_t>(index));
+    read(index, prompt, prompt.size(), [&](std::int64_t begin, const at::Tensor& hidden) {
       if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, hidden);
-      last = hidden.narrow(1, count - 1, 1);
-    }
+      last = hidden.narrow(1, hidden.size(1) - 1, 1);
+    });
     if (sequence.room == 0) {
       sequence.is_done = true;
       return;
     }
     accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
+  }
+
+  // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least.
+  template <class Use>
+  void read(std::size_t index, std::span<const std::int64_t> tokens, std::size_t length, const Use& use) {
+    const auto row = static_cast<std::int64_t>(index);
+    const auto size = static_cast<std::int64_t>(tokens.size());
+    session_.expect(row, static_cast<std::int64_t>(length));
+    for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
+      const auto count = static_cast<std::size_t>(std::min(kPrefillTokens, size - begin));
+      const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
+      use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row));
+    }
+  }
+
+  // Longrope turns a sequence by other factors once it is longer than the original context: what was read by the old
+  // ones is read again. Source: transformers, Phi3ForCausalLM.prepare_inputs_for_generation.
+  void reread_if_outgrown(std::size_t index) {
+    const RopeConfig& rope = model_.config().rope;
+    const Sequence& sequence = sequences_[index];
+    const std::int64_t length = session_.length(static_cast<std::int64_t>(index));
+    if (rope.type != RopeType::kLongrope || sequence.is_done || length != rope.fixed_length()) return;
+    session_.advance(static_cast<std::int64_t>(index), 1, -length);
+    const std::span tokens(sequence.tokens);
+    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
   }
 
   void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, const at::Tensor& hidden) {
@@ -136,6 +159,7 @@ class Generator {
   void step() {
     TokenIds next;
     for (const Sequence& sequence : sequences_) next.push_back(sequence.last_token);
+    for (std::size_t i = 0; i < sequences_.size(); ++i) reread_if_outgrown(i);
     const at::Tensor tokens = to_tokens(next, model_.device()).unsqueeze(1);
     const at::Tensor logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous();
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
@@ -151,6 +175,7 @@ class Generator {
     Sequence& sequence = sequences_[index];
     const std::int64_t token = sequence.sampler.sample(logits);
     sequence.last_token = token;
+    sequence.tokens.push_back(token);
     if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) {
       sequence.is_done = true;
       return;

@@ -126,8 +126,8 @@ RotaryTable Rotary::table(std::int64_t positions, at::Device device) const {
   return table_of(at::arange(positions, at::kLong), frequencies_, device);
 }
 
-RotaryTable Rotary::at(const at::Tensor& positions, std::int64_t length, at::Device device) const {
-  return table_of(positions, inverse_frequencies(config_, length), device);
+RotaryTable Rotary::at(std::int64_t first, std::int64_t count, std::int64_t length, at::Device device) const {
+  return table_of(at::arange(first, first + count, at::kLong), inverse_frequencies(config_, length), device);
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, bool is_interleaved) {

@@ -29,8 +29,8 @@ class Rotary : public torch::nn::Module {
 
   // Of a sequence whose length does not matter.
   RotaryTable table(std::int64_t positions, at::Device device) const;
-  // Of these positions (int64, any shape) in a sequence of `length` tokens. Shapes: (positions..., rotary_dim / 2).
-  RotaryTable at(const at::Tensor& positions, std::int64_t length, at::Device device) const;
+  // Of `count` positions from `first` on in a sequence of `length` tokens. Shapes: (count, rotary_dim / 2).
+  RotaryTable at(std::int64_t first, std::int64_t count, std::int64_t length, at::Device device) const;
   const RopeConfig& config() const noexcept { return config_; }
 
  private:

@@ -18,6 +18,7 @@ Session::Session(const ModelConfig& config, std::shared_ptr<const Rotary> rotary
       shape_{batch, config.num_key_value_heads, capacity, config.head_dim},
       capacity_(capacity),
       lengths_(static_cast<std::size_t>(batch), 0),
+      expected_(lengths_),
       keys_(static_cast<std::size_t>(config.num_hidden_layers)),
       values_(keys_.size()) {
   for (std::int64_t layer = 0; dtype && layer < config.num_hidden_layers; ++layer) {
@@ -35,22 +36,12 @@ const at::Tensor& Session::cache(std::vector<at::Tensor>& caches, std::int64_t l
   return cache;
 }
 
-bool Session::is_in_table(std::int64_t span) const {
+RotaryTable Session::rotary(std::int64_t row, std::int64_t first, std::int64_t count) const {
   const std::int64_t fixed = rotary_->config().fixed_length();
-  return fixed == 0 || span <= fixed;
-}
-
-RotaryTable Session::rotary(std::int64_t first, std::int64_t count, std::int64_t span) const {
-  if (is_in_table(span)) return {table_.cosine.narrow(0, first, count), table_.sine.narrow(0, first, count)};
-  return rotary_->at(at::arange(first, first + count, at::kLong), span, device_);
-}
-
-RotaryTable Session::rotary(const at::Tensor& positions, std::int64_t span) const {
-  if (!is_in_table(span)) return rotary_->at(positions, span, device_);
-  const auto pick = [&](const at::Tensor& t) {
-    return t.index_select(0, positions.flatten().to(device_)).view({positions.size(0), positions.size(1), t.size(1)});
-  };
-  return {pick(table_.cosine), pick(table_.sine)};
+  const std::int64_t length = std::max(first + count, expected_.at(static_cast<std::size_t>(row)));
+  if (fixed == 0 || length <= fixed)
+    return {table_.cosine.narrow(0, first, count), table_.sine.narrow(0, first, count)};
+  return rotary_->at(first, count, length, device_);
 }
 
 void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
@@ -60,19 +51,16 @@ void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t to
 
 namespace {
 
-// Positions of the pass's tokens, row by row. Shape: (rows, tokens).
-at::Tensor positions_of(const Pass& pass) {
-  return at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
-}
-
 void set_rotary(Pass& pass, const Session& session) {
-  const RotaryTable table = pass.is_uniform ? session.rotary(pass.past.front(), pass.tokens, pass.span)
-                                            : session.rotary(positions_of(pass), pass.span);
-  const auto shaped = [&](const at::Tensor& t) {
-    return pass.is_uniform ? t.unsqueeze(0).unsqueeze(2) : t.unsqueeze(2);
-  };
-  pass.cosine = shaped(table.cosine);
-  pass.sine = shaped(table.sine);
+  std::vector<at::Tensor> cosines, sines;
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    const RotaryTable table =
+        session.rotary(pass.first_row + row, pass.past[static_cast<std::size_t>(row)], pass.tokens);
+    cosines.push_back(table.cosine);
+    sines.push_back(table.sine);
+  }
+  pass.cosine = (pass.rows == 1 ? cosines[0].unsqueeze(0) : at::stack(cosines)).unsqueeze(2);
+  pass.sine = (pass.rows == 1 ? sines[0].unsqueeze(0) : at::stack(sines)).unsqueeze(2);
 }
 
 // The keys from `begin` on; a token sees those up to itself and, with a window, not those further back than that.

@@ -24,9 +24,11 @@ class Session {
   std::int64_t capacity() const noexcept { return capacity_; }
   std::int64_t length(std::int64_t row) const { return lengths_.at(static_cast<std::size_t>(row)); }
   at::Device device() const noexcept { return device_; }
-  // Of positions that stand together from `first` on, in a sequence of `span` tokens, or of any positions.
-  RotaryTable rotary(std::int64_t first, std::int64_t count, std::int64_t span) const;
-  RotaryTable rotary(const at::Tensor& positions, std::int64_t span) const;
+  // Where frequencies depend on how long a sequence is (RopeConfig::fixed_length), it is taken to be at least this
+  // long: what comes in several passes turns as if it came in one.
+  void expect(std::int64_t row, std::int64_t tokens) { expected_.at(static_cast<std::size_t>(row)) = tokens; }
+  // Of `count` positions from `first` on, in that row's sequence. Shapes: (count, rotary_dim / 2).
+  RotaryTable rotary(std::int64_t row, std::int64_t first, std::int64_t count) const;
 
   // `fresh`: dtype of what will be stored.
   const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
@@ -35,13 +37,13 @@ class Session {
 
  private:
   const at::Tensor& cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh);
-  bool is_in_table(std::int64_t span) const;
   std::shared_ptr<const Rotary> rotary_;
   RotaryTable table_;  // of sequences whose length does not matter
   at::Device device_;
   std::vector<std::int64_t> shape_;  // of a layer's cache
   std::int64_t capacity_;
   std::vector<std::int64_t> lengths_;
+  std::vector<std::int64_t> expected_;
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
 };
@@ -62,7 +64,7 @@ struct Pass {
   std::vector<std::int64_t> past;  // tokens before them, per row
   std::int64_t span;               // keys to attend to: longest past + tokens
   bool is_uniform;                 // all rows have the same past
-  at::Tensor cosine, sine;         // (rows or 1, tokens, 1, rotary_dim / 2)
+  at::Tensor cosine, sine;         // (rows, tokens, 1, rotary_dim / 2)
   KeyRange all;
   std::optional<KeyRange> window;  // of sliding layers, where it is not the same
 

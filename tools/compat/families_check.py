@@ -100,7 +100,7 @@ def phi3(choose):
     partial = choose([1.0, 0.5]) if dim % 4 == 0 else 1.0
     words["rope_parameters"] = rope(choose, int(dim * partial), ["default", "longrope"]) | {"partial_rotary_factor": partial}
     long = words["rope_parameters"]["rope_type"] == "longrope"
-    return "Phi3", words | {"original_max_position_embeddings": choose([16, 64]) if long else 128, "sliding_window": choose([None, 11])}
+    return "Phi3", words | {"original_max_position_embeddings": choose([16, 24, 52]) if long else 128, "sliding_window": choose([None, 11])}
 
 
 def gemma(choose):
