@@ -36,9 +36,9 @@ const models::Architecture& known_architecture(const files::Checkpoint& checkpoi
 }
 
 // Under original() it is the tensors that say.
-bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
-  return std::ranges::any_of(report.tensors, [&](const LoadedTensor& t) {
-    return t.operand == name(Dtype::kFloat16) || (policy.is_original() && t.recorded == Dtype::kFloat16);
+bool has_products(Dtype dtype, const DtypePolicy& policy, const LoadReport& report) {
+  return std::ranges::any_of(report.tensors, [&](const LoadedTensor& tensor) {
+    return tensor.operand == name(dtype) || (policy.is_original() && tensor.recorded == dtype);
   });
 }
 
@@ -46,11 +46,11 @@ bool has_float16_products(const DtypePolicy& policy, const LoadReport& report) {
 void note_products(const DtypePolicy& policy, LoadReport& report) {
   const std::string float16 = quant::lacking_products(Dtype::kFloat16);
   const std::string bfloat16 = quant::lacking_products(Dtype::kBfloat16);
-  if (has_float16_products(policy, report)) {
+  if (has_products(Dtype::kFloat16, policy, report)) {
     report.notes.push_back("float16 products are computed in float32 registers" +
                            (float16.empty() ? "" : ": this CPU lacks " + float16));
   }
-  if (policy.operand() == Dtype::kBfloat16 && !bfloat16.empty()) {
+  if (has_products(Dtype::kBfloat16, policy, report) && !bfloat16.empty()) {
     report.notes.push_back("bfloat16 products are computed in float32 registers: this CPU lacks " + bfloat16);
   }
 }
@@ -89,11 +89,7 @@ std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, co
   if (module_->device().is_meta()) {
     throw Error(ErrorCode::kContract, "the model is on meta, where tensors have no values; load it on cpu to generate");
   }
-  try {
-    return module_->generate(prompts, options);
-  } catch (const c10::Error& error) {  // not std::exception: a callback's own pass
-    throw_translated("generating under " + module_->policy().name() + " on " + module_->device().str(), error);
-  }
+  return module_->generate(prompts, options);
 }
 
 Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options) {

@@ -11,6 +11,7 @@
 #include "models/architectures/architecture.h"
 #include "models/generation/sampler.h"
 #include "models/modules/session.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte::models {
 namespace {
@@ -201,7 +202,11 @@ std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts,
   for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
   if (prompts.empty()) return {};
   const c10::InferenceMode guard;
-  return Generator(*this, prompts, options).run();
+  try {
+    return Generator(*this, prompts, options).run();
+  } catch (const c10::Error& error) {  // not std::exception: what a callback throws is the caller's own
+    throw_translated("generating under " + policy_.name() + " on " + device().str(), error);
+  }
 }
 
 }  // namespace halfbyte::models

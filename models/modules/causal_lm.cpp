@@ -45,7 +45,11 @@ CausalLM::~CausalLM() = default;
 at::Device CausalLM::device() const { return lm_head_->device(); }
 
 Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const {
-  return Session(*config_, model_->rotary(), batch, capacity, Compute(policy_).operand, device());
+  return translated(
+      [&] {
+        return "keys and values of " + std::to_string(batch) + " sequences of " + std::to_string(capacity) + " tokens";
+      },
+      [&] { return Session(*config_, model_->rotary(), batch, capacity, Compute(policy_).operand, device()); });
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {

@@ -3,6 +3,7 @@
 #include <halfbyte/operators.h>
 
 #include "quant/operators/torch_dtype.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte {
 
@@ -30,11 +31,17 @@ at::Tensor LowBitTensor::multiply(const at::Tensor& input, const std::optional<a
 }
 
 LowBitTensor LowBitTensor::to(at::Device device, bool non_blocking) const {
-  LowBitTensor moved = *this;
-  moved.codes = codes.to(device, non_blocking);
-  moved.scales = scales.to(device, non_blocking);
-  if (zero_points) moved.zero_points = zero_points->to(device, non_blocking);
-  return moved;
+  return translated(
+      [&] {
+        return "moving " + describe({{"codes", codes}}) + " to " + device.str();
+      },
+      [&] {
+        LowBitTensor moved = *this;
+        moved.codes = codes.to(device, non_blocking);
+        moved.scales = scales.to(device, non_blocking);
+        if (zero_points) moved.zero_points = zero_points->to(device, non_blocking);
+        return moved;
+      });
 }
 
 }  // namespace halfbyte

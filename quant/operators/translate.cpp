@@ -33,14 +33,18 @@ const auto kRefusals = std::to_array<Refusal>({
     {{"could not create a primitive", "could not create a descriptor", "could not execute a primitive", "mkldnn",
       "onednn", "needs the cpu support"},
      ErrorCode::kUnsupported,
-     "oneDNN has no kernel for these dtypes on this CPU",
+     "oneDNN has no kernel for these dtypes, together or on this CPU",
      "load with a dtype policy that it has: --dtype float32, in C++ DtypePolicy::float32()",
      true},
+    {{"not linked with support", "without aten_", "not compiled with", "nvidia driver", "no cuda gpus",
+      "no xpu device"},
+     ErrorCode::kUnsupported,
+     "this LibTorch, or this machine, has no such device",
+     "run `halfbyte doctor` to see which there are, or take the CPU"},
     {{"could not run '", "not implemented for", "not currently implemented", "no kernel", "not supported on"},
      ErrorCode::kUnsupported,
      "LibTorch has no kernel for it on this device in this dtype",
-     "run it on the CPU, or with --dtype float32 (DtypePolicy::float32())",
-     true},
+     "run it on the CPU, or with --dtype float32 (DtypePolicy::float32())"},
     {{"meta tensor", "meta backend"},
      ErrorCode::kContract,
      "a tensor on Meta has no values",
@@ -101,6 +105,17 @@ std::string text_of(const std::exception& error) {
   return torch_error ? torch_error->what_without_backtrace() : error.what();
 }
 
+// For catch blocks of an Error.
+[[noreturn]] void prefix_error(const std::string& name) {
+  try {
+    throw;
+  } catch (const BackendError& error) {
+    throw BackendError(error.code(), name + ": " + error.what(), error.detail());
+  } catch (const Error& error) {
+    throw Error(error.code(), name + ": " + error.what());
+  }
+}
+
 std::string shape_text(at::IntArrayRef sizes) {
   std::string text = "[";
   for (const std::int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
@@ -147,13 +162,13 @@ void rethrow_translated(const std::string& attempt) {
 }
 
 void rethrow_named(const std::string& name) {
-  if (name.empty()) throw;
   try {
     throw;
-  } catch (const BackendError& error) {
-    throw BackendError(error.code(), name + ": " + error.what(), error.detail());
-  } catch (const Error& error) {
-    throw Error(error.code(), name + ": " + error.what());
+  } catch (const Error&) {
+    if (name.empty()) throw;
+    prefix_error(name);
+  } catch (const c10::Error& error) {
+    refuse(name.empty() ? "a linear layer" : name, text_of(error));
   }
 }
 

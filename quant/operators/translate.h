@@ -33,8 +33,8 @@ std::string cause_of(const std::exception& error);
 // The same for whoever calls code of others too (callbacks): translates c10::Error alone.
 [[noreturn]] void throw_translated(const std::string& attempt, const std::exception& error);
 
-// For catch blocks: ours with "name: " in front, so that an operator's error tells the module. An empty name changes
-// nothing. Anything else passes as it is.
+// For catch blocks: ours with "name: " in front, so that an operator's error tells the module; LibTorch's translated.
+// Anything else passes as it is. An empty name: of a module that nobody has named.
 [[noreturn]] void rethrow_named(const std::string& name);
 
 // Runs `work`; `attempt` gives the words for what was attempted, and is called only when it failed.

@@ -24,6 +24,7 @@ if(WITH_TORCH)
   build(all -DWITH_TORCH=ON)
   run(${SCRATCH}/all/generate ${SCRATCH}/tiny-4bit)
   run(${SCRATCH}/all/restore ${SCRATCH}/tiny-4bit)
+  run(${SCRATCH}/all/train ${SCRATCH}/tiny-4bit)
 endif()
 
 # The installed programs find each other.

@@ -160,6 +160,16 @@ TEST_CASE("no kernel for this backend: on two devices both are named", "[contrac
   }
 }
 
+TEST_CASE("no kernel for this backend: a device that is not there is an error in our words", "[contract][backend]") {
+  if (at::hasCUDA()) HALFBYTE_SKIP("this LibTorch has CUDA");
+  const LowBitTensor weight = packed_weight(schemes()[0], 24, 64, 32);
+  const std::string raw = message_of([&] { weight.codes.to(at::kCUDA); });
+  INFO(raw);
+  const std::string message = message_of([&] { LowBitLinear(weight).to(at::kCUDA); });
+  CHECK_THAT(message, Contains("moving codes int32 [24, 8] on cpu to cuda") && Contains("halfbyte doctor"));
+  CHECK(message.find('\n') == std::string::npos);
+}
+
 // Sum of the result's products with fixed values: its gradient is what finite differences are compared with.
 template <class Function>
 void check_gradient(const char* what, const at::Tensor& at_value, const Function& function, double bound) {

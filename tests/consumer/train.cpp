@@ -1,0 +1,74 @@
+// train CKPT: an adapter beside a layer that stays in 4 bits, float32 masters, products in bfloat16; and a module
+// filled for training.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
+
+#include <halfbyte/load_state.h>
+#include <halfbyte/low_bit_linear.h>
+#include <halfbyte/training.h>
+
+namespace {
+
+const std::string kLayer = "model.layers.0.mlp.up_proj.";
+
+struct Adapted : torch::nn::Module {
+  explicit Adapted(const halfbyte::LowBitTensor& weight, std::int64_t rank = 4)
+      : base(register_module("base", std::make_shared<halfbyte::LowBitLinear>(weight))) {
+    a = register_parameter("lora_a", torch::randn({rank, weight.in_features}) / 16);
+    b = register_parameter("lora_b", torch::zeros({weight.out_features(), rank}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return base->forward(x) + torch::linear(torch::linear(x, a), b); }
+  std::shared_ptr<halfbyte::LowBitLinear> base;
+  at::Tensor a, b;
+};
+
+// A task: the layer's own answers, a third smaller.
+double train(Adapted& model, const at::Tensor& x, int steps) {
+  torch::optim::Adam optimizer(model.parameters(), torch::optim::AdamOptions(0.02));
+  halfbyte::assert_trainable(model, optimizer);
+  const at::Tensor wanted = model.base->forward(x) * 2 / 3;
+  double last = 0;
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    at::Tensor loss;
+    {
+      const halfbyte::Autocast autocast(torch::kBFloat16);
+      loss = (model.forward(x).to(torch::kFloat) - wanted).square().mean();
+    }
+    loss.backward();
+    optimizer.step();
+    last = loss.item<double>();
+  }
+  return last;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    torch::manual_seed(1);
+    const halfbyte::State state = halfbyte::load_state(argv[1]);
+    Adapted model(state.at(kLayer + "weight").low_bit());
+    const at::Tensor x = torch::randn({8, model.base->in_features()});
+    const double first = train(model, x, 1);
+    const double last = train(model, x, 100);
+    std::printf("loss %g -> %g\n", first, last);
+
+    torch::nn::Linear dense(
+        torch::nn::LinearOptions(model.base->in_features(), model.base->out_features()).bias(false));
+    dense->to(torch::kBFloat16);
+    halfbyte::TrainingOptions options;
+    options.restore.rename = [](const std::string& name) { return name == kLayer + "weight" ? "weight" : ""; };
+    halfbyte::restore_for_training(*dense, argv[1], options);
+    return last < first / 4 && dense->weight.scalar_type() == torch::kFloat ? 0 : 1;
+  } catch (const halfbyte::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
