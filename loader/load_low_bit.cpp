@@ -38,7 +38,8 @@ const models::Architecture& known_architecture(const files::Checkpoint& checkpoi
 // Under original() it is the tensors that say.
 bool has_products(Dtype dtype, const DtypePolicy& policy, const LoadReport& report) {
   return std::ranges::any_of(report.tensors, [&](const LoadedTensor& tensor) {
-    return tensor.operand == name(dtype) || (policy.is_original() && tensor.recorded == dtype);
+    return tensor.operand == name(dtype) ||
+           (policy.is_original() && (tensor.recorded == dtype || tensor.loaded == name(dtype)));
   });
 }
 
