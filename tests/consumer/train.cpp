@@ -27,11 +27,10 @@ struct Adapted : torch::nn::Module {
   at::Tensor a, b;
 };
 
-// A task: the layer's own answers, a third smaller.
-double train(Adapted& model, const at::Tensor& x, int steps) {
+// The last step's loss.
+double train(Adapted& model, const at::Tensor& x, const at::Tensor& wanted, int steps) {
   torch::optim::Adam optimizer(model.parameters(), torch::optim::AdamOptions(0.02));
   halfbyte::assert_trainable(model, optimizer);
-  const at::Tensor wanted = model.base->forward(x) * 2 / 3;
   double last = 0;
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
@@ -56,8 +55,11 @@ int main(int argc, char** argv) {
     const halfbyte::State state = halfbyte::load_state(argv[1]);
     Adapted model(state.at(kLayer + "weight").low_bit());
     const at::Tensor x = torch::randn({8, model.base->in_features()});
-    const double first = train(model, x, 1);
-    const double last = train(model, x, 100);
+    // A task that an adapter of rank 4 can learn: the layer's own answers and something of rank 1.
+    const at::Tensor wanted =
+        model.base->forward(x) + x.narrow(1, 0, 1) * torch::randn({1, model.base->out_features()});
+    const double first = train(model, x, wanted, 1);
+    const double last = train(model, x, wanted, 100);
     std::printf("loss %g -> %g\n", first, last);
 
     torch::nn::Linear dense(
