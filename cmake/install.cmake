@@ -28,6 +28,6 @@ configure_package_config_file(cmake/halfbyte-config.cmake.in ${PROJECT_BINARY_DI
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/halfbyte-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(EXPORT halfbyte-targets NAMESPACE halfbyte:: DESTINATION ${package_directory})
 install(FILES ${PROJECT_BINARY_DIR}/halfbyte-config.cmake ${PROJECT_BINARY_DIR}/halfbyte-config-version.cmake
-              cmake/FindxxHash.cmake cmake/FindSentencePiece.cmake
+              cmake/FindxxHash.cmake
         DESTINATION ${package_directory})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/tokenizers/sentencepiece_tokenizer.h"
+#include "models/tokenizers/sentencepiece/tokenizer.h"
 
 namespace halfbyte::models {
 namespace {

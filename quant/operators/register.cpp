@@ -8,7 +8,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/util/Logging.h>
 #include <torch/library.h>
 
 #include "quant/operators/implementations.h"
@@ -114,9 +113,6 @@ Libraries make_libraries() {
 }  // namespace
 
 void register_operators() {
-  // Found set in programs linked with LibTorch 2.13 (not in Python): an allocation that fails would then end the
-  // process instead of throwing.
-  FLAGS_caffe2_use_fatal_for_enforce = false;
   // Never destroyed: LibTorch's dispatcher may be gone by the time static destructors run.
   static const Libraries* libraries = new Libraries(make_libraries());
   static_cast<void>(libraries);

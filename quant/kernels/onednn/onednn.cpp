@@ -1,56 +1,14 @@
 // Finds, opens and calls libhalfbyte_onednn.
 #include "quant/kernels/onednn/onednn.h"
 
-#include <dlfcn.h>
+#include <exception>
 
-#include <cstdlib>
-#include <filesystem>
-#include <vector>
+#include <halfbyte/isolated_library.h>
 
 #include "quant/kernels/onednn/shim.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define HALFBYTE_ADDRESS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HALFBYTE_ADDRESS_SANITIZER
-#endif
-#endif
-
 namespace halfbyte::quant::onednn {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kFileName = "libhalfbyte_onednn.so";
-
-// Its own symbols first: libtorch_cpu.so exports functions of another oneDNN under the same names. AddressSanitizer
-// forbids that flag.
-#if defined(HALFBYTE_ADDRESS_SANITIZER) || !defined(RTLD_DEEPBIND)
-constexpr int kOpenFlags = RTLD_NOW | RTLD_LOCAL;
-#else
-constexpr int kOpenFlags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
-
-fs::path this_object() {
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<void*>(&this_object), &info) || !info.dli_fname) return {};
-  return info.dli_fname;
-}
-
-std::vector<fs::path> candidates() {
-  std::error_code ignored;
-  std::vector<fs::path> paths;
-  for (const fs::path& object : {this_object(), fs::path("/proc/self/exe")}) {
-    const fs::path directory = fs::canonical(object, ignored).parent_path();
-    if (directory.empty()) continue;
-    paths.push_back(directory / kFileName);
-    paths.push_back(directory.parent_path() / "lib" / kFileName);
-  }
-  for (const char* directory : {HALFBYTE_BUILD_LIBDIR, HALFBYTE_INSTALL_LIBDIR})
-    paths.push_back(fs::path(directory) / kFileName);
-  return paths;
-}
 
 struct Library {
   HalfbyteOnednnMatmulFunction* matmul = nullptr;
@@ -59,45 +17,26 @@ struct Library {
   std::string built_against;
   std::string why_not;
 
+  // libtorch_cpu.so exports functions of another oneDNN under the same names.
   Library() {
-    const char* wanted = std::getenv("HALFBYTE_ONEDNN");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
-    if (!wanted) {
-      open_first(candidates());
-    } else if (std::string(wanted).empty() || std::string(wanted) == "off") {
-      why_not = "HALFBYTE_ONEDNN switches it off";
-    } else {
-      open(wanted);
-    }
+    const IsolatedLibrary opened = open_isolated("libhalfbyte_onednn.so", "HALFBYTE_ONEDNN");
+    why_not = opened.why_not;
+    if (opened.handle) take(opened);
   }
 
  private:
-  void open_first(const std::vector<fs::path>& paths) {
-    std::error_code ignored;
-    for (const fs::path& candidate : paths) {
-      if (fs::exists(candidate, ignored)) return open(candidate);
-    }
-    why_not = std::string(kFileName) +
-              " is neither beside the program nor where it was built or installed; set HALFBYTE_ONEDNN to its path";
-  }
-
-  // The handle is kept for the life of the process.
-  void open(const fs::path& file) {
-    void* handle = dlopen(file.c_str(), kOpenFlags);
-    if (!handle) {
-      why_not = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
-      return;
-    }
-    const auto abi = reinterpret_cast<HalfbyteOnednnAbiFunction*>(dlsym(handle, HALFBYTE_ONEDNN_ABI_OF));
-    const auto version_of = reinterpret_cast<HalfbyteOnednnVersionFunction*>(dlsym(handle, HALFBYTE_ONEDNN_VERSION));
-    const auto function = reinterpret_cast<HalfbyteOnednnMatmulFunction*>(dlsym(handle, HALFBYTE_ONEDNN_MATMUL));
+  void take(const IsolatedLibrary& opened) {
+    const auto abi = reinterpret_cast<HalfbyteOnednnAbiFunction*>(opened.symbol(HALFBYTE_ONEDNN_ABI_OF));
+    const auto version_of = reinterpret_cast<HalfbyteOnednnVersionFunction*>(opened.symbol(HALFBYTE_ONEDNN_VERSION));
+    const auto function = reinterpret_cast<HalfbyteOnednnMatmulFunction*>(opened.symbol(HALFBYTE_ONEDNN_MATMUL));
     const auto headers_of =
-        reinterpret_cast<HalfbyteOnednnVersionFunction*>(dlsym(handle, HALFBYTE_ONEDNN_BUILT_AGAINST));
+        reinterpret_cast<HalfbyteOnednnVersionFunction*>(opened.symbol(HALFBYTE_ONEDNN_BUILT_AGAINST));
     if (!abi || !version_of || !headers_of || !function || abi() != HALFBYTE_ONEDNN_ABI) {
-      why_not = file.string() + " belongs to another version of halfbyte";
+      why_not = opened.path + " belongs to another version of halfbyte";
       return;
     }
     matmul = function;
-    path = file.string();
+    path = opened.path;
     version = version_of();
     built_against = headers_of();
   }
