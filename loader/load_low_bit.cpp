@@ -28,7 +28,7 @@ const models::Architecture& known_architecture(const files::Checkpoint& checkpoi
   if (checkpoint.architecture) return *checkpoint.architecture;
   std::string known;
   for (const models::Architecture& row : models::architectures())
-    known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+    known += (known.empty() ? "" : ", ") + std::string(row.family->label);
   throw Error(ErrorCode::kUnsupported,
               files::printable_path(checkpoint.directory) + ": " + why_unknown(checkpoint) +
                   "; models of these families can be run: " + known +

@@ -103,9 +103,11 @@ std::span<const Architecture> architectures() noexcept {
 
 const Architecture* find_architecture(const nlohmann::json& config) {
   if (!config.is_object()) return nullptr;
-  const auto by = [](std::string_view Architecture::*key, std::string_view wanted) -> const Architecture* {
+  const auto by = [&](std::string_view Architecture::*key, std::string_view wanted) -> const Architecture* {
     const auto row = std::ranges::find(architectures(), wanted, key);
-    return row == architectures().end() ? nullptr : &*row;
+    if (row == architectures().end()) return nullptr;
+    const char* telling = row->family->telling_key;
+    return telling && !config.contains(telling) ? nullptr : &*row;
   };
   const auto type = config.find("model_type");
   if (type != config.end() && type->is_string()) return by(&Architecture::model_type, text_or_empty(*type));

@@ -197,10 +197,6 @@ void configure_glm4(const ConfigReader& config, ModelConfig& model) {
 }
 
 void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
-  if (!config.has("multi_query_attention") && !config.has("padded_vocab_size")) {
-    throw Error(ErrorCode::kUnsupported,
-                "config.json: this is the first ChatGLM-6B; ChatGLM2, ChatGLM3 and GLM-4 are supported");
-  }
   if (!config.boolean_or("rmsnorm", true)) {
     throw Error(ErrorCode::kUnsupported, "config.json: \"rmsnorm\" is false; only RMSNorm is supported");
   }
@@ -309,42 +305,29 @@ constexpr ConfigDefaults kGemmaDefaults = {
     .head_dim = 256, .max_position_embeddings = 8192, .tie_word_embeddings = true};
 constexpr ConfigDefaults kGlmDefaults = {
     .head_dim = 128, .max_position_embeddings = 131072, .rms_norm_eps = 1.5625e-7, .partial_rotary_factor = 0.5};
+constexpr ConfigDefaults kChatglmDefaults = {.head_dim = 128, .rms_norm_eps = 1e-5, .partial_rotary_factor = 0.5};
+constexpr ConfigDefaults kQwenDefaults = {.max_position_embeddings = 32768};
+constexpr ConfigDefaults kQwen3Defaults = {.head_dim = 128, .max_position_embeddings = 32768};
+constexpr ConfigDefaults kPhi3Defaults = {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5};
+constexpr ConfigDefaults kMixtralDefaults = {
+    .num_key_value_heads = 8, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6};
 constexpr ConfigDefaults kMistralDefaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072};
 
 // Defaults as transformers' configuration classes have them.
 constexpr auto kFamilies = std::to_array<Family>({
-    {"llama", "LlamaForCausalLM", kLlamaNames, {}, {}, configure_llama},
-    {"mistral", "MistralForCausalLM", kLlamaNames, {}, kMistralDefaults, configure_mistral},
-    {"qwen2", "Qwen2ForCausalLM", kLlamaNames, {}, {.max_position_embeddings = 32768}, configure_qwen2},
-    {"qwen3",
-     "Qwen3ForCausalLM",
-     kLlamaNames,
-     {},
-     {.head_dim = 128, .max_position_embeddings = 32768},
-     configure_qwen3},
-    {"phi3",
-     "Phi3ForCausalLM",
-     kPhi3Names,
-     {},
-     {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5},
-     configure_phi3},
-    {"gemma", "GemmaForCausalLM", kLlamaNames, {}, kGemmaDefaults, configure_gemma},
-    {"gemma2", "Gemma2ForCausalLM", kGemma2Names, {}, kGemmaDefaults, configure_gemma2},
-    {"glm", "GlmForCausalLM", kGlmNames, {}, kGlmDefaults, configure_glm},
-    {"glm4", "Glm4ForCausalLM", kGlm4Names, {}, kGlmDefaults, configure_glm4},
-    {"chatglm",
-     "ChatGLMForConditionalGeneration",
-     kChatglmNames,
-     kChatglmKeys,
-     {.head_dim = 128, .rms_norm_eps = 1e-5, .partial_rotary_factor = 0.5},
-     configure_chatglm},
-    {"mixtral",
-     "MixtralForCausalLM",
-     kMixtralNames,
-     {},
-     {.num_key_value_heads = 8, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
-     configure_mixtral},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", kMoeNames, {}, {.max_position_embeddings = 32768}, configure_qwen3_moe},
+    {"llama", "LlamaForCausalLM", "llama", kLlamaNames, {}, {}, configure_llama},
+    {"mistral", "MistralForCausalLM", "mistral", kLlamaNames, {}, kMistralDefaults, configure_mistral},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", kLlamaNames, {}, kQwenDefaults, configure_qwen2},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", kLlamaNames, {}, kQwen3Defaults, configure_qwen3},
+    {"phi3", "Phi3ForCausalLM", "phi3", kPhi3Names, {}, kPhi3Defaults, configure_phi3},
+    {"gemma", "GemmaForCausalLM", "gemma", kLlamaNames, {}, kGemmaDefaults, configure_gemma},
+    {"gemma2", "Gemma2ForCausalLM", "gemma2", kGemma2Names, {}, kGemmaDefaults, configure_gemma2},
+    {"glm", "GlmForCausalLM", "glm", kGlmNames, {}, kGlmDefaults, configure_glm},
+    {"glm4", "Glm4ForCausalLM", "glm4", kGlm4Names, {}, kGlmDefaults, configure_glm4},
+    {"chatglm", "ChatGLMForConditionalGeneration", "chatglm (2, 3 and GLM-4)", kChatglmNames, kChatglmKeys,
+     kChatglmDefaults, configure_chatglm, "padded_vocab_size"},
+    {"mixtral", "MixtralForCausalLM", "mixtral", kMixtralNames, {}, kMixtralDefaults, configure_mixtral},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3_moe", kMoeNames, {}, kQwenDefaults, configure_qwen3_moe},
 });
 
 }  // namespace

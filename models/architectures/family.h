@@ -35,11 +35,14 @@ struct ConfigDefaults {
 struct Family {
   std::string_view model_type;
   std::string_view class_name;
+  std::string_view label;           // for messages
   std::span<const Naming> namings;  // the usual one first
   ConfigKeys keys = {};
   ConfigDefaults defaults = {};
   // What is particular to the family. May be null.
   void (*configure)(const ConfigReader& config, ModelConfig& model) = nullptr;
+  // Where a model_type was given to models of another kind too: a field that only these have.
+  const char* telling_key = nullptr;
 };
 
 std::span<const Family> families() noexcept;

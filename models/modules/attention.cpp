@@ -5,6 +5,8 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 
+#include "models/modules/overflow.h"
+
 namespace halfbyte::models {
 namespace {
 
@@ -130,13 +132,15 @@ at::Tensor Attention::forward(const at::Tensor& input, Session& session, const P
   if (query_norm_) query = query_norm_->forward(query);
   if (key_norm_) key = key_norm_->forward(key);
   const bool is_fixed = compute_.stream.has_value();
-  query = turn(query, pass, is_fixed, is_interleaved_);
-  key = turn(key, pass, is_fixed, is_interleaved_);
+  query = compute_.as_operand(turn(query, pass, is_fixed, is_interleaved_));
+  key = compute_.as_operand(turn(key, pass, is_fixed, is_interleaved_));
+  // Elsewhere than on the CPU each look would wait for the device.
+  if (query.is_cpu() && !(is_finite(query) && is_finite(key))) session.note_not_finite();
   const at::Tensor& keys = session.keys(layer, key.scalar_type());
   const at::Tensor& values = session.values(layer, value.scalar_type());
   store(keys, key, pass);
   store(values, value, pass);
-  return output_->forward(attend(compute_.as_operand(query), keys, values, pass));
+  return output_->forward(attend(query, keys, values, pass));
 }
 
 }  // namespace halfbyte::models

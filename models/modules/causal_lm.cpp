@@ -63,7 +63,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
         [&] { return model_->forward(tokens, session, first_row); });
   };
   at::Tensor out = run();
-  if (is_finite(out)) return out;
+  if (session.was_finite() && is_finite(out)) return out;
   session.advance(first_row, tokens.size(0), -tokens.size(1));
   explain_not_finite(*this, policy_, [&] {
     at::Tensor again = run();
@@ -71,7 +71,9 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
     return again;
   });
   session.advance(first_row, tokens.size(0), tokens.size(1));
-  return out;
+  if (session.was_finite()) return out;
+  throw Error(ErrorCode::kContract, "a query or key does not fit the dtype that attention multiplies in (policy " +
+                                        policy_.name() + "); load with --dtype amp:bfloat16");
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {

@@ -194,9 +194,9 @@ void explain_not_finite(const torch::nn::Module& root, const DtypePolicy& policy
     const Watch watch(&probe);
     end = pass();
   }
-  if (is_finite(end)) return;
   const Explanation explanation(root, policy);
   if (probe.found()) explanation.fail(*probe.found(), probe.previous());
+  if (is_finite(end)) return;
   explanation.fail_after(probe.previous(), end.scalar_type());
 }
 

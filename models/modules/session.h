@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +34,10 @@ class Session {
   // `fresh`: dtype of what will be stored.
   const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
   const at::Tensor& values(std::int64_t layer, at::ScalarType fresh) { return cache(values_, layer, fresh); }
+  // A query or key of the pass was not finite, which attention over few keys can hide: LibTorch's gives 0 for NaN.
+  void note_not_finite() noexcept { is_finite_ = false; }
+  // Whether none was since the last call.
+  bool was_finite() noexcept { return std::exchange(is_finite_, true); }
   void advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens);
 
  private:
@@ -44,6 +49,7 @@ class Session {
   std::int64_t capacity_;
   std::vector<std::int64_t> lengths_;
   std::vector<std::int64_t> expected_;
+  bool is_finite_ = true;
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
 };

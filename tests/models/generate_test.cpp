@@ -2,6 +2,9 @@
 #include "tests/catch.h"
 
 #include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
 
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/evaluate.h>
@@ -28,6 +31,42 @@ std::string refusal(const std::vector<TokenIds>& prompts, const GenerateOptions&
     return error.what();
   }
   return "no error";
+}
+
+// A model whose rope scaling changes once a sequence is longer than 16 tokens.
+std::filesystem::path outgrowing_model(const tests::Scratch& scratch) {
+  const auto source = tests::data("families") / "phi3";
+  std::ifstream in(source / "config.json");
+  auto config = nlohmann::json::parse(in);
+  config["original_max_position_embeddings"] = 16;
+  auto& rope = config["rope_parameters"];
+  rope["rope_type"] = "longrope";
+  for (int pair = 0; pair < 16; ++pair) {
+    rope["short_factor"].push_back(1.0);
+    rope["long_factor"].push_back(1.0 + pair);
+  }
+  const auto path = scratch / "outgrowing";
+  std::filesystem::create_directory(path);
+  std::ofstream(path / "config.json") << config;
+  std::filesystem::copy(source / "model.safetensors", path / "model.safetensors");
+  return path;
+}
+
+TEST_CASE("a sequence that outgrows longrope's original context goes on as if read whole", "[generate]") {
+  const tests::Scratch scratch;
+  const Model model = load_low_bit(outgrowing_model(scratch), {.dtype = DtypePolicy::float32()});
+  const std::vector<TokenIds> prompts = {{1, 7, 9, 30, 44, 51, 6, 80, 99, 12, 13, 14}, {1, 5, 9}, TokenIds(20, 33)};
+  const auto together = model.generate(prompts, {.max_gen_len = 18, .temperature = 0, .ignore_eos = true});
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    TokenIds tokens = prompts[i];
+    const c10::InferenceMode guard;
+    for (int step = 0; step < 18; ++step) {
+      const at::Tensor logits = model.module().forward(at::tensor(tokens).unsqueeze(0));
+      tokens.push_back(logits.select(1, logits.size(1) - 1).argmax(-1).item<std::int64_t>());
+    }
+    CHECK(together[i].tokens ==
+          TokenIds(tokens.begin() + static_cast<std::ptrdiff_t>(prompts[i].size()), tokens.end()));
+  }
 }
 
 TEST_CASE("a batch of prompts of different lengths gives what each gives alone", "[generate]") {

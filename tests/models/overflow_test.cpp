@@ -92,6 +92,25 @@ TEST_CASE("an activation beyond float16 is an error that names its module and th
   }
 }
 
+// LibTorch's attention gives 0 for NaN where there are few keys.
+TEST_CASE("queries and keys that are not finite are found in short sequences too", "[overflow]") {
+  testing::Scratch scratch;
+  const std::string key = "model.layers.1.self_attn.k_proj";
+  const std::string query = "model.layers.1.self_attn.q_proj";
+  write_changed(scratch / "large", scaled(key + ".weight", 1 << 18), Dtype::kFloat32);
+  refuses(load(scratch / "large", "half", {{key, DtypePolicy::bfloat16()}}), ErrorCode::kContract, {key, "65504"});
+  refuses(load(scratch / "large", "amp:float16", {{key, DtypePolicy::bfloat16()}}), ErrorCode::kContract,
+          {"a query or key does not fit", "amp:float16", "--dtype amp:bfloat16"});
+  generates(load(scratch / "large", "amp:bfloat16"));
+  write_changed(scratch / "damaged", [&](const std::string& name, at::Tensor& values) {
+    if (name == query + ".weight") values[0][0] = std::numeric_limits<float>::quiet_NaN();
+  });
+  for (const char* policy : kPolicies) {
+    INFO(policy);
+    refuses(load(scratch / "damaged", policy), ErrorCode::kCorrupt, {query + ".weight", "NaN or infinite"});
+  }
+}
+
 TEST_CASE("an overflow between products is an error that names who reads it", "[overflow]") {
   testing::Scratch scratch;
   write_changed(scratch / "dense", [](const std::string& name, at::Tensor& values) {

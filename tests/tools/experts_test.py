@@ -57,7 +57,7 @@ class Experts(CommandLineTest):
     def test_a_stack_is_quantised_verified_and_brought_back(self):
         result = self.scratch / "stacked-4bit"
         self.succeeds("quantize", self.stacked, result, "--halfbyte-only", "-q")
-        found = {tensor["name"]: tensor for tensor in self.json_of("inspect", result)["tensors"]}
+        found = {tensor["name"]: tensor for tensor in self.json_of("inspect", result, "--tensors")["tensors"]}
         stack = found["model.layers.0.mlp.experts.gate_up_proj"]
         self.assertEqual((stack["scheme"], stack["shape"]), ("sym_int4", [4, 512, 128]))
         self.assertIsNone(found["model.layers.0.mlp.gate.weight"]["scheme"])

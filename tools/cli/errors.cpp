@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <system_error>
 
@@ -45,6 +46,9 @@ ExitStatus report_current_exception() {
     return say(error.what(), exit_status(error.code()));
   } catch (const std::bad_alloc&) {
     return say("out of memory", ExitStatus::kNoResources);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = error.path1().empty() ? std::string("the path") : error.path1().string();
+    return say(path + ": cannot be used: " + error.code().message(), status_of(error.code()));
   } catch (const std::system_error& error) {
     return say(error.what(), status_of(error.code()));
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -124,6 +125,19 @@ CLI::Validator whole_number(std::int64_t smallest, std::int64_t largest) {
     const auto [stop, code] = std::from_chars(value.data(), end, number);
     const bool is_good = code == std::errc() && stop == end && number >= smallest && number <= largest;
     return is_good ? "" : "'" + value + "' is not a whole number from " + range;
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator number_between(double smallest, double largest) {
+  char range[64];
+  std::snprintf(range, sizeof range, "%g to %g", smallest, largest);
+  const auto check = [=, range = std::string(range)](std::string& value) -> std::string {
+    double number = 0;
+    const char* end = value.data() + value.size();
+    const auto [stop, code] = std::from_chars(value.data(), end, number);
+    const bool is_good = code == std::errc() && stop == end && number >= smallest && number <= largest;
+    return is_good ? "" : "'" + value + "' is not a number from " + range;
   };
   return CLI::Validator(check, "");
 }

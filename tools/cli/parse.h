@@ -13,6 +13,7 @@ namespace halfbyte::cli {
 // Validators whose messages name the value, the wanted ones and the nearest. For Option::check().
 CLI::Validator one_of(std::vector<std::string> names);
 CLI::Validator whole_number(std::int64_t smallest, std::int64_t largest);
+CLI::Validator number_between(double smallest, double largest);
 // "256MiB", "1GB", "300 MB", "65536": a whole number from 1 on, in bytes or with a unit.
 CLI::Validator byte_size();
 

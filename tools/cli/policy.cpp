@@ -2,6 +2,8 @@
 
 #include <halfbyte/error.h>
 
+#include "tools/cli/parse.h"
+
 namespace halfbyte::cli {
 namespace {
 
@@ -22,6 +24,16 @@ std::vector<std::string> policy_names() {
 
 CLI::Validator dtype_policy() {
   return CLI::Validator([](std::string& value) { return problem_with(value); }, "");
+}
+
+CLI::Validator policy_word() {
+  const CLI::Validator known = one_of(policy_names());
+  const auto check = [known](std::string& value) -> std::string {
+    if (value == "float16") value = "half";
+    if (value == "amp") value = "amp:bfloat16";
+    return known(value);
+  };
+  return CLI::Validator(check, known.get_description());
 }
 
 CLI::Validator policy_assignment() {

@@ -14,6 +14,8 @@ std::vector<std::string> policy_names();
 
 // Any name that DtypePolicy::parse takes. For Option::check().
 CLI::Validator dtype_policy();
+// One of policy_names(), also as "float16" and "amp". For options whose help lists them.
+CLI::Validator policy_word();
 // "*down_proj*=float32".
 CLI::Validator policy_assignment();
 

@@ -23,8 +23,8 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/headeronly/version.h>
 #include <c10/util/Exception.h>
+#include <torch/headeronly/version.h>
 
 #include <halfbyte/operators.h>
 

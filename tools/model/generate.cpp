@@ -2,6 +2,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,13 +47,18 @@ void declare(CLI::App& app, Words& words) {
       ->check(whole_number(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--temperature", options.temperature, "0: always the most likely token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_between(0, 1000))
       ->capture_default_str();
   app.add_option("--top-p", options.top_p, "sample among the likeliest tokens that make up this probability")
-      ->check(CLI::Range(1e-9, 1.0).description(""))
+      ->check(number_between(1e-9, 1))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "same seed, same text")->capture_default_str();
-  app.add_option("--stop-token", words.stop_tokens, "stop at this token id too; repeatable")->expected(1)->take_all();
+  app.add_option("--seed", options.seed, "same seed, same text")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--stop-token", words.stop_tokens, "stop at this token id too; repeatable")
+      ->check(whole_number(0, 1'000'000'000))
+      ->expected(1)
+      ->take_all();
   app.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
   app.add_flag("--echo", options.echo, "begin with the prompt");
   app.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");

@@ -31,7 +31,7 @@ void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
   app.add_option("--dtype", words.dtype,
                  "dtype policy: automatic mixed precision, one dtype for everything, or as recorded")
-      ->check(one_of(policy_names()))
+      ->check(policy_word())
       ->capture_default_str();
   app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
       ->type_name("PATTERN")

@@ -12,6 +12,7 @@
 
 #include <halfbyte/evaluate.h>
 
+#include "loader/files/checkpoint.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
@@ -23,12 +24,14 @@
 namespace halfbyte::cli {
 namespace {
 
+constexpr std::int64_t kUsualContext = 512;
+
 struct Words {
   ModelWords model;
   std::string text;
   std::string against;
   std::string against_dtype = "float32";
-  std::int64_t context = 512;
+  std::int64_t context = 0;  // 0: 512, or what the models have room for
   std::int64_t chunks = 0;
   std::string policies;
 };
@@ -55,15 +58,15 @@ CLI::Validator policy_list() {
 void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
   app.add_option("--text", words.text, "text to predict, UTF-8")->type_name("FILE")->required();
-  app.add_option("--ctx", words.context, "tokens a window; the second half of each is scored")
-      ->check(whole_number(4, 1'000'000'000))
-      ->capture_default_str();
+  app.add_option("--ctx", words.context,
+                 "tokens a window; the second half of each is scored; 512 or what the model has room for")
+      ->check(whole_number(4, 1'000'000'000));
   app.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
       ->check(whole_number(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")->type_name("SRC");
   app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
-      ->check(one_of(policy_names()))
+      ->check(policy_word())
       ->capture_default_str();
   app.add_option("--policies", words.policies,
                  "one table over dtype policies instead: 'all', or some with commas between them")
@@ -115,12 +118,25 @@ std::unique_ptr<models::Tokenizer> wanted_tokenizer(const std::string& checkpoin
   throw Error(ErrorCode::kUnsupported, checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
 }
 
+// What config.json leaves room for; whether it can be run at all is the loader's to say.
+std::int64_t room_of(const std::string& checkpoint) {
+  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+  if (!opened.architecture) return kUsualContext;
+  return opened.architecture->parse(nlohmann::json(opened.config)).max_position_embeddings;
+}
+
+std::int64_t context_of(const Words& words) {
+  if (words.context > 0) return words.context;
+  const std::int64_t room = std::min(kUsualContext, room_of(words.model.checkpoint));
+  return words.against.empty() ? room : std::min(room, room_of(words.against));
+}
+
 ExitStatus run_table(const Words& words, const CommonOptions& common) {
   const std::string text = read_text(words.text);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->bos(), {}};
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
-  request.options.context = words.context;
+  request.options.context = context_of(words);
   request.options.windows = words.chunks;
   const std::vector<PolicyRow> rows = measure_policies(request, common);
   (common.is_json ? print_policy_table_json : print_policy_table)(request, rows);
@@ -136,7 +152,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   std::optional<Model> reference;
   if (!words.against.empty()) reference = load_model(reference_words(words), common);
   PerplexityOptions options;
-  options.context = words.context;
+  options.context = context_of(words);
   options.windows = words.chunks;
   Progress progress("perplexity", !common.is_quiet, ProgressUnit::kTokens);
   options.progress = [&](std::int64_t done, std::int64_t total) {

@@ -211,9 +211,9 @@ TEST_CASE("checkpoint: quantisations of others are refused by name", "[checkpoin
 TEST_CASE("checkpoint: a rope scaling that is not known leaves a note, not an error", "[checkpoint]") {
   const Scratch scratch;
   auto config = llama_config();
-  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  config["rope_scaling"] = {{"rope_type", "mrope"}, {"factor", 4.0}};
   write_checkpoint(scratch / "m", llama_tensors(), config);
   const auto opened = open_checkpoint(scratch / "m");
   REQUIRE(opened.notes.size() == 1);
-  CHECK(opened.notes[0].find("yarn") != std::string::npos);
+  CHECK(opened.notes[0].find("mrope") != std::string::npos);
 }
