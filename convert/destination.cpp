@@ -111,6 +111,9 @@ void Destination::claim() {
     fs::remove(work_, ignored);  // unless something is in it
     throw;
   }
+  // A link in its place would have what it names emptied and written to.
+  const fs::file_status inner = fs::symlink_status(partial_);
+  if (fs::exists(inner) && !fs::is_directory(inner)) fs::remove(partial_);
   had_leftovers_ = !fs::is_empty(work_);
   if (had_leftovers_) return keep();
   fs::create_directory(partial_);
@@ -126,7 +129,8 @@ void Destination::remove_all_but(const std::vector<fs::path>& wanted) {
   fs::create_directory(partial_);
   for (const fs::directory_entry& entry : fs::directory_iterator(partial_)) {
     const bool is_wanted = std::ranges::count(wanted, entry.path().filename()) > 0;
-    if (!is_wanted || !fs::is_regular_file(entry.symlink_status())) fs::remove_all(entry.path());
+    const bool is_ours = fs::is_regular_file(entry.symlink_status()) && entry.hard_link_count() == 1;
+    if (!is_wanted || !is_ours) fs::remove_all(entry.path());
   }
 }
 

@@ -1,7 +1,10 @@
 #include "convert/journal.h"
 
+#include <cmath>
 #include <string>
 #include <string_view>
+
+#include <halfbyte/error.h>
 
 #include "loader/files/hash.h"
 #include "loader/files/json_text.h"
@@ -27,10 +30,21 @@ std::optional<json> take_line(std::string_view& rest) {
   if (end == std::string_view::npos || end <= kHashDigits || rest[kHashDigits] != ' ') return std::nullopt;
   const std::string_view text = rest.substr(kHashDigits + 1, end - kHashDigits - 1);
   if (files::hash_hex(text) != rest.substr(0, kHashDigits)) return std::nullopt;
-  json value = json::parse(text, nullptr, false);
-  if (!value.is_object()) return std::nullopt;
-  rest.remove_prefix(end + 1);
-  return value;
+  try {
+    json value = files::parse_json<json>(text, kFile, {});
+    if (!value.is_object()) return std::nullopt;
+    rest.remove_prefix(end + 1);
+    return value;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// What a measurement can be. Errors: json::exception, as for any other value that nobody wrote.
+double magnitude(const json& value) {
+  const auto number = value.get<double>();
+  if (std::isfinite(number) && number >= 0) return number;
+  throw json::other_error::create(500, "not a magnitude", &value);
 }
 
 // Doubles are written as the shortest text that reads back the same.
@@ -45,7 +59,8 @@ json json_of(std::size_t tensor, const FinishedTensor& finished) {
 FinishedTensor finished_of(const json& value) {
   FinishedTensor out{value.at("source_hash"), {value.at("xxh3_128"), {}, {}}};
   const auto error = value.find("error");
-  if (error != value.end()) out.result.error = quant::ErrorStats{error->at(0), error->at(1), error->at(2)};
+  if (error != value.end())
+    out.result.error = quant::ErrorStats{magnitude(error->at(0)), magnitude(error->at(1)), magnitude(error->at(2))};
   const auto offset = value.find("nested_offset");
   if (offset != value.end()) out.result.nested_offset = offset->get<float>();
   return out;
@@ -55,7 +70,9 @@ FinishedTensor finished_of(const json& value) {
 
 std::optional<JournalContents> read_journal(const files::fs::path& directory) {
   const files::fs::path path = directory / kFile;
-  if (!files::fs::is_regular_file(files::fs::symlink_status(path))) return std::nullopt;
+  const bool is_ours =
+      files::fs::is_regular_file(files::fs::symlink_status(path)) && files::fs::hard_link_count(path) == 1;
+  if (!is_ours) return std::nullopt;
   const std::string text = files::read_text(path, kMaxBytes);
   std::string_view rest = text;
   auto identity = take_line(rest);

@@ -10,18 +10,30 @@
 namespace halfbyte::files {
 namespace {
 
-// Sees every event before a tree is built from it; keeps only the keys of the objects that are open.
-class Guard {
+// Sees every event of a text before a tree is built from it; keeps only the keys of the objects that are open. Not a
+// callback of the parser itself, which looks through an array again whenever an object in it ends.
+class Guard final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Guard(const std::string& file_name, const JsonLimits& limits) : file_name_(file_name), limits_(limits) {}
 
-  template <class Json>
-  bool operator()(int depth, nlohmann::json::parse_event_t event, const Json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > limits_.max_depth) fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
-    if (event == Event::object_start) open_.emplace_back();
-    if (event == Event::object_end) open_.pop_back();
-    if (event == Event::key) add_key(value.template get_ref<const std::string&>());
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  // What is wrong the parser will say.
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second) fail("the key " + in_quotes(key) + " stands twice in one object");
+    comparisons_ += keys_.back().size();
+    if (comparisons_ > limits_.max_comparisons) fail("more keys than any such file has");
     return true;
   }
 
@@ -29,15 +41,20 @@ class Guard {
   [[noreturn]] void fail(const std::string& problem) const {
     throw Error(ErrorCode::kCorrupt, file_name_ + ": " + problem);
   }
-  void add_key(const std::string& key) {
-    if (!open_.back().insert(key).second) fail("the key " + in_quotes(key) + " stands twice in one object");
-    comparisons_ += open_.back().size();
-    if (comparisons_ > limits_.max_comparisons) fail("more keys than any such file has");
+  bool open() {
+    keys_.emplace_back();
+    if (keys_.size() > static_cast<std::size_t>(limits_.max_depth))
+      fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
   }
 
   const std::string& file_name_;
   const JsonLimits& limits_;
-  std::vector<std::set<std::string>> open_;
+  std::vector<std::set<std::string>> keys_;  // of the objects and arrays that are open
   std::uint64_t comparisons_ = 0;
 };
 
@@ -70,8 +87,8 @@ Json parse_json(std::string_view text, const std::string& file_name, const JsonL
     throw Error(ErrorCode::kCorrupt, file_name + ": not JSON: holds a zero byte");
   Guard guard(file_name, limits);
   try {
-    return Json::parse(
-        text, [&](int depth, nlohmann::json::parse_event_t event, Json& value) { return guard(depth, event, value); });
+    nlohmann::json::sax_parse(text, &guard);
+    return Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::kCorrupt, file_name + ": not JSON: " + json_problem(error));
   }

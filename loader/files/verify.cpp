@@ -145,7 +145,7 @@ class TensorCheck {
   }
 
   void check_shape(const StoredTensor& part) {
-    std::array<std::int64_t, 2> shape{};
+    std::vector<std::int64_t> shape(record_.shape.size());
     checkpoint_.data_files[part.file]->read(part.offset, std::as_writable_bytes(std::span(shape)));
     if (!std::ranges::equal(shape, record_.shape)) {
       find(in_quotes(part.name) + " says " + printable(shape) + ", the record " + printable(record_.shape));

@@ -12,6 +12,7 @@ namespace halfbyte::models {
 namespace {
 
 constexpr std::int64_t kMaxLayers = 1 << 10;
+constexpr std::int64_t kMaxExperts = 1 << 17;  // of all layers together
 
 struct ActivationName {
   std::string_view name;
@@ -111,6 +112,12 @@ void choose_experts(const ConfigReader& config, ModelConfig& model) {
   model.moe.num_experts = config.integer(count, 1, 1 << 16);
   model.moe.experts_per_token = config.integer("num_experts_per_tok", 1, model.moe.num_experts);
   model.moe.layers.assign(model.moe.layers.size(), true);
+  const std::int64_t experts = model.moe.num_experts * model.num_hidden_layers;
+  if (experts <= kMaxExperts) return;
+  throw Error(ErrorCode::kCorrupt, std::string("config.json: \"") + count + "\" in " +
+                                       std::to_string(model.num_hidden_layers) + " layers makes " +
+                                       std::to_string(experts) + " experts; expected at most " +
+                                       std::to_string(kMaxExperts));
 }
 
 // ---- families --------------------------------------------------------------------------------------------------

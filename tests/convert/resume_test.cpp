@@ -6,6 +6,7 @@
 
 #include "convert/destination.h"
 #include "convert/journal.h"
+#include "loader/files/hash.h"
 #include "tests/loader/files/scratch.h"
 
 using namespace halfbyte;
@@ -157,6 +158,44 @@ TEST_CASE("resume: bytes that are not what the journal says are made again", "[r
     if (damage == 0) all = summary.resumed_bytes;
     if (damage == 1) CHECK(summary.resumed_bytes < all);
     if (damage == 2) CHECK(summary.resumed_bytes == 0);
+  }
+}
+
+TEST_CASE("resume: links in the work folder lead nowhere", "[resume][hostile]") {
+  for (const char* linked : {"checkpoint", "checkpoint/model.safetensors", "journal"}) {
+    INFO(linked);
+    const Scratch scratch;
+    const Scratch elsewhere;
+    write_source(scratch);
+    convert_a_part(scratch, 5);
+    const fs::path inside = scratch / "dst.partial" / linked;
+    const bool is_folder = fs::is_directory(inside);
+    fs::rename(inside, elsewhere / "moved");
+    if (is_folder) {
+      fs::create_directory_symlink(elsewhere / "moved", inside);
+      write_text(elsewhere / "moved" / "precious", "precious");
+    } else {
+      fs::create_hard_link(elsewhere / "moved", inside);
+    }
+    const auto before = is_folder ? read_text(elsewhere / "moved" / "precious") : read_text(elsewhere / "moved");
+    resume(scratch);
+    CHECK((is_folder ? read_text(elsewhere / "moved" / "precious") : read_text(elsewhere / "moved")) == before);
+    CHECK_FALSE(fs::is_symlink(scratch / "dst"));
+  }
+}
+
+TEST_CASE("journal: lines that nobody wrote end it", "[resume][hostile]") {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const std::string before = R"({"tensor":7,"source_hash":"s","xxh3_128":"h","error":)";
+  for (const std::string& text :
+       {R"({"a":)" + deep + "}", before + "[-1,1,1]}", before + "[1,1,1e999]}", before + "3}"}) {
+    INFO(text.substr(0, 80));
+    const Scratch scratch;
+    convert::Journal(scratch.path(), nlohmann::json{{"a", 1}});
+    std::ofstream(scratch / "journal", std::ios::app) << files::hash_hex(text) << ' ' << text << '\n';
+    const auto contents = convert::read_journal(scratch.path());
+    REQUIRE(contents);
+    CHECK(contents->finished.empty());
   }
 }
 

@@ -59,8 +59,9 @@ class Experts(CommandLineTest):
         self.succeeds("quantize", self.stacked, result, "--halfbyte-only", "-q")
         found = {tensor["name"]: tensor for tensor in self.json_of("inspect", result, "--tensors")["tensors"]}
         stack = found["model.layers.0.mlp.experts.gate_up_proj"]
-        self.assertEqual((stack["scheme"], stack["shape"]), ("sym_int4", [4, 512, 128]))
-        self.assertIsNone(found["model.layers.0.mlp.gate.weight"]["scheme"])
+        self.assertEqual((stack["stored"], stack["shape"]), ("sym_int4", [4, 512, 128]))
+        self.assertEqual(found["model.layers.0.mlp.gate.weight"]["stored"], "bfloat16")
+        self.succeeds("verify", result, "-q")
         self.succeeds("verify", result, "--against", self.stacked, "-q")
         self.succeeds("dequantize", result, self.scratch / "back", "-q")
         shapes = {name: shape for name, (_, shape, _) in tensors_of(self.scratch / "back" / "model.safetensors").items()}

@@ -1,7 +1,7 @@
 // halfbyte perplexity CKPT --text FILE [--against SRC] [--policies all]
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -25,6 +25,7 @@ namespace halfbyte::cli {
 namespace {
 
 constexpr std::int64_t kUsualContext = 512;
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 struct Words {
   ModelWords model;
@@ -76,9 +77,19 @@ void declare(CLI::App& app, Words& words) {
 }
 
 std::string read_text(const std::string& path) {
+  std::error_code ignored;
   std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.good() && !in.eof()) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
+  if (!in.good() || std::filesystem::is_directory(path, ignored))
+    throw Error(ErrorCode::kNotFound, path + ": is no text that can be read");
+  std::string text;
+  std::vector<char> block(1 << 20);
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
+    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMaxTextBytes) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  path + ": is longer than 1 GiB, far more than a measurement needs; take a part of it");
+    }
+  }
   return text;
 }
 

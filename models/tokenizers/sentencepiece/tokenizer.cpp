@@ -13,7 +13,14 @@
 namespace halfbyte::models {
 namespace {
 
+constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
+
 std::string read_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
+  if (std::filesystem::file_size(path, ignored) > kMaxFileBytes)
+    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any tokenizer");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

@@ -1,9 +1,11 @@
 // What counts as equal, what is measured and what cannot be; and the sums against plain ones.
 #include "loader/files/difference.h"
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "loader/files/parallel.h"
 #include "tests/loader/files/packed_checkpoint.h"
@@ -96,6 +98,7 @@ TEST_CASE("parallel: every piece once, the first error out, the rest not begun",
                                       [&](std::size_t i) {
                                         ++begun;
                                         if (i == 10) throw Error(ErrorCode::kCorrupt, "ten");
+                                        if (i > 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                       }),
                   Error);
   CHECK(begun < 100'000);
