@@ -1,5 +1,9 @@
 #include "convert/file_notes.h"
 
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/error.h>
+
 #include "loader/files/family.h"
 #include "loader/files/printable.h"
 
@@ -11,7 +15,21 @@ std::string listed(const std::vector<files::fs::path>& names) {
   return out;
 }
 
+namespace {
+
+void check_name(const files::fs::path& directory, const files::fs::path& name) try {
+  static_cast<void>(nlohmann::json(name.string()).dump());
+} catch (const nlohmann::json::type_error&) {
+  throw Error(ErrorCode::kUnsupported, files::printable_path(directory / name) +
+                                           ": the name is not UTF-8, and a checkpoint's record names its files so; "
+                                           "rename it");
+}
+
+}  // namespace
+
 std::vector<std::string> file_notes(const files::Checkpoint& source) {
+  for (const auto& name : source.side_files) check_name(source.directory, name);
+  for (const auto& file : source.data_files) check_name(source.directory, file->path().filename());
   std::vector<std::string> out = source.notes;
   if (!source.remote_code.empty()) {
     out.push_back("code is never copied: " + listed(source.remote_code) +

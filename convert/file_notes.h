@@ -9,7 +9,8 @@
 namespace halfbyte::convert {
 
 std::string listed(const std::vector<files::fs::path>& names);  // "a, b"
-// What opening it gave, then which files are not copied.
+// What opening it gave, then which files are not copied. Errors: kUnsupported for a name that the record of a checkpoint,
+// which is JSON, cannot hold.
 std::vector<std::string> file_notes(const files::Checkpoint& source);
 
 }  // namespace halfbyte::convert

@@ -96,6 +96,18 @@ class BrokenFiles(CommandLineTest):
                 file.write_bytes(data)
                 self.refused(3, [str(file), *parts], file)
 
+    def test_names_that_are_not_utf8(self):
+        for name in [b"si\xffde.txt", b"mod\xffel.safetensors"]:
+            with self.subTest(name):
+                folder = copy_of_tiny_llama(self.scratch / name.hex())
+                bad = os.path.join(os.fsencode(folder), name)
+                if name.endswith(b".safetensors"):
+                    os.rename(folder / "model.safetensors", bad)
+                else:
+                    shutil.copy(folder / "config.json", bad)
+                for verb in ["quantize", "dequantize"]:
+                    self.fails(3, ["not UTF-8", "rename it"], verb, folder, self.scratch / "out")
+
     def test_shards(self):
         for number, (name, (weight_map, shards, status, parts)) in enumerate(BROKEN_SHARDS.items()):
             with self.subTest(name):
