@@ -239,7 +239,8 @@ class Transformers:
     def save_pretrained(self, folder):
         self.model.save_pretrained(folder, save_original_format=not self.is_stacked)
         # Not .float(): the cast above rounded the rotary buffers too, which are not in the file.
-        self.model = type(self.model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        self.model = type(self.model).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
 
     def logits(self, ids):
         return self.model(ids[None]).logits[0]
