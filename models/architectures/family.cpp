@@ -226,79 +226,35 @@ void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array kLlamaNames = {Naming{}};
 
-constexpr Naming mixtral_names() {
-  Naming names;
-  names.moe = "block_sparse_moe";
-  names.expert_gate = "w1";
-  names.expert_up = "w3";
-  names.expert_down = "w2";
-  return names;
-}
-
 // Experts below "mlp", each by itself or all in one tensor, as transformers 5 holds them.
-constexpr Naming experts_in_mlp() {
-  Naming names;
-  names.moe = "mlp";
-  return names;
-}
+constexpr Naming kExpertsInMlp = {.moe = "mlp"};
+constexpr Naming kStackedExperts = {.moe = "mlp", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"};
+constexpr std::array kMoeNames = {kExpertsInMlp, kStackedExperts};
+constexpr std::array kMixtralNames = {
+    Naming{.moe = "block_sparse_moe", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2"}, kExpertsInMlp,
+    kStackedExperts};
 
-constexpr Naming stacked_experts() {
-  Naming names = experts_in_mlp();
-  names.stacked_gate_up = "gate_up_proj";
-  names.stacked_down = "down_proj";
-  return names;
-}
+constexpr std::array kPhi3Names = {Naming{.fused_qkv = "qkv_proj", .fused_gate_up = "gate_up_proj"}};
 
-constexpr std::array kMixtralNames = {mixtral_names(), experts_in_mlp(), stacked_experts()};
-constexpr std::array kMoeNames = {experts_in_mlp(), stacked_experts()};
+constexpr std::array kGemma2Names = {Naming{.attention_output_norm = "post_attention_layernorm",
+                                            .mlp_norm = "pre_feedforward_layernorm",
+                                            .mlp_output_norm = "post_feedforward_layernorm"}};
 
-constexpr Naming phi3_names() {
-  Naming names;
-  names.fused_qkv = "qkv_proj";
-  names.fused_gate_up = "gate_up_proj";
-  return names;
-}
-constexpr std::array kPhi3Names = {phi3_names()};
+constexpr std::array kGlmNames = {Naming{.fused_gate_up = "gate_up_proj"}};
+constexpr std::array kGlm4Names = {Naming{.attention_output_norm = "post_self_attn_layernorm",
+                                          .mlp_output_norm = "post_mlp_layernorm",
+                                          .fused_gate_up = "gate_up_proj"}};
 
-constexpr Naming gemma2_names() {
-  Naming names;
-  names.attention_output_norm = "post_attention_layernorm";
-  names.mlp_norm = "pre_feedforward_layernorm";
-  names.mlp_output_norm = "post_feedforward_layernorm";
-  return names;
-}
-constexpr std::array kGemma2Names = {gemma2_names()};
-
-constexpr Naming glm_names() {
-  Naming names;
-  names.fused_gate_up = "gate_up_proj";
-  return names;
-}
-constexpr std::array kGlmNames = {glm_names()};
-
-constexpr Naming glm4_names() {
-  Naming names = glm_names();
-  names.attention_output_norm = "post_self_attn_layernorm";
-  names.mlp_output_norm = "post_mlp_layernorm";
-  return names;
-}
-constexpr std::array kGlm4Names = {glm4_names()};
-
-constexpr Naming chatglm_names() {
-  Naming names;
-  names.embedding = "transformer.embedding.word_embeddings";
-  names.layers = "transformer.encoder.layers";
-  names.final_norm = "transformer.encoder.final_layernorm";
-  names.head = "transformer.output_layer";
-  names.rotary = "transformer.rotary_pos_emb";
-  names.attention = "self_attention";
-  names.fused_qkv = "query_key_value";
-  names.attention_output = "dense";
-  names.fused_gate_up = "dense_h_to_4h";
-  names.down = "dense_4h_to_h";
-  return names;
-}
-constexpr std::array kChatglmNames = {chatglm_names()};
+constexpr std::array kChatglmNames = {Naming{.embedding = "transformer.embedding.word_embeddings",
+                                             .layers = "transformer.encoder.layers",
+                                             .final_norm = "transformer.encoder.final_layernorm",
+                                             .head = "transformer.output_layer",
+                                             .rotary = "transformer.rotary_pos_emb",
+                                             .attention = "self_attention",
+                                             .fused_qkv = "query_key_value",
+                                             .attention_output = "dense",
+                                             .fused_gate_up = "dense_h_to_4h",
+                                             .down = "dense_4h_to_h"}};
 
 constexpr ConfigKeys kChatglmKeys = {.intermediate_size = "ffn_hidden_size",
                                      .num_hidden_layers = "num_layers",
