@@ -18,8 +18,8 @@ namespace halfbyte::models {
 
 class Linear;
 
-// True for what a pass may give back. NaN and infinity spread to the end of a pass, but for a key at minus infinity,
-// which attention leaves out, as it would a key of that size.
+// True for what a pass may give back. NaN and infinity spread to the end of a pass, but for those in queries and keys,
+// which attention can hide: Session::note_not_finite.
 bool is_finite(const at::Tensor& x);
 
 // Runs the pass again and throws, naming where it happened. Returns when what the pass gives is finite after all.

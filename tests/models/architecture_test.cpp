@@ -5,6 +5,7 @@
 
 #include "models/architectures/architecture.h"
 #include "tests/catch.h"
+#include "tests/models/parse_config.h"
 
 namespace halfbyte::models {
 namespace {
@@ -13,17 +14,6 @@ nlohmann::json small_llama() {
   return nlohmann::json::parse(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
     "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 5000.0})");
-}
-
-ModelConfig parse(const nlohmann::json& config) { return find_architecture(config)->parse(config); }
-
-std::string error_of(const nlohmann::json& config) {
-  try {
-    parse(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE("the old and the new spelling of rotary parameters mean the same", "[architectures]") {

@@ -7,6 +7,7 @@
 
 #include "models/architectures/architecture.h"
 #include "tests/catch.h"
+#include "tests/models/parse_config.h"
 
 namespace halfbyte::models {
 namespace {
@@ -15,17 +16,6 @@ nlohmann::json config_of(const std::string& model_type) {
   return {{"model_type", model_type}, {"hidden_size", 64},        {"intermediate_size", 96},
           {"num_hidden_layers", 4},   {"num_attention_heads", 4}, {"num_key_value_heads", 2},
           {"head_dim", 16},           {"vocab_size", 100},        {"max_position_embeddings", 64}};
-}
-
-ModelConfig parse(const nlohmann::json& config) { return find_architecture(config)->parse(config); }
-
-std::string error_of(const nlohmann::json& config) {
-  try {
-    parse(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::string sliding(const nlohmann::json& config) {
