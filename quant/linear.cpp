@@ -330,4 +330,12 @@ void linear(const WeightMatrix& weight, const LinearArguments& arguments) {
   linear(kernels::kernels(), weight, arguments);
 }
 
+void linear(std::span<const Product> products) {
+  for (const Product& product : products) linear(product.weight, product.arguments);
+}
+
+std::string_view name(Arithmetic arithmetic) noexcept { return arithmetic == Arithmetic::kInt8 ? "int8" : "float"; }
+
+bool is_int8_fast() { return false; }
+
 }  // namespace halfbyte::quant

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include <halfbyte/dtype.h>
 #include <halfbyte/scheme.h>
@@ -31,6 +33,15 @@ struct WeightMatrix {
   std::int64_t groups() const noexcept { return scheme ? in_features / group_size : 0; }
 };
 
+// How products with packed integer codes are computed. Codebooks and dense rows are always multiplied in floats.
+enum class Arithmetic : std::uint8_t {
+  kFloat,  // codes are dequantised in registers, sums are accumulated in float32
+  kInt8,   // the activation is rounded to 8 bits, group by group; within a group, sums are exact integers
+};
+std::string_view name(Arithmetic arithmetic) noexcept;  // "float", "int8"
+// Whether this CPU multiplies 8-bit integers faster than floats, with the kernels in use.
+bool is_int8_fast();
+
 // Dense rows of activations. Shapes: input (rows, in_features), output (rows, out_features), bias (out_features).
 // Dtypes: float32, float16 or bfloat16, each on its own. Sums are accumulated in float32.
 struct LinearArguments {
@@ -41,6 +52,7 @@ struct LinearArguments {
   Dtype bias_dtype;
   std::byte* output;
   Dtype output_dtype;
+  Arithmetic arithmetic = Arithmetic::kFloat;
 };
 
 // Up to this many rows the packed rows are read directly; above, tiles are unpacked into cache and multiplied there.
@@ -50,6 +62,14 @@ inline constexpr std::int64_t kDirectRows = 8;
 // most kDirectRows rows. Above that, bfloat16 input is multiplied in bfloat16 where this CPU has it, else in float32.
 // Never unpacks the whole matrix. Threads: reentrant.
 void linear(const WeightMatrix& weight, const LinearArguments& arguments);
+
+struct Product {
+  WeightMatrix weight;
+  LinearArguments arguments;
+};
+// The same for several weights that multiply one input: `input`, `input_dtype`, `rows` and `arithmetic` are those of
+// the first, and so is in_features. Queries, keys and values, or an MLP's gate and up, wake the threads once.
+void linear(std::span<const Product> products);
 
 // Writes rows [row_begin, row_end) as code * scale, computed in float32 and rounded once to `dtype`. Shape of out:
 // (row_end - row_begin, in_features).
