@@ -56,6 +56,7 @@ WeightView::WeightView(const WeightMatrix& weight)
       dot(dot_for(weight)),
       dense_dtype(weight.scheme ? kernels::kFloat32 : kernels::to_float(weight.dense_dtype)),
       is_coded(weight.scheme != nullptr),
+      is_integer(weight.scheme && !weight.scheme->codebook && weight.scheme->layout == Layout::kPackQuantized),
       zero_points(weight.scheme && weight.scheme->has_zero_point
                       ? reinterpret_cast<const kernels::Byte*>(weight.zero_points)
                       : nullptr),

@@ -13,19 +13,21 @@ namespace halfbyte::quant {
 
 // A weight matrix in the kernels' types. Units: bytes for *_bytes, else elements.
 struct WeightView {
-  const kernels::Byte* rows;
-  std::size_t row_bytes;
-  const kernels::Byte* scales;
-  kernels::Float scale_dtype;
-  kernels::Dot dot;
-  kernels::Float dense_dtype;
-  bool is_coded;
-  const kernels::Byte* zero_points;  // null: none
-  std::size_t first_row;             // modulo 8
-  const float* levels;               // of 4-bit codes
-  int flip;                          // 1: the first of two codes is in the upper half of a byte
-  std::size_t out_features, in_features, group_size, groups;
+  const kernels::Byte* rows = nullptr;
+  std::size_t row_bytes = 0;
+  const kernels::Byte* scales = nullptr;
+  kernels::Float scale_dtype{};
+  kernels::Dot dot{};
+  kernels::Float dense_dtype{};
+  bool is_coded = false;
+  bool is_integer = false;                     // coded, without a codebook
+  const kernels::Byte* zero_points = nullptr;  // null: none
+  std::size_t first_row = 0;                   // modulo 8
+  const float* levels = nullptr;               // of 4-bit codes
+  int flip = 0;                                // 1: the first of two codes is in the upper half of a byte
+  std::size_t out_features = 0, in_features = 0, group_size = 0, groups = 0;
 
+  WeightView() = default;
   explicit WeightView(const WeightMatrix& weight);
   bool is_channel() const noexcept { return group_size == in_features; }
   const kernels::Byte* row(std::size_t index) const noexcept { return rows + index * row_bytes; }

@@ -27,22 +27,48 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_bf16() { return has_vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+// A level that adds instructions to kAvx512's.
+Table with_vnni(const char* name, const PanelTable* bfloat16_panels) {
+  Table table = kAvx512;
+  table.name = name;
+  table.int8 = &kAvx512Int8;
+  table.int8_panels = &kAvx512Int8Panels;
+  table.bfloat16_panels = bfloat16_panels;
+  return table;
+}
+
+const Table* avx512_vnni() {
+  static const Table table = with_vnni("avx512_vnni", nullptr);
+  return &table;
+}
+const Table* avx512_bf16() {
+  static const Table table = with_vnni("avx512_bf16", &kAvx512Bfloat16Panels);
+  return &table;
+}
+const Table* avx512() { return &kAvx512; }
+const Table* avx2() { return &kAvx2; }
 #endif
+const Table* ref() { return &kRef; }
 
 // Best first.
 constexpr Level kLevels[] = {
 #ifdef HALFBYTE_X86
-    {"avx512", &kAvx512, has_avx512},
-    {"avx2", &kAvx2, has_avx2},
+    {"avx512_bf16", avx512_bf16, has_bf16},
+    {"avx512_vnni", avx512_vnni, has_vnni},
+    {"avx512", avx512, has_avx512},
+    {"avx2", avx2, has_avx2},
 #endif
-    {"ref", &kRef, always},
+    {"ref", ref, always},
 };
 
 const Table& choose() {
   const char* forced = std::getenv("HALFBYTE_ISA");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
   if (forced && *forced) return kernels(forced);
   for (const Level& level : kLevels) {
-    if (level.is_available()) return *level.table;
+    if (level.is_available()) return *level.table();
   }
   return kRef;
 }
@@ -58,7 +84,7 @@ const Table& kernels(const char* name) {
   std::string known;
   for (const Level& level : kLevels) {
     if (std::strcmp(level.name, name) == 0) {
-      if (level.is_available()) return *level.table;
+      if (level.is_available()) return *level.table();
       throw Error(ErrorCode::kUnsupported,
                   "HALFBYTE_ISA: this CPU has no " + std::string(name) + "; unset it or set ref");
     }

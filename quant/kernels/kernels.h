@@ -1,15 +1,15 @@
 // The table of instruction-set-specific functions, in plain C types. For quant/*.cpp and the kernel files only.
 //
-// A kernel file is compiled with flags of its own, so it includes nothing that defines inline functions: this header,
-// <cstddef>, <cstdint> and intrinsics. Every function is noexcept, checks nothing and takes any alignment.
+// A kernel file is compiled with flags of its own, so it includes nothing that defines inline functions: this header
+// and int8.h, <cstddef>, <cstdint> and intrinsics. Every function is noexcept, checks nothing and takes any alignment.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace halfbyte::quant::kernels {
+#include "quant/kernels/int8.h"
 
-using Byte = unsigned char;
+namespace halfbyte::quant::kernels {
 
 enum Float : int { kFloat32, kFloat16, kBfloat16, kFloatCount };
 
@@ -91,7 +91,6 @@ struct DotArguments {
   std::size_t output_stride;
 };
 inline constexpr std::size_t kMaxDotRows = 8;
-inline constexpr std::size_t kInputUnit = 128;
 // A kernel may read this many scales beyond a row's own; they must be finite.
 inline constexpr std::size_t kScalePadding = 16;
 
@@ -137,6 +136,10 @@ struct Table {
   const char* name;
   bool with_onednn;  // its brgemm needs AVX-512, and a lesser level stands for a CPU without
   const QuantizeTable* quantize;
+  const Int8Table* int8;              // products of few rows in 8-bit integers
+  const PanelTable* int8_panels;      // of many rows; null: none
+  const PanelTable* bfloat16_panels;  // the same in bfloat16; null: none
+  bool is_int8_fast;                  // than floats
   // The order of the activations for coded rows: in each run of words_per_block words of codes, value j * words + i
   // belongs to field j of word i. 1 is the order of the fields.
   std::size_t words_per_block;
@@ -162,7 +165,7 @@ extern const Table kAvx512;
 // One instruction-set level. Best first in levels(); ref is last and always there.
 struct Level {
   const char* name;
-  const Table* table;
+  const Table* (*table)();
   bool (*is_available)();
 };
 

@@ -28,8 +28,8 @@ TEST_CASE("the reference level ends the list and is always there", "[quant]") {
 
 TEST_CASE("a level is the one it is called", "[quant]") {
   for (const kernels::Level& level : levels()) {
-    CHECK(std::string(level.name) == level.table->name);
-    if (level.is_available()) CHECK(&kernels::kernels(level.name) == level.table);
+    CHECK(std::string(level.name) == level.table()->name);
+    if (level.is_available()) CHECK(&kernels::kernels(level.name) == level.table());
   }
 }
 

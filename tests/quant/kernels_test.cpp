@@ -21,7 +21,7 @@ std::vector<const Table*> wider_levels() {
   const Level* all = levels(&count);
   std::vector<const Table*> tables;
   for (std::size_t i = 0; i < count; ++i) {
-    if (all[i].table != &kRef && all[i].is_available()) tables.push_back(all[i].table);
+    if (all[i].table() != &kRef && all[i].is_available()) tables.push_back(all[i].table());
   }
   return tables;
 }

@@ -12,22 +12,13 @@
 #include "quant/with_kernels.h"
 #include "tests/catch.h"
 #include "tests/quant/float_rows.h"
+#include "tests/quant/levels.h"
 
 namespace {
 
 using namespace halfbyte;
 using namespace halfbyte::quant;
 using namespace halfbyte::quant::test;
-
-std::vector<const kernels::Table*> tables() {
-  std::size_t count = 0;
-  const kernels::Level* all = kernels::levels(&count);
-  std::vector<const kernels::Table*> found;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (all[i].is_available()) found.push_back(all[i].table);
-  }
-  return found;
-}
 
 struct Product {
   std::vector<std::byte> input, bias, output;
@@ -300,9 +291,11 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
           for (const std::int64_t rows : {1, 8, 9}) {
             Product p = product(rows, matrix, Dtype::kBfloat16, true, Dtype::kBfloat16);
             const GuardedBytes input(p.input), bias(p.bias);
-            linear(*table, matrix,
-                   {input.data(), p.dtype, rows, bias.data(), p.dtype, p.output.data(), p.output_dtype});
-            CHECK(std::isfinite(p.values().back()));
+            for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
+              linear(*table, matrix,
+                     {input.data(), p.dtype, rows, bias.data(), p.dtype, p.output.data(), p.output_dtype, arithmetic});
+              CHECK(std::isfinite(p.values().back()));
+            }
           }
         }
         CHECK_FALSE(find_non_finite({source.data(), Dtype::kBfloat16, 3, shape.in_features}));

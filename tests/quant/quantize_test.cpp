@@ -111,7 +111,7 @@ TEST_CASE("nested scales are rounded before codes are chosen, and do not depend 
     if (!levels[i].is_available()) continue;
     for (options.threads = 1; options.threads <= 3; options.threads += 2) {
       Result result;
-      quantize_rows(*levels[i].table, source, options,
+      quantize_rows(*levels[i].table(), source, options,
                     {result.codes.data(), result.scales.data(), nullptr, result.nested_scales.data()}, result.stats);
       if (!first) first = result;
       CHECK(result.codes == first->codes);
@@ -214,7 +214,7 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
             std::ranges::fill(packed.scales, std::byte{0xee});
             std::ranges::fill(packed.zero_points, std::uint8_t{0xee});
             ErrorStats stats;
-            quantize_rows(*levels[i].table, {weights.data(), dtype, 37, c.in_features}, options, packed.rows_out(),
+            quantize_rows(*levels[i].table(), {weights.data(), dtype, 37, c.in_features}, options, packed.rows_out(),
                           stats);
             CHECK(packed.zero_points == expected.zero_points);
             CHECK(packed.codes == expected.codes);

@@ -2,7 +2,7 @@
 set(HALFBYTE_QUANT_TESTS
     quant/dispatch_test.cpp
     quant/kernels_test.cpp
-    quant/linear_test.cpp
+    quant/int8_test.cpp quant/linear_test.cpp
     quant/onednn_test.cpp
     quant/quantize_test.cpp
     quant/scale_search_test.cpp)

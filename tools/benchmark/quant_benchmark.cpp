@@ -80,12 +80,14 @@ struct Matrices {
   }
 };
 
-void run_linear(benchmark::State& state, const Kind& kind, std::int64_t m, Dtype dtype) {
+void run_linear(benchmark::State& state, const Kind& kind, std::int64_t m, Dtype dtype, Arithmetic arithmetic) {
   const Matrices matrices(kind);
   const std::vector<std::byte> input = random_floats(m * kIn, dtype);
   std::vector<std::byte> output(static_cast<std::size_t>(m * kOut * size_bytes(dtype)));
   std::int64_t index = 0;
-  for (auto _ : state) linear(matrices.at(index++), {input.data(), dtype, m, nullptr, dtype, output.data(), dtype});
+  for (auto _ : state) {
+    linear(matrices.at(index++), {input.data(), dtype, m, nullptr, dtype, output.data(), dtype, arithmetic});
+  }
   state.SetBytesProcessed(state.iterations() * (matrices.row_bytes + matrices.scale_bytes));
   state.counters["flop/s"] =
       benchmark::Counter(2.0 * static_cast<double>(m * kOut * kIn), benchmark::Counter::kIsIterationInvariantRate,
@@ -152,11 +154,15 @@ int main(int argc, char** argv) {
   }
   for (const Kind& kind : kKinds) {
     add(std::string("dequantize/bfloat16/") + kind.name, run_dequantize, kind, Dtype::kBfloat16);
-    for (const std::int64_t m : {1, 2, 8, 16, 64, 512}) {
-      add("linear/bfloat16/" + std::to_string(m) + "/" + kind.name, run_linear, kind, m, Dtype::kBfloat16);
+    for (const std::int64_t m : {1, 2, 4, 8, 16, 64, 512}) {
+      const std::string name = std::to_string(m) + "/" + kind.name;
+      add("linear/bfloat16/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kFloat);
+      if (!kind.scheme) continue;
+      add("linear/int8/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kInt8);
     }
     for (const std::int64_t m : {1, 512}) {
-      add("linear/float32/" + std::to_string(m) + "/" + kind.name, run_linear, kind, m, Dtype::kFloat32);
+      add("linear/float32/" + std::to_string(m) + "/" + kind.name, run_linear, kind, m, Dtype::kFloat32,
+          Arithmetic::kFloat);
     }
   }
   benchmark::Initialize(&argc, argv);

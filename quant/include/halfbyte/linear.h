@@ -55,12 +55,14 @@ struct LinearArguments {
   Arithmetic arithmetic = Arithmetic::kFloat;
 };
 
-// Up to this many rows the packed rows are read directly; above, tiles are unpacked into cache and multiplied there.
+// Up to this many rows of float input each weight row is read where it lies, on every CPU; from how many on tiles are
+// unpacked into cache and multiplied there depends on the CPU and on the arithmetic.
 inline constexpr std::int64_t kDirectRows = 8;
 
-// output = input * W^T + bias, on OpenMP's threads. A row's result does not depend on the other rows of a call with at
-// most kDirectRows rows. Above that, bfloat16 input is multiplied in bfloat16 where this CPU has it, else in float32.
-// Never unpacks the whole matrix. Threads: reentrant.
+// output = input * W^T + bias, on OpenMP's threads. A row's result depends on the number of rows of a call by the
+// rounding of sums alone, and on the other rows' values not at all. bfloat16 input is multiplied in bfloat16 where this
+// CPU has it and there are several rows, else in float32; sums are float32. Never unpacks the whole matrix.
+// Threads: reentrant.
 void linear(const WeightMatrix& weight, const LinearArguments& arguments);
 
 struct Product {
@@ -78,7 +80,7 @@ void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t
 // Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.
 void convert(const std::byte* source, Dtype source_dtype, std::byte* target, Dtype target_dtype, std::int64_t count);
 
-// Name of the kernels in use: "ref", "avx2", "avx512". HALFBYTE_ISA forces one.
+// Name of the kernels in use: "ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16". HALFBYTE_ISA forces one.
 // Errors: kUnsupported when HALFBYTE_ISA names a level that this CPU lacks, or no level.
 const char* isa_name();
 

@@ -1,0 +1,111 @@
+// Products in 8-bit integers, and products of many rows by tiles and panels: tables of functions per instruction set,
+// in plain C types. As kernels.h, which includes this; for the same files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace halfbyte::quant::kernels {
+
+using Byte = unsigned char;
+
+// Inputs are padded with zeros to a multiple of this many values, and lie so far apart.
+inline constexpr std::size_t kInputUnit = 128;
+
+// Codes of activations, in groups of 16, 32, 64 or 128 values that share a scale: value = code * scale.
+// A group that holds NaN or an infinity has a scale that is not finite, so that it shows in the product.
+struct Int8Groups {
+  std::size_t n;           // values, a multiple of kInputUnit
+  std::size_t group_size;  // 16, 32, 64 or 128
+  signed char* codes;      // (n), in natural order
+  float* scales;           // (n / group_size): largest magnitude / 127
+  std::int32_t* sums;      // (n / group_size), of the codes
+};
+
+// One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
+struct Int8DotArguments {
+  const Byte* rows;
+  std::size_t row_bytes;
+  std::size_t begin, end;  // weight rows
+  std::size_t in_features;
+  std::size_t group_size;     // 16, 32, 64 or 128; of the activations, and of the scales here
+  const float* scales;        // (end - begin, scale_stride), of row `begin` on, with kScalePadding finite ones behind
+  const float* zeros;         // zero points less the offset of the codes, as scales; null: none
+  std::size_t scale_stride;   // at least the groups of a row
+  std::size_t group_stride;   // the groups of the padded input, rounded up to 16; 16 more
+  const signed char* input;   // (m, input_stride) as Int8Table::arrange gives it
+  const std::int32_t* inits;  // (m, input_stride / 4) as Int8Table::arrange gives it
+  std::size_t input_stride;   // a multiple of kInputUnit
+  const float* input_scales;  // (m, group_stride); zero beyond the groups
+  const float* input_sums;    // as input_scales: scale * sum of the group's codes
+  std::size_t m;              // 1 to kMaxDotRows
+  float* scratch;             // (m, group_stride)
+  float* output;              // (m, output_stride): column r - begin for weight row r
+  std::size_t output_stride;
+};
+
+struct Int8Table {
+  // Shape of x: (n). Rounds half to even.
+  void (*quantize)(const float* x, const Int8Groups& out) noexcept;
+  // Brings codes (n), of a row that multiplies codes of `bits` bits, into the order in which dot reads them; and what
+  // the offset of the weights' codes takes away from the sums of each word, if dot wants that: (n / 4) at most.
+  void (*arrange)(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept;
+  // Indexed by kDotInt4, kDotInt8.
+  void (*dot[2])(const Int8DotArguments& arguments) noexcept;
+};
+
+// Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
+// rows of input each. A step is four bytes of every row: four 8-bit codes, or two bfloat16 values.
+inline constexpr std::size_t kTileRows = 32;
+inline constexpr std::size_t kStepBytes = 4;
+
+struct TileArguments {
+  const Byte* rows;  // packed codes
+  std::size_t row_bytes;
+  std::size_t count;  // rows that there are, 1 to kTileRows; others become zeros
+  std::size_t in_features;
+  const float* levels;  // the sixteen values of 4-bit codes
+  int flip;             // element k is in field k ^ flip
+  Byte* out;            // (steps, kTileRows, kStepBytes), aligned to 64 bytes
+};
+
+struct PanelArguments {
+  const Byte* tile;
+  const Byte* input;   // (steps, rows, kStepBytes)
+  std::size_t groups;  // steps are groups * steps_per_group
+  std::size_t steps_per_group;
+  const float* scales;            // (groups, kTileRows)
+  const float* zeros;             // (groups, kTileRows), to subtract from the tile's codes; null: none
+  int offset;                     // to subtract from the tile's codes; 8-bit panels only
+  const float* input_scales;      // (groups, rows); 8-bit panels only
+  const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
+  const float* input_sums;        // (groups, rows), of the input's values; bfloat16 panels with zeros only
+  std::size_t rows;               // 1 to kPanelRows
+  const Byte* prefetch;           // what to bring into the second-level cache meanwhile
+  std::size_t prefetch_bytes;     // of it, a step; 0: nothing
+  bool is_first;                  // else the products are added to what is there
+  float* out;                     // (rows, kTileRows)
+};
+inline constexpr std::size_t kPanelRows = 12;
+
+// The order of values in steps: bfloat16 panels have two a step as they come, 8-bit panels four; but of each eight that
+// multiply 4-bit codes, 8-bit panels have the even ones first, then the odd ones.
+struct PanelTable {
+  // Indexed by kDotInt4, kDotInt8. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16.
+  void (*unpack[2])(const TileArguments& arguments) noexcept;
+  void (*multiply)(const PanelArguments& arguments) noexcept;
+  // Word w of row r goes to out[w * out_words + r]. Shapes: rows (count, words) of 4 bytes, 1 to 16 of them, row_bytes
+  // apart; out (words, out_words).
+  void (*interleave)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                     std::size_t out_words) noexcept;
+  // Brings n codes, a multiple of kInputUnit, into the order of steps that multiply 4-bit codes.
+  void (*split_pairs)(signed char* codes, std::size_t n) noexcept;
+};
+
+extern const Int8Table kRefInt8;
+#ifdef HALFBYTE_X86
+extern const Int8Table kAvx2Int8, kAvx512Int8;
+extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;
+#endif
+
+}  // namespace halfbyte::quant::kernels

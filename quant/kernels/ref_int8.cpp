@@ -1,0 +1,81 @@
+// Products in 8-bit integers in portable C++: what every other level must equal.
+#include <cmath>
+#include <cstring>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+// Below this, the reciprocal would not be finite; such values count as zero.
+constexpr float kSmallest = 0x1p-120f;
+
+// NaN counts as larger than infinity.
+float largest_magnitude(const float* x, std::size_t n) noexcept {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, x + i, 4);
+    bits &= 0x7fffffffu;
+    if (bits > largest) largest = bits;
+  }
+  float value;
+  std::memcpy(&value, &largest, 4);
+  return value;
+}
+
+void quantize(const float* x, const Int8Groups& out) noexcept {
+  for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
+    const float* values = x + group * out.group_size;
+    signed char* codes = out.codes + group * out.group_size;
+    const float largest = largest_magnitude(values, out.group_size);
+    const float inverse = largest > kSmallest ? 127.0f / largest : 0.0f;
+    out.scales[group] = largest * (1.0f / 127.0f);
+    out.sums[group] = 0;
+    for (std::size_t i = 0; i < out.group_size; ++i) {
+      const float scaled = values[i] * inverse;
+      codes[i] = static_cast<signed char>(std::isfinite(scaled) ? std::nearbyint(scaled) : 0.0f);
+      out.sums[group] += codes[i];
+    }
+  }
+}
+
+void arrange(const signed char* codes, std::size_t n, int, signed char* out, std::int32_t*) noexcept {
+  std::memcpy(out, codes, n);
+}
+
+// The code of element k less the offset.
+template <int kBits>
+int code_at(const Byte* row, std::size_t k) noexcept {
+  if constexpr (kBits == 4) return static_cast<int>(row[k / 2] >> (k % 2 * 4) & 15) - 8;
+  return static_cast<int>(row[k]) - 128;
+}
+
+template <int kBits>
+float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept {
+  const Byte* row = a.rows + r * a.row_bytes;
+  const signed char* input = a.input + m * a.input_stride;
+  float sum = 0;
+  for (std::size_t first = 0, group = 0; first < a.in_features; first += a.group_size, ++group) {
+    const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
+    std::int32_t products = 0;
+    for (std::size_t k = first; k < end; ++k) products += code_at<kBits>(row, k) * input[k];
+    const std::size_t at = (r - a.begin) * a.scale_stride + group, input_at = m * a.group_stride + group;
+    sum += static_cast<float>(products) * (a.scales[at] * a.input_scales[input_at]);
+    if (a.zeros) sum -= a.zeros[at] * a.scales[at] * a.input_sums[input_at];
+  }
+  return sum;
+}
+
+template <int kBits>
+void dot(const Int8DotArguments& a) noexcept {
+  for (std::size_t r = a.begin; r < a.end; ++r) {
+    for (std::size_t m = 0; m < a.m; ++m) a.output[m * a.output_stride + (r - a.begin)] = dot_row<kBits>(a, r, m);
+  }
+}
+
+}  // namespace
+
+const Int8Table kRefInt8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<4>, dot<8>}};
+
+}  // namespace halfbyte::quant::kernels

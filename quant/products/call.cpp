@@ -1,0 +1,74 @@
+#include "quant/products/call.h"
+
+#include <algorithm>
+
+#include "quant/threads.h"
+
+namespace halfbyte::quant {
+namespace {
+
+// Weights below this many bytes, times rows of input, are not worth waking other threads.
+constexpr std::size_t kParallelBytes = 32 << 10;
+
+}  // namespace
+
+Call::Call(const kernels::Table& table_, const WeightMatrix& weight_, const LinearArguments& a)
+    : table(&table_),
+      weight(weight_),
+      arithmetic(a.arithmetic),
+      input(reinterpret_cast<const Byte*>(a.input)),
+      input_dtype(kernels::to_float(a.input_dtype)),
+      rows(static_cast<std::size_t>(a.rows)),
+      bias(reinterpret_cast<const Byte*>(a.bias)),
+      bias_dtype(a.bias ? kernels::to_float(a.bias_dtype) : kernels::kFloat32),
+      output(reinterpret_cast<Byte*>(a.output)),
+      output_dtype(kernels::to_float(a.output_dtype)) {}
+
+void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
+                    std::size_t column, std::size_t n) {
+  thread_local Floats buffer;
+  float* bias = nullptr;
+  if (call.bias) {
+    bias = buffer.at_least(n);
+    call.table->load(call.bias_dtype, call.bias + column * kFloatBytes[call.bias_dtype], n, bias);
+  }
+  for (std::size_t m = 0; m < rows; ++m) {
+    float* row = products + m * stride;
+    for (std::size_t i = 0; bias && i < n; ++i) row[i] += bias[i];
+    const std::size_t at = (first_row + m) * call.weight.out_features + column;
+    call.table->store(call.output_dtype, row, n, call.output + at * kFloatBytes[call.output_dtype]);
+  }
+}
+
+Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows)
+    : calls_(calls),
+      chunk_rows_(chunk_rows),
+      runs_(std::clamp<std::size_t>(static_cast<std::size_t>(max_threads()), 1, kMaxRuns)) {
+  for (const Call& call : calls) count_ += (call.weight.out_features + chunk_rows - 1) / chunk_rows;
+}
+
+Chunks::Chunk Chunks::next(std::size_t thread) noexcept {
+  for (std::size_t i = 0; i < runs_; ++i) {
+    const std::size_t run = (thread + i) % runs_;
+    const std::size_t index = run_begin(run) + run_[run].taken.fetch_add(1, std::memory_order_relaxed);
+    if (index < run_begin(run + 1)) return chunk(index);
+  }
+  return {};
+}
+
+Chunks::Chunk Chunks::chunk(std::size_t index) const noexcept {
+  for (const Call& call : calls_) {
+    const std::size_t rows = call.weight.out_features, chunks = (rows + chunk_rows_ - 1) / chunk_rows_;
+    if (index < chunks) return {&call, index * chunk_rows_, std::min((index + 1) * chunk_rows_, rows)};
+    index -= chunks;
+  }
+  return {};
+}
+
+bool is_worth_threads(std::span<const Call> calls) noexcept {
+  std::size_t bytes = 0;
+  for (const Call& call : calls) bytes += call.weight.out_features * call.weight.row_bytes * call.rows;
+  return bytes > kParallelBytes;
+}
+
+}  // namespace halfbyte::quant

@@ -1,0 +1,114 @@
+// A product of activations with a weight matrix in the kernels' types, and what its ways of computing share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+
+#include "quant/kernels/dtypes.h"
+#include "quant/kernels/kernels.h"
+#include "quant/weight_rows.h"
+
+namespace halfbyte::quant {
+
+using kernels::Byte;
+using kernels::kFloatBytes;
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+struct Call {
+  const kernels::Table* table = nullptr;
+  WeightView weight;
+  Arithmetic arithmetic{};
+  const Byte* input = nullptr;
+  kernels::Float input_dtype{};
+  std::size_t rows = 0;
+  const Byte* bias = nullptr;
+  kernels::Float bias_dtype{};
+  Byte* output = nullptr;
+  kernels::Float output_dtype{};
+
+  Call() = default;
+  Call(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
+  const Byte* input_row(std::size_t row) const { return input + row * weight.in_features * kFloatBytes[input_dtype]; }
+};
+
+// Values that grow and begin on a cache line: a vector load across two lines costs two.
+template <class T>
+class Aligned {
+ public:
+  T* at_least(std::size_t count) {
+    if (count > size_) {
+      values_.reset();
+      values_.reset(static_cast<T*>(::operator new(count * sizeof(T), kAlignment)));
+      size_ = count;
+    }
+    return values_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(T* values) const noexcept { ::operator delete(values, kAlignment); }
+  };
+  std::unique_ptr<T, Free> values_;
+  std::size_t size_ = 0;
+};
+using Floats = Aligned<float>;
+
+// Adds the bias to products (rows, n), of which row m begins at m * stride, and writes them to output rows
+// [first_row, first_row + rows), columns [column, column + n).
+void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
+                    std::size_t column, std::size_t n);
+
+// Cuts the rows of several matrices into chunks and gives each thread of a team a run of them, so that it streams
+// through memory; a thread that is done takes what is left of another's run.
+class Chunks {
+ public:
+  struct Chunk {
+    const Call* call = nullptr;  // null: none is left
+    std::size_t begin = 0, end = 0;
+  };
+  // `calls` must live as long.
+  Chunks(std::span<const Call> calls, std::size_t chunk_rows);
+  // For thread `thread` of a team of at most max_threads().
+  Chunk next(std::size_t thread) noexcept;
+
+ private:
+  static constexpr std::size_t kMaxRuns = 64;
+  struct alignas(64) Run {
+    std::atomic<std::size_t> taken = 0;
+  };
+  std::size_t run_begin(std::size_t run) const noexcept { return count_ * run / runs_; }
+  Chunk chunk(std::size_t index) const noexcept;
+
+  std::span<const Call> calls_;
+  std::size_t chunk_rows_, count_ = 0, runs_;
+  std::array<Run, kMaxRuns> run_;
+};
+
+// Bytes of weights that a call of some rows of input reads, times those rows: what decides whether other threads are
+// worth waking.
+bool is_worth_threads(std::span<const Call> calls) noexcept;
+
+// Up to eight rows of input, or any number without a better way: each weight row is read where it lies. The calls share
+// their input: shares_direct_input.
+void direct_float(std::span<const Call> calls);
+void direct_int8(std::span<const Call> calls);
+// Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.
+void by_panels(std::span<const Call> calls);
+// False when oneDNN is absent or has no fast kernel; the output is then not complete.
+bool by_onednn(const Call& call);
+
+// Values that share a scale in 8-bit activations that multiply this weight; 0: its groups do not allow them.
+std::size_t int8_group_size(const WeightView& weight) noexcept;
+// Whether by_panels can do it.
+bool has_panels(const Call& call) noexcept;
+bool shares_direct_input(const Call& a, const Call& b) noexcept;
+bool shares_int8_input(const Call& a, const Call& b) noexcept;
+bool shares_panels(const Call& a, const Call& b) noexcept;
+
+}  // namespace halfbyte::quant

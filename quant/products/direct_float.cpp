@@ -1,0 +1,152 @@
+// The product in float32: codes are dequantised in registers, as each weight row is read.
+#include <algorithm>
+#include <vector>
+
+#include "quant/products/call.h"
+#include "quant/threads.h"
+
+namespace halfbyte::quant {
+namespace {
+
+// Output rows that a kernel call covers: their scales and results stay in the first-level cache.
+constexpr std::size_t kRowChunk = 64;
+// Rows of input that are prepared at once.
+constexpr std::size_t kInputRows = 512;
+
+// One thread's buffers, kept from call to call. Bounded: some rows of weights, and of input.
+struct Scratch {
+  GroupValues groups;
+  std::vector<float> row;
+  Floats natural, values, sums, products, tile;
+};
+
+Scratch& scratch() {
+  thread_local Scratch buffers;
+  return buffers;
+}
+
+// Input rows as float32 in the order that the kernels want, zero padded to kInputUnit.
+struct PreparedInput {
+  const float* values;
+  std::size_t stride;
+  const float* sums;  // over each word's codes, when the weight has zero points
+};
+
+std::size_t codes_per_word(const WeightView& weight) { return weight.dot == kernels::kDotInt4 ? 8 : 4; }
+
+// Swaps j and i in each run of words_per_block words: from field j of word i to lane i of step j.
+void interleave(const float* row, std::size_t words_per_block, std::size_t per_word, std::size_t flip,
+                std::size_t length, float* out) {
+  const std::size_t block = words_per_block * per_word;
+  for (std::size_t first = 0; first < length; first += block) {
+    for (std::size_t j = 0; j < per_word; ++j) {
+      for (std::size_t i = 0; i < words_per_block; ++i) *out++ = row[first + i * per_word + (j ^ flip)];
+    }
+  }
+}
+
+void sum_words(const float* row, std::size_t per_word, std::size_t length, float* out) {
+  for (std::size_t first = 0; first < length; first += per_word) {
+    float sum = 0;
+    for (std::size_t j = 0; j < per_word; ++j) sum += row[first + j];
+    *out++ = sum;
+  }
+}
+
+PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t rows, bool is_interleaved) {
+  const std::size_t n = call.weight.in_features, stride = round_up(n, kernels::kInputUnit);
+  const std::size_t per_word = codes_per_word(call.weight);
+  float* values = scratch().values.at_least(rows * stride);
+  float* natural = scratch().natural.at_least(stride);
+  float* sums = call.weight.zero_points ? scratch().sums.at_least(rows * stride / per_word) : nullptr;
+  for (std::size_t m = 0; m < rows; ++m) {
+    float* row = values + m * stride;
+    float* loaded = is_interleaved ? natural : row;
+    call.table->load(call.input_dtype, call.input_row(first + m), n, loaded);
+    std::fill(loaded + n, loaded + stride, 0.0f);
+    if (is_interleaved) {
+      interleave(natural, call.table->words_per_block, per_word, static_cast<std::size_t>(call.weight.flip), stride,
+                 row);
+    }
+    if (sums) sum_words(loaded, per_word, stride, sums + m * stride / per_word);
+  }
+  return {values, stride, sums};
+}
+
+// Group sizes that the kernels of coded rows know; other ones go through a row of floats.
+bool is_direct(const WeightView& weight) {
+  return !weight.is_coded || weight.is_channel() ||
+         std::ranges::count(kGroupSizes, static_cast<std::int64_t>(weight.group_size));
+}
+
+// What the kernel reads of weight rows [begin, end). Fills all but the input and the output.
+kernels::Dot set_weights(const Call& call, std::size_t begin, std::size_t end, kernels::DotArguments& a) {
+  const WeightView& weight = call.weight;
+  Scratch& buffers = scratch();
+  a.rows = weight.rows;
+  a.row_bytes = weight.row_bytes;
+  a.begin = begin;
+  a.end = end;
+  a.in_features = weight.in_features;
+  a.group_size = weight.group_size;
+  if (!is_direct(weight)) {
+    a.row_bytes = weight.in_features * sizeof(float);
+    Byte* tile = reinterpret_cast<Byte*>(buffers.tile.at_least((end - begin) * weight.in_features));
+    unpack_rows(*call.table, weight, begin, end, kernels::kFloat32, tile, buffers.row);
+    a.rows = tile;
+    a.begin = 0;
+    a.end = end - begin;
+    return kernels::kDotFloat32;
+  }
+  if (weight.is_coded) {
+    load_groups(*call.table, weight, begin, end, buffers.groups);
+    a.scales = buffers.groups.scales.data();
+    a.zeros = buffers.groups.zeros_or_null();
+    a.levels = weight.levels;
+    a.scale_stride = weight.groups;
+  }
+  return weight.dot;
+}
+
+// Products of weight rows [begin, end) with all input rows, eight input rows at a time.
+void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t first_row, std::size_t rows) {
+  const Call& call = *chunk.call;
+  kernels::DotArguments a{};
+  const kernels::Dot dot = set_weights(call, chunk.begin, chunk.end, a);
+  a.input_stride = input.stride;
+  a.output_stride = chunk.end - chunk.begin;
+  a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
+  for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
+    a.m = std::min(kernels::kMaxDotRows, rows - m);
+    a.input = input.values + m * input.stride;
+    a.input_sums = input.sums ? input.sums + m * (input.stride / 8) : nullptr;
+    call.table->dot[dot](a);
+    write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
+  }
+}
+
+}  // namespace
+
+bool shares_direct_input(const Call& a, const Call& b) noexcept {
+  const WeightView &v = a.weight, &w = b.weight;
+  return v.is_coded == w.is_coded && is_direct(v) == is_direct(w) && codes_per_word(v) == codes_per_word(w) &&
+         v.flip == w.flip && (v.zero_points == nullptr) == (w.zero_points == nullptr);
+}
+
+void direct_float(std::span<const Call> calls) {
+  const Call& one = calls.front();
+  const bool is_interleaved = one.weight.is_coded && is_direct(one.weight);
+  for (std::size_t first = 0; first < one.rows; first += kInputRows) {
+    const std::size_t rows = std::min(kInputRows, one.rows - first);
+    const PreparedInput input = prepare_input(one, first, rows, is_interleaved);
+    Chunks chunks(calls, kRowChunk);
+#pragma omp parallel if (is_worth_threads(calls))
+    {
+      const auto thread = static_cast<std::size_t>(thread_in_team());
+      for (auto chunk = chunks.next(thread); chunk.call; chunk = chunks.next(thread))
+        multiply_chunk(chunk, input, first, rows);
+    }
+  }
+}
+
+}  // namespace halfbyte::quant

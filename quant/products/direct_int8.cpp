@@ -1,0 +1,149 @@
+// The product in 8-bit integers, as each weight row is read.
+#include <algorithm>
+
+#include "quant/products/call.h"
+#include "quant/threads.h"
+
+namespace halfbyte::quant {
+namespace {
+
+constexpr std::size_t kRowChunk = 64;
+constexpr std::size_t kInputRows = 512;
+
+// One thread's buffers, kept from call to call.
+struct Scratch {
+  GroupValues groups;
+  Aligned<signed char> codes, arranged;
+  Aligned<std::int32_t> inits, code_sums;
+  Floats natural, input_scales, input_sums, scales, zeros, combined, products;
+};
+
+Scratch& scratch() {
+  thread_local Scratch buffers;
+  return buffers;
+}
+
+// Rows of activations, in 8 bits.
+struct PreparedInput {
+  const signed char* codes;
+  const std::int32_t* inits;
+  const float *scales, *sums;
+  std::size_t stride, group_size, group_stride;
+};
+
+PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t rows) {
+  const WeightView& weight = call.weight;
+  const std::size_t n = weight.in_features, stride = round_up(n, kernels::kInputUnit);
+  const std::size_t group_size = int8_group_size(weight), groups = stride / group_size;
+  const std::size_t group_stride = round_up(groups, 16) + kernels::kScalePadding;
+  Scratch& buffers = scratch();
+  float* natural = buffers.natural.at_least(stride);
+  signed char* codes = buffers.codes.at_least(stride);
+  signed char* arranged = buffers.arranged.at_least(rows * stride);
+  std::int32_t* inits = buffers.inits.at_least(rows * stride / 4);
+  std::int32_t* code_sums = buffers.code_sums.at_least(groups);
+  float* scales = buffers.input_scales.at_least(rows * group_stride);
+  float* sums = buffers.input_sums.at_least(rows * group_stride);
+  std::fill_n(scales, rows * group_stride, 0.0f);
+  std::fill_n(sums, rows * group_stride, 0.0f);
+  for (std::size_t m = 0; m < rows; ++m) {
+    call.table->load(call.input_dtype, call.input_row(first + m), n, natural);
+    std::fill(natural + n, natural + stride, 0.0f);
+    float* row_scales = scales + m * group_stride;
+    call.table->int8->quantize(natural, {stride, group_size, codes, row_scales, code_sums});
+    for (std::size_t g = 0; g < groups; ++g)
+      sums[m * group_stride + g] = row_scales[g] * static_cast<float>(code_sums[g]);
+    call.table->int8->arrange(codes, stride, weight.dot == kernels::kDotInt4 ? 4 : 8, arranged + m * stride,
+                              inits + m * (stride / 4));
+  }
+  return {arranged, inits, scales, sums, stride, group_size, group_stride};
+}
+
+// One value for each group of the activations, `share` of which lie in one group of the weight. Shapes: values (rows,
+// groups), out (rows, in_groups) and padding.
+const float* spread_groups(const std::vector<float>& values, std::size_t rows, std::size_t groups, std::size_t share,
+                           std::size_t in_groups, Floats& buffer) {
+  float* const spread = buffer.at_least(rows * in_groups + kernels::kScalePadding);
+  float* out = spread;
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t g = 0, left = in_groups; left > 0; ++g) {
+      const std::size_t some = std::min(share, left);
+      out = std::fill_n(out, some, values[row * groups + g]);
+      left -= some;
+    }
+  }
+  std::fill_n(out, kernels::kScalePadding, 0.0f);
+  return spread;
+}
+
+void set_scales(const Chunks::Chunk& chunk, const PreparedInput& input, kernels::Int8DotArguments& a) {
+  const WeightView& weight = chunk.call->weight;
+  Scratch& buffers = scratch();
+  load_groups(*chunk.call->table, weight, chunk.begin, chunk.end, buffers.groups);
+  a.scales = buffers.groups.scales.data();
+  a.zeros = buffers.groups.zeros_or_null();
+  a.scale_stride = weight.groups;
+  if (weight.group_size == input.group_size) return;
+  const std::size_t rows = chunk.end - chunk.begin;
+  const std::size_t share = weight.is_channel() ? a.in_features : weight.group_size / input.group_size;
+  a.scale_stride = (weight.in_features + input.group_size - 1) / input.group_size;
+  a.scales = spread_groups(buffers.groups.scales, rows, weight.groups, share, a.scale_stride, buffers.scales);
+  if (a.zeros) a.zeros = spread_groups(buffers.groups.zeros, rows, weight.groups, share, a.scale_stride, buffers.zeros);
+}
+
+void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t first_row, std::size_t rows) {
+  const Call& call = *chunk.call;
+  Scratch& buffers = scratch();
+  kernels::Int8DotArguments a{};
+  a.rows = call.weight.rows;
+  a.row_bytes = call.weight.row_bytes;
+  a.begin = chunk.begin;
+  a.end = chunk.end;
+  a.in_features = call.weight.in_features;
+  a.group_size = input.group_size;
+  a.group_stride = input.group_stride;
+  a.input_stride = input.stride;
+  set_scales(chunk, input, a);
+  a.scratch = buffers.combined.at_least(kernels::kMaxDotRows * input.group_stride);
+  a.output_stride = chunk.end - chunk.begin;
+  a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
+  for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
+    a.m = std::min(kernels::kMaxDotRows, rows - m);
+    a.input = input.codes + m * input.stride;
+    a.inits = input.inits + m * (input.stride / 4);
+    a.input_scales = input.scales + m * input.group_stride;
+    a.input_sums = input.sums + m * input.group_stride;
+    call.table->int8->dot[call.weight.dot](a);
+    write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
+  }
+}
+
+}  // namespace
+
+std::size_t int8_group_size(const WeightView& weight) noexcept {
+  if (!weight.is_integer) return 0;
+  if (weight.is_channel() || weight.group_size % 128 == 0) return 128;
+  const bool is_known = weight.group_size == 64 || weight.group_size == 32 || weight.group_size == 16;
+  return is_known ? weight.group_size : 0;
+}
+
+bool shares_int8_input(const Call& a, const Call& b) noexcept {
+  return a.weight.dot == b.weight.dot && int8_group_size(a.weight) == int8_group_size(b.weight);
+}
+
+void direct_int8(std::span<const Call> calls) {
+  const Call& one = calls.front();
+  for (std::size_t first = 0; first < one.rows; first += kInputRows) {
+    const std::size_t rows = std::min(kInputRows, one.rows - first);
+    const PreparedInput input = prepare_input(one, first, rows);
+    Chunks chunks(calls, kRowChunk);
+#pragma omp parallel if (is_worth_threads(calls))
+    {
+      const auto thread = static_cast<std::size_t>(thread_in_team());
+      for (auto chunk = chunks.next(thread); chunk.call; chunk = chunks.next(thread))
+        multiply_chunk(chunk, input, first, rows);
+    }
+  }
+}
+
+}  // namespace halfbyte::quant

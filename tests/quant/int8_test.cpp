@@ -1,0 +1,224 @@
+// Products in 8-bit integers, and products that share their input, for every level that this CPU has.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "quant/with_kernels.h"
+#include "tests/catch.h"
+#include "tests/quant/float_rows.h"
+#include "tests/quant/levels.h"
+
+namespace {
+
+using namespace halfbyte;
+using namespace halfbyte::quant;
+using namespace halfbyte::quant::test;
+
+struct Rounded {
+  std::vector<signed char> codes;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+  bool operator==(const Rounded&) const = default;
+
+  std::vector<float> values(std::size_t group_size) const {
+    std::vector<float> values;
+    for (std::size_t k = 0; k < codes.size(); ++k)
+      values.push_back(static_cast<float>(codes[k]) * scales[k / group_size]);
+    return values;
+  }
+};
+
+Rounded rounded(const kernels::Table& table, std::vector<float> x, std::size_t group_size) {
+  x.resize((x.size() + kernels::kInputUnit - 1) / kernels::kInputUnit * kernels::kInputUnit);
+  Rounded out{std::vector<signed char>(x.size()), std::vector<float>(x.size() / group_size),
+              std::vector<std::int32_t>(x.size() / group_size)};
+  table.int8->quantize(x.data(), {x.size(), group_size, out.codes.data(), out.scales.data(), out.sums.data()});
+  return out;
+}
+
+TEST_CASE("activations are rounded to 127 steps of their group's largest magnitude", "[quant][int8]") {
+  std::vector<float> x(128, 0.0f);
+  x[0] = -12.7f;  // a scale of 0.1
+  x[1] = 0.25f;   // half-way: to even
+  x[2] = 0.35f;
+  x[3] = 12.7f;
+  x[20] = 1e-37f;
+  for (const kernels::Table* table : tables()) {
+    CAPTURE(table->name);
+    const Rounded r = rounded(*table, x, 16);
+    CHECK(r.scales[0] == Approx(0.1f));
+    CHECK(std::vector<int>(r.codes.begin(), r.codes.begin() + 4) == std::vector<int>{-127, 2, 4, 127});
+    CHECK(r.sums[0] == 6);
+    CHECK(r.sums[1] == 0);  // its largest has no finite reciprocal
+    CHECK(r.codes[20] == 0);
+    CHECK(r.scales[2] == 0.0f);
+  }
+}
+
+TEST_CASE("every level rounds activations to the same bits", "[quant][int8]") {
+  const std::vector<float> x = gaussian(512, 5, 3.0f);
+  for (const std::size_t group_size : {16, 32, 64, 128}) {
+    const Rounded expected = rounded(kernels::kRef, x, group_size);
+    for (const kernels::Table* table : tables()) {
+      CAPTURE(table->name, group_size);
+      CHECK(rounded(*table, x, group_size) == expected);
+    }
+  }
+}
+
+struct Shape {
+  std::int64_t out_features, in_features, group_size, input_group;  // 0: one scale a row; floats
+};
+constexpr Shape kShapes[] = {{5, 16, 16, 16},      {1, 32, 32, 32},    {13, 192, 64, 64}, {7, 384, 128, 128},
+                             {67, 2048, 64, 64},   {65, 2048, 32, 32}, {9, 144, 16, 16},  {130, 256, 0, 128},
+                             {11, 172, 0, 128},    {3, 7, 0, 128},     {2, 1, 0, 128},    {96, 2048, 128, 128},
+                             {4, 512, 256, 128},   {5, 144, 24, 0},    {3, 1000, 40, 0},  {8, 1536, 768, 128},
+                             {33, 5632, 128, 128}, {40, 4096, 0, 128}, {31, 1088, 64, 64}};
+constexpr std::int64_t kRows[] = {1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 25, 600};
+constexpr SchemeId kIntegers[] = {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kSymInt8};
+
+Packed packed_for(const Shape& shape, SchemeId id) {
+  return quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3), shape.in_features,
+                   {&scheme(id), shape.group_size ? shape.group_size : shape.in_features, Search::kAbsmax});
+}
+
+// The input as the product sees it: rounded group by group.
+std::vector<float> seen(const std::vector<float>& input, const Shape& shape) {
+  if (shape.input_group == 0) return input;
+  std::vector<float> out;
+  const auto n = static_cast<std::ptrdiff_t>(shape.in_features);
+  for (auto row = input.begin(); row != input.end(); row += n) {
+    const auto group = static_cast<std::size_t>(shape.input_group);
+    std::vector<float> values = rounded(kernels::kRef, {row, row + n}, group).values(group);
+    out.insert(out.end(), values.begin(), values.begin() + n);
+  }
+  return out;
+}
+
+// The largest deviation of y from double precision, as a share of sum |w x|.
+double worst_error(const std::vector<float>& y, const std::vector<float>& x, const std::vector<float>& weights,
+                   std::int64_t in_features) {
+  const auto k = static_cast<std::size_t>(in_features), n = weights.size() / k;
+  double worst = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    double sum = 0, scale = 1e-3;
+    for (std::size_t j = 0; j < k; ++j) {
+      const double term = static_cast<double>(x[i / n * k + j]) * weights[i % n * k + j];
+      sum += term;
+      scale += std::fabs(term);
+    }
+    if (!std::isfinite(y[i])) return INFINITY;
+    worst = std::max(worst, std::fabs(y[i] - sum) / scale);
+  }
+  return worst;
+}
+
+std::vector<float> multiply(const kernels::Table& table, const WeightMatrix& weight, const std::vector<float>& input,
+                            Dtype input_dtype, Arithmetic arithmetic) {
+  const auto rows = static_cast<std::int64_t>(input.size()) / weight.in_features;
+  const std::vector<std::byte> bytes = to_dtype(input, input_dtype);
+  std::vector<float> output(static_cast<std::size_t>(rows * weight.out_features), NAN);
+  linear(table, weight,
+         {bytes.data(), input_dtype, rows, nullptr, Dtype::kFloat32, reinterpret_cast<std::byte*>(output.data()),
+          Dtype::kFloat32, arithmetic});
+  return output;
+}
+
+TEST_CASE("int8 products equal double precision on the rounded activations", "[quant][int8]") {
+  for (const kernels::Table* table : tables()) {
+    for (const SchemeId id : kIntegers) {
+      for (const Shape& shape : kShapes) {
+        const Packed packed = packed_for(shape, id);
+        const std::vector<float> weights = packed.dequantized();
+        for (const std::int64_t rows : kRows) {
+          if (rows == 600 && shape.out_features * shape.in_features > 200'000) continue;
+          CAPTURE(table->name, scheme(id).name, shape.out_features, shape.in_features, shape.group_size, rows);
+          const std::vector<float> x = gaussian(static_cast<std::size_t>(rows * shape.in_features), 31, 1.0f);
+          const auto y = multiply(*table, packed.matrix(), x, Dtype::kFloat32, Arithmetic::kInt8);
+          CHECK(worst_error(y, seen(x, shape), weights, shape.in_features) <= 3e-7);  // measured 1.1e-7
+        }
+      }
+    }
+  }
+}
+
+// A table that has panels multiplies bfloat16 without rounding the weights, so the result is as good as float32's.
+TEST_CASE("bfloat16 panels equal double precision", "[quant]") {
+  for (const kernels::Table* table : tables()) {
+    if (!table->bfloat16_panels) continue;
+    for (const SchemeId id : kIntegers) {
+      for (const Shape& shape : kShapes) {
+        const Packed packed = packed_for(shape, id);
+        for (const std::int64_t rows : {4, 7, 12, 13, 25}) {
+          if (shape.in_features % 2 != 0 || shape.in_features == 172) continue;  // not by panels
+          CAPTURE(table->name, scheme(id).name, shape.out_features, shape.in_features, shape.group_size, rows);
+          const auto halves =
+              to_dtype(gaussian(static_cast<std::size_t>(rows * shape.in_features), 31), Dtype::kBfloat16);
+          const std::vector<float> x = to_floats(halves, Dtype::kBfloat16);
+          const auto y = multiply(*table, packed.matrix(), x, Dtype::kBfloat16, Arithmetic::kFloat);
+          CHECK(worst_error(y, x, packed.dequantized(), shape.in_features) <= 5e-7);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("codebooks and dense rows are multiplied in floats whatever is asked for", "[quant][int8]") {
+  const Packed packed = quantized(gaussian(40 * 256, 3), 256, {&scheme(SchemeId::kNf4), 64});
+  const std::vector<float> x = gaussian(9 * 256, 31, 1.0f);
+  for (const kernels::Table* table : tables()) {
+    CHECK(multiply(*table, packed.matrix(), x, Dtype::kFloat32, Arithmetic::kInt8) ==
+          multiply(*table, packed.matrix(), x, Dtype::kFloat32, Arithmetic::kFloat));
+  }
+}
+
+TEST_CASE("NaN and infinities show in an int8 product", "[quant][int8]") {
+  const Packed packed = packed_for({40, 256, 64, 64}, SchemeId::kSymInt4);
+  for (const kernels::Table* table : tables()) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const std::int64_t rows : {1, 9}) {
+        std::vector<float> x = gaussian(static_cast<std::size_t>(rows * 256), 31, 1.0f);
+        x[70] = bad;
+        CAPTURE(table->name, bad, rows);
+        const auto y = multiply(*table, packed.matrix(), x, Dtype::kFloat32, Arithmetic::kInt8);
+        CHECK(std::none_of(y.begin(), y.begin() + 40, [](float value) { return std::isfinite(value); }));
+        CHECK(std::all_of(y.begin() + 40, y.end(), [](float value) { return std::isfinite(value); }));
+      }
+    }
+  }
+}
+
+TEST_CASE("products that share their input are what each is alone", "[quant]") {
+  const Packed first = packed_for({70, 256, 64, 64}, SchemeId::kSymInt4);
+  const Packed second = packed_for({9, 256, 64, 64}, SchemeId::kSymInt4);
+  const Packed other_group = packed_for({33, 256, 32, 32}, SchemeId::kSymInt4);
+  const Packed other_scheme = packed_for({12, 256, 64, 64}, SchemeId::kSymInt8);
+  const Packed with_zeros = packed_for({20, 256, 64, 64}, SchemeId::kAsymInt4);
+  const Packed* all[] = {&first, &second, &with_zeros, &other_group, &other_scheme, &first, &first, &second, &first};
+  for (const kernels::Table* table : tables()) {
+    for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
+      for (const std::int64_t rows : {1, 3, 9, 30}) {
+        CAPTURE(table->name, name(arithmetic), rows);
+        const auto input = to_dtype(gaussian(static_cast<std::size_t>(rows * 256), 31, 1.0f), Dtype::kBfloat16);
+        std::vector<std::vector<float>> together;
+        std::vector<halfbyte::quant::Product> products;
+        for (const Packed* packed : all) {
+          const WeightMatrix matrix = packed->matrix();
+          together.emplace_back(static_cast<std::size_t>(rows * matrix.out_features), NAN);
+          products.push_back({matrix,
+                              {input.data(), Dtype::kBfloat16, rows, nullptr, Dtype::kFloat32,
+                               reinterpret_cast<std::byte*>(together.back().data()), Dtype::kFloat32, arithmetic}});
+        }
+        linear(*table, products);
+        const std::vector<float> x = to_floats(input, Dtype::kBfloat16);
+        for (std::size_t i = 0; i < products.size(); ++i) {
+          CHECK(multiply(*table, all[i]->matrix(), x, Dtype::kBfloat16, arithmetic) == together[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace

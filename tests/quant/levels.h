@@ -1,0 +1,20 @@
+// Every instruction-set level that this CPU has.
+#pragma once
+
+#include <vector>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::test {
+
+inline std::vector<const kernels::Table*> tables() {
+  std::size_t count = 0;
+  const kernels::Level* all = kernels::levels(&count);
+  std::vector<const kernels::Table*> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all[i].is_available()) found.push_back(all[i].table());
+  }
+  return found;
+}
+
+}  // namespace halfbyte::quant::test
