@@ -5,6 +5,7 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/operators.h>
 
+#include "loader/arithmetic_choice.h"
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
 #include "loader/files/family.h"
@@ -71,9 +72,13 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   check_tensors(checkpoint, config);
   check_patterns(checkpoint, options, tensor_names(checkpoint));
   LoadReport report = begin_report(checkpoint, options.dtype);
-  const at::Device device = to_torch(begin_on_device(options.device, report).device);
+  const Device chosen = begin_on_device(options.device, report).device;
+  const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
+  report.compute = quant::name(arithmetic);
+  const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
-  auto module = std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype);
+  auto module =
+      std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype, arithmetic);
   move_derived_buffers(*module, device);
   source.report_unused_buffers();
   if (device.is_cpu()) note_products(options.dtype, report);

@@ -27,9 +27,10 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
 
 }  // namespace
 
-CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy)
+CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy,
+                   quant::Arithmetic arithmetic)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
-  const Compute compute(policy);
+  const Compute compute(policy, arithmetic);
   model_ = std::make_unique<Decoder>(*this, std::move(weights.embedding), std::move(weights.layers),
                                      std::move(weights.norm), config, compute, weights.rotary_buffer_dtype);
   lm_head_ = make_linear(std::move(weights.head), compute);

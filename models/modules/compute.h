@@ -1,4 +1,4 @@
-// The two dtypes that every module computes with, taken from a DtypePolicy once.
+// What every module computes with: two dtypes, taken from a DtypePolicy once, and the arithmetic of packed products.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,14 @@ namespace halfbyte::models {
 struct Compute {
   std::optional<at::ScalarType> operand;  // of linear and attention products
   std::optional<at::ScalarType> stream;   // of the residual stream and all that lies between products
+  quant::Arithmetic arithmetic;           // of products with packed codes
 
-  explicit Compute(const DtypePolicy& policy)
-      : operand(scalar_type(policy.operand())), stream(scalar_type(policy.stream())) {}
+  explicit Compute(const DtypePolicy& policy, quant::Arithmetic arithmetic_ = quant::Arithmetic::kFloat)
+      : operand(scalar_type(policy.operand())), stream(scalar_type(policy.stream())), arithmetic(arithmetic_) {}
 
   at::Tensor as_operand(const at::Tensor& x) const { return operand ? x.to(*operand) : x; }
   at::Tensor as_stream(const at::Tensor& x) const { return stream ? x.to(*stream) : x; }
-  LinearDtypes linear() const { return {operand, stream, /*promotes=*/true}; }
+  LinearDtypes linear() const { return {operand, stream, /*promotes=*/true, arithmetic}; }
 
  private:
   static std::optional<at::ScalarType> scalar_type(std::optional<Dtype> dtype) {

@@ -35,7 +35,11 @@ void DenseLinear::check(const std::string& name, std::vector<Violation>& violati
 
 std::shared_ptr<Linear> make_linear(LinearWeights weights, const Compute& compute) {
   LinearDtypes dtypes = compute.linear();
-  if (weights.policy) dtypes.operand = Compute(*weights.policy).operand;
+  if (weights.policy) {
+    dtypes.operand = Compute(*weights.policy).operand;
+    // Who wants this product's activation in float32, or as it comes, does not want it in 8 bits.
+    if (!dtypes.operand || *dtypes.operand == at::kFloat) dtypes.arithmetic = quant::Arithmetic::kFloat;
+  }
   if (auto* packed = std::get_if<LowBitTensor>(&weights.weight)) {
     return std::make_shared<LowBitLinear>(std::move(*packed), weights.bias, dtypes);
   }

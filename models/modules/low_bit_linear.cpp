@@ -56,7 +56,8 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
   try {
     const at::Tensor x = operand(input);
-    return models::watched(*this, input, x, weight_.multiply(x, bias(), result ? result : dtypes_.result));
+    const auto type = result ? result : dtypes_.result;
+    return models::watched(*this, input, x, weight_.multiply(x, bias(), type, dtypes_.arithmetic));
   } catch (...) {
     rethrow_named(path_);
   }

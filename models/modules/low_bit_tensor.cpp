@@ -26,8 +26,9 @@ at::Tensor LowBitTensor::dequantize(std::optional<at::ScalarType> type) const {
 }
 
 at::Tensor LowBitTensor::multiply(const at::Tensor& input, const std::optional<at::Tensor>& bias,
-                                  std::optional<at::ScalarType> result) const {
-  return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme->name, group_size, result);
+                                  std::optional<at::ScalarType> result, quant::Arithmetic arithmetic) const {
+  return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme->name, group_size, result,
+                                   arithmetic);
 }
 
 LowBitTensor LowBitTensor::to(at::Device device, bool non_blocking) const {

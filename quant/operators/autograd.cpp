@@ -101,10 +101,11 @@ void check_packed_savable(const char* op, const at::Tensor& codes, const at::Ten
 struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& codes,
                             const at::Tensor& scales, const OptionalTensor& zero_points, const OptionalTensor& bias,
-                            std::string_view scheme, std::int64_t group_size, OptionalType out_dtype) {
+                            std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
+                            quant::Arithmetic arithmetic) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const at::Tensor result =
-        operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+        operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, arithmetic);
     const bool needs_input = wants_gradient(scales);
     if (needs_input) check_not_inference("low_bit_linear", "input", input);
     save_weight(context, {codes, scales, zero_points, std::string(scheme), input.size(-1), group_size},
@@ -130,7 +131,7 @@ struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
       of_input = input_gradient(gradient, weight.dequantize(weight.scales, product_dtype(gradient)), type);
     }
     if (saved[3].defined()) of_scales = weight.scale_gradient(weight_gradient(gradient, saved[3]));
-    return {of_input, {}, of_scales, {}, saved_bias_gradient(context, gradient), {}, {}, {}};
+    return {of_input, {}, of_scales, {}, saved_bias_gradient(context, gradient), {}, {}, {}, {}};
   }
 };
 
@@ -184,14 +185,15 @@ struct Dequantize : torch::autograd::Function<Dequantize> {
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype) {
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+  const quant::Arithmetic kind = check_arithmetic("low_bit_linear", arithmetic);
   const bool wants = wants_gradient(input) || wants_gradient(scales) || wants_gradient(bias);
   if (!at::GradMode::is_enabled() || !wants) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, kind);
   }
   check_packed_savable("low_bit_linear", codes, scales, zero_points);
-  return LowBitLinear::apply(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+  return LowBitLinear::apply(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, kind);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -98,6 +98,13 @@ void check_weight(const char* op, const at::Tensor& weight, const at::Tensor& in
   fail(ErrorCode::kInvalidArgument, op, "weight has shape ", weight.sizes(), "; expected (out_features, in_features)");
 }
 
+quant::Arithmetic check_arithmetic(const char* op, std::string_view arithmetic) {
+  for (const auto known : {quant::Arithmetic::kFloat, quant::Arithmetic::kInt8}) {
+    if (arithmetic == quant::name(known)) return known;
+  }
+  fail(ErrorCode::kInvalidArgument, op, "arithmetic \"", arithmetic, "\" is neither \"float\" nor \"int8\"");
+}
+
 void check_not_inference(const char* op, const char* operand, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_inference()) return;
   fail(ErrorCode::kContract, op, operand, " (", describe(tensor),

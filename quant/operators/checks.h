@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/dtype.h>
+#include <halfbyte/linear.h>
 #include <halfbyte/scheme.h>
 
 namespace halfbyte::operators {
@@ -39,6 +40,8 @@ void check_packed_input(const char* op, const at::Tensor& input, const at::Tenso
                         std::string_view scheme, std::int64_t group_size);
 // A dense weight: floating, of two dimensions, where the input is.
 void check_weight(const char* op, const at::Tensor& weight, const at::Tensor& input);
+// Errors unless "float" or "int8".
+quant::Arithmetic check_arithmetic(const char* op, std::string_view arithmetic);
 // Errors when autograd would have to remember a tensor that InferenceMode made.
 void check_not_inference(const char* op, const char* operand, const at::Tensor& tensor);
 

@@ -58,8 +58,9 @@ at::Tensor multiply(const char* op, const at::Tensor& input, const at::Tensor& w
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype) {
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
   constexpr const char* kOp = "low_bit_linear";
+  check_arithmetic(kOp, arithmetic);  // a known one; the backend's own product is the only one here
   check_packed_input(kOp, input, codes, scales, scheme, group_size);
   const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
   check_same_device(kOp, "codes", codes, "input", input);

@@ -29,7 +29,8 @@ quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
 }
 
 at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at::Tensor& input,
-                    const OptionalTensor& bias, OptionalType out_dtype) {
+                    const OptionalTensor& bias, OptionalType out_dtype,
+                    quant::Arithmetic arithmetic = quant::Arithmetic::kFloat) {
   check_input(op, input, weight.in_features);
   check_bias(op, bias, weight.out_features, input);
   const at::Tensor rows = input.contiguous();
@@ -47,6 +48,7 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
   arguments.bias_dtype = bias_row.defined() ? check_floating(op, "bias", bias_row) : Dtype::kFloat32;
   arguments.output = static_cast<std::byte*>(result.mutable_data_ptr());
   arguments.output_dtype = result_dtype;
+  arguments.arithmetic = arithmetic;
   if (arguments.rows > 0 && weight.out_features > 0) quant::linear(weight, arguments);
   return result;
 }
@@ -55,12 +57,12 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype) {
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
   constexpr const char* kOp = "low_bit_linear";
   check_packed_input(kOp, input, codes, scales, scheme, group_size);
   const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
   check_same_device(kOp, "codes", codes, "input", input);
-  return multiply(kOp, packed_matrix(packed), input, bias, out_dtype);
+  return multiply(kOp, packed_matrix(packed), input, bias, out_dtype, check_arithmetic(kOp, arithmetic));
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -15,7 +15,7 @@ using OptionalType = std::optional<at::ScalarType>;
 namespace cpu {
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype);
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
@@ -25,7 +25,7 @@ at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const O
 namespace composite {
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype);
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
@@ -35,7 +35,7 @@ at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const O
 namespace autograd {
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype);
+                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,

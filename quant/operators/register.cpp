@@ -17,7 +17,8 @@ namespace halfbyte::operators {
 namespace {
 
 using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
-                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType);
+                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType,
+                                         std::string_view);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
 using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view,
                                        std::int64_t, std::int64_t, at::ScalarType);
@@ -25,7 +26,7 @@ using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, con
 constexpr const char* kLowBitLinearSchema =
     "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
     "group_size, "
-    "ScalarType? out_dtype=None) -> Tensor";
+    "ScalarType? out_dtype=None, str arithmetic=\"float\") -> Tensor";
 constexpr const char* kDenseLinearSchema =
     "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDequantizeSchema =
@@ -38,6 +39,20 @@ auto handle(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
+at::Tensor call_low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                               const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
+                               std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+  static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
+  return translated(
+      [&] {
+        return "halfbyte::low_bit_linear(" +
+               describe(
+                   {{"input", input}, {"codes", codes}, {"scales", scales}, {"bias", bias.value_or(at::Tensor())}}) +
+               ", " + std::string(scheme) + ")";
+      },
+      [&] { return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, arithmetic); });
+}
+
 // Under autocast the activation takes autocast's dtype; codes, scales, bias and dense weights stay as they are, because
 // the kernels widen them in registers.
 template <c10::DeviceType device, c10::DispatchKey key>
@@ -47,9 +62,11 @@ struct Autocast {
   }
   static at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                                    const OptionalTensor& zero_points, const OptionalTensor& bias,
-                                   std::string_view scheme, std::int64_t group_size, OptionalType out_dtype) {
+                                   std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
+                                   std::string_view arithmetic) {
     c10::impl::ExcludeDispatchKeyGuard guard(key);
-    return operators::low_bit_linear(cast(input), codes, scales, zero_points, bias, scheme, group_size, out_dtype);
+    return call_low_bit_linear(cast(input), codes, scales, zero_points, bias, scheme, group_size, out_dtype,
+                               arithmetic);
   }
   static at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                                  OptionalType out_dtype) {
@@ -120,16 +137,10 @@ void register_operators() {
 
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
-                          std::string_view scheme, std::int64_t group_size, std::optional<at::ScalarType> out_dtype) {
-  static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
-  return translated(
-      [&] {
-        return "halfbyte::low_bit_linear(" +
-               describe(
-                   {{"input", input}, {"codes", codes}, {"scales", scales}, {"bias", bias.value_or(at::Tensor())}}) +
-               ", " + std::string(scheme) + ")";
-      },
-      [&] { return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype); });
+                          std::string_view scheme, std::int64_t group_size, std::optional<at::ScalarType> out_dtype,
+                          quant::Arithmetic arithmetic) {
+  return call_low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype,
+                             quant::name(arithmetic));
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,

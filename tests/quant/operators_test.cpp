@@ -66,8 +66,8 @@ TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]"
         const at::Tensor x = at::randn({2, rows, in_features});
         const at::Tensor bias = at::randn({40});
         INFO(scheme.name << " " << in_features << "/" << group_size << ", " << rows << " rows");
-        const at::Tensor wanted =
-            composite::low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, group_size, std::nullopt);
+        const at::Tensor wanted = composite::low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme,
+                                                            group_size, std::nullopt, "float");
         CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, group_size),
                                   wanted) < 1e-5);
         CHECK(relative_difference(wanted, at::linear(x, p.dense, bias)) < 1e-5);

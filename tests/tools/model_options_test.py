@@ -66,6 +66,14 @@ class ModelOptions(CommandLineTest):
         for value, wanted in (("*down_proj", "is not PATTERN=POLICY"), ("lm_head=haf", '"haf" is not one of'), ("=half", "is not PATTERN")):
             self.fails(2, ["--dtype-for", wanted], "generate", self.result, *PROMPT, "--dtype-for", value)
 
+    def test_compute_is_reported_and_what_is_none_is_refused(self):
+        words = ["bench", self.result, "--runs", "1", "--prompt-tokens", "4", "--gen-tokens", "2", "--compute"]
+        for mode in ["float", "int8"]:
+            self.assertEqual(self.json_of(*words, mode)["compute"], mode)
+        self.assertIn(self.json_of(*words, "auto")["compute"], ["float", "int8"])
+        self.assertEqual(self.json_of(*words, "auto", "--dtype", "float32")["compute"], "float")
+        self.fails(2, ["--compute", "int4"], *words, "int4")
+
     def test_inspect_foretells_an_override(self):
         told = self.json_of("inspect", self.result, "--policy", "half", "--dtype-for", f"{DOWN}=float32", "--keep-float32", "lm_head")
         tensors = {tensor["name"]: tensor for tensor in told["policy"]["tensors"]}

@@ -116,6 +116,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
                                  {"runs", words.runs},
                                  {"threads", at::get_num_threads()},
                                  {"dtype", model.report().policy},
+                                 {"compute", model.report().compute},
                                  {"device", model.report().device},
                                  {"isa", quant::isa_name()},
                                  {"weight_bytes", weight_bytes},
@@ -129,7 +130,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   print_line("decode   " + fixed(median(decode), 1) + " tokens/s (" + std::to_string(words.gen_tokens) + " tokens)");
   print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) +
              ", " + std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " +
-             model.report().policy + ", " + model.report().device);
+             model.report().policy + ", " + model.report().compute + ", " + model.report().device);
   return ExitStatus::kDone;
 }
 

@@ -1,5 +1,6 @@
 #include "tools/model/model_options.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <ATen/Parallel.h>
@@ -25,6 +26,23 @@ CLI::Validator device_name() {
   return CLI::Validator(check, "auto|cpu|cuda[:N]|xpu[:N]|mps");
 }
 
+struct ComputeWord {
+  const char* word;
+  ComputeMode mode;
+};
+constexpr ComputeWord kComputeWords[] = {
+    {"auto", ComputeMode::kAuto}, {"float", ComputeMode::kFloat}, {"int8", ComputeMode::kInt8}};
+
+std::vector<std::string> compute_words() {
+  std::vector<std::string> words;
+  for (const ComputeWord& row : kComputeWords) words.emplace_back(row.word);
+  return words;
+}
+
+ComputeMode parse_compute(const std::string& word) {
+  return std::ranges::find(kComputeWords, word, [](const ComputeWord& row) { return std::string(row.word); })->mode;
+}
+
 }  // namespace
 
 void declare_model(CLI::App& app, ModelWords& words) {
@@ -46,6 +64,12 @@ void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option("--device", words.device, "where to run it; auto: the best that is there")
       ->check(device_name())
       ->capture_default_str();
+  app.add_option(
+         "--compute", words.compute,
+         "how packed integer codes are multiplied on the CPU: in floats, or with activations rounded to 8 bits; "
+         "auto: the faster, under a 16-bit policy")
+      ->check(one_of(compute_words()))
+      ->capture_default_str();
   app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
 }
@@ -56,8 +80,8 @@ void log_report(const LoadReport& report) {
     log_info(library.name + " " + library.running + ", built against " + library.built_against);
   const bool is_uniform = report.operand_dtype == report.stream_dtype;
   log_info("policy " + report.policy + ": " + (is_uniform ? "all" : "products") + " in " + report.operand_dtype +
-           (is_uniform ? "" : ", the rest in " + report.stream_dtype) + "; " +
-           human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
+           (is_uniform ? "" : ", the rest in " + report.stream_dtype) + ", packed codes times " + report.compute +
+           "; " + human_bytes(report.bytes_with(Placement::kMapped)) + " mapped, " +
            human_bytes(report.bytes_with(Placement::kCast) + report.bytes_with(Placement::kCopied)) + " copied, " +
            human_bytes(report.bytes_with(Placement::kMoved)) + " moved");
   for (const std::string& note : report.notes) log_info(note);
@@ -81,6 +105,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   options.keep_float32 = words.keep_float32;
   options.overrides = parse_overrides(words.dtype_for);
   options.device = Device::parse(words.device);
+  options.compute = parse_compute(words.compute);
   if (words.verify) options.verify = Verification::kHashes;
   Model model = load_low_bit(words.checkpoint, options);
   log_report(model.report());

@@ -23,6 +23,7 @@ struct ModelWords {
   bool verify = false;
   int threads = 0;
   std::string device = "cpu";
+  std::string compute = "auto";
 };
 
 void declare_model(CLI::App& app, ModelWords& words);

@@ -20,6 +20,11 @@ struct DtypeOverride {
   DtypePolicy policy;
 };
 
+// How products with packed integer codes are computed on the CPU: in floats, or with the activation rounded to 8 bits,
+// group by group, and exact integer sums. kAuto: with 8 bits where this CPU is faster so and the policy's operands are
+// bfloat16 or float16. Products that an override or keep_float32 leaves in float32 stay in floats.
+enum class ComputeMode { kAuto, kFloat, kInt8 };
+
 struct LoadOptions {
   DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
   // Patterns, as DtypeOverride's, of what stays in (or becomes) float32 whatever the policy, besides what the manifest
@@ -33,6 +38,7 @@ struct LoadOptions {
   std::vector<DtypeOverride> overrides = {};
   // Where the tensors go, one after another, once they are read. Device::parse("auto") takes the best that is there.
   Device device = {};
+  ComputeMode compute = ComputeMode::kAuto;  // kInt8 on another device than the CPU is an error
 };
 
 }  // namespace halfbyte

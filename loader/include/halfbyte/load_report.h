@@ -46,6 +46,7 @@ struct LoadReport {
   std::string policy;              // "amp:bfloat16"
   std::string operand_dtype;       // of products
   std::string stream_dtype;        // of all between products
+  std::string compute;             // of products with packed integer codes: "float", "int8"
   std::string device;              // "cpu", "cuda:0"
   std::string device_reason;       // "asked for", "auto: ..."
   std::vector<LibraryVersion> versions;

@@ -9,6 +9,7 @@
 
 #include <halfbyte/dtype_policy.h>
 #include <halfbyte/generate.h>
+#include <halfbyte/linear.h>
 
 namespace halfbyte::models {
 
@@ -21,7 +22,10 @@ struct Violation;
 
 class CausalLM : public torch::nn::Module {
  public:
-  CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy);
+  // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
+  // float32.
+  CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy,
+           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).

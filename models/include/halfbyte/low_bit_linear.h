@@ -23,6 +23,7 @@ struct LinearDtypes {
   std::optional<at::ScalarType> operand = std::nullopt;  // nothing: the activation's own
   std::optional<at::ScalarType> result = std::nullopt;   // nothing: the operand's
   bool promotes = false;  // without an operand: LibTorch's promotion of the activation's and the weight's dtype
+  quant::Arithmetic arithmetic = quant::Arithmetic::kFloat;  // of products with packed codes, on the CPU
 };
 
 // y = x W^T + b: what packed and dense layers have in common.
@@ -41,6 +42,7 @@ class Linear : public torch::nn::Module {
   virtual at::ScalarType dtype() const = 0;
   // What the activation is cast to; nothing: promotion, or as it comes.
   std::optional<at::ScalarType> operand_dtype() const { return dtypes_.operand; }
+  quant::Arithmetic arithmetic() const { return dtypes_.arithmetic; }
 
   // What errors call this module: CausalLM and restore_into give it its place in the tree.
   void set_path(std::string path) { path_ = std::move(path); }

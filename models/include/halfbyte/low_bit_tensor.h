@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <halfbyte/linear.h>
 #include <halfbyte/scheme.h>
 
 namespace halfbyte {
@@ -34,9 +35,11 @@ struct LowBitTensor {
 
   // x W^T + b, without ever unpacking the whole matrix on the CPU. Gradients flow to the input and the bias.
   // Shapes: input (..., in_features), bias (out_features) -> (..., out_features) in `result`, or the input's dtype.
-  // Errors: kContract, kInvalidArgument naming the operand.
+  // `arithmetic` is the CPU's; other devices multiply in floats. Errors: kContract, kInvalidArgument naming the
+  // operand.
   at::Tensor multiply(const at::Tensor& input, const std::optional<at::Tensor>& bias = std::nullopt,
-                      std::optional<at::ScalarType> result = std::nullopt) const;
+                      std::optional<at::ScalarType> result = std::nullopt,
+                      quant::Arithmetic arithmetic = quant::Arithmetic::kFloat) const;
 
   // Moves; no dtype changes.
   LowBitTensor to(at::Device device, bool non_blocking = false) const;

@@ -1,7 +1,7 @@
 // halfbyte's LibTorch operators: products with packed weights for every backend that LibTorch has.
 //
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
-//                            int group_size, ScalarType? out_dtype=None) -> Tensor
+//                            int group_size, ScalarType? out_dtype=None, str arithmetic="float") -> Tensor
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
 //                        ScalarType dtype) -> Tensor
@@ -17,6 +17,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <halfbyte/linear.h>
+
 namespace halfbyte::operators {
 
 // Registers the operators with LibTorch; safe to call from any thread, any number of times. A static archive would drop
@@ -26,12 +28,14 @@ void register_operators();
 // Through LibTorch's dispatcher, so that autograd and autocast apply.
 // Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), zero_points int32
 // (out_features / 8 rounded up, groups) for schemes that have them, bias (out_features); result (..., out_features) in
-// out_dtype, or the input's dtype. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its dtype,
-// shape or device, and what was wanted; BackendError where the backend's own operators refuse.
+// out_dtype, or the input's dtype. `arithmetic` is that of quant::linear on the CPU ("float" or "int8"); other backends
+// multiply in floats whatever it says. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its
+// dtype, shape or device, and what was wanted; BackendError where the backend's own operators refuse.
 at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                           const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
                           std::string_view scheme, std::int64_t group_size,
-                          std::optional<at::ScalarType> out_dtype = std::nullopt);
+                          std::optional<at::ScalarType> out_dtype = std::nullopt,
+                          quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
 
 // Shapes: input (..., in_features), weight (out_features, in_features). The dtypes of input, weight and bias may differ
 // among float32, float16 and bfloat16: nothing is cast but in registers.
