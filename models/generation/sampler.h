@@ -24,7 +24,8 @@ class Sampler {
   double temperature_;
   double top_p_;
   std::mt19937_64 random_;
-  std::vector<std::pair<double, std::int64_t>> candidates_;  // reused
+  std::vector<double> weights_;  // reused, as is the next
+  std::vector<std::pair<double, std::int64_t>> candidates_;
 };
 
 }  // namespace halfbyte::models

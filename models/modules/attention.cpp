@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 
 #include "models/modules/overflow.h"
 
@@ -34,13 +35,6 @@ at::ScalarType product_dtype(at::Device device, at::ScalarType operand) {
 at::Tensor turn(const at::Tensor& x, const Pass& pass, bool is_stream_fixed, bool is_interleaved) {
   if (is_stream_fixed) return rotate(x, pass.cosine, pass.sine, is_interleaved);
   return rotate(x, pass.cosine.to(x.scalar_type()), pass.sine.to(x.scalar_type()), is_interleaved);
-}
-
-// Repeats each key-value head for the query heads that share it: (rows, kv_heads, span, d) -> (rows, heads, span, d).
-at::Tensor repeat_heads(const at::Tensor& x, std::int64_t heads) {
-  const std::int64_t share = heads / x.size(1);
-  if (share == 1) return x;
-  return x.unsqueeze(2).expand({x.size(0), x.size(1), share, x.size(2), x.size(3)}).flatten(1, 2);
 }
 
 std::vector<std::string_view> input_names(const Naming& names, QkvLayout layout) {
@@ -106,6 +100,25 @@ at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const a
   return at::matmul(scores.softmax(-1).to(v.scalar_type()), v);
 }
 
+// Many tokens. Heads that share keys see them through strides of 0, row by row, since a batch has no such strides.
+// Shapes: q (rows, heads, tokens, head_dim), k and v (rows, kv_heads, keys, head_dim) -> q's.
+at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const KeyRange& range) const {
+  const std::int64_t share = heads_ / kv_heads_;
+  if (share == 1) return products(q, k, v, range);
+  const auto shared = [&](const at::Tensor& x, std::int64_t row) {
+    return x.select(0, row).unsqueeze(1).expand({kv_heads_, share, x.size(2), x.size(3)});
+  };
+  std::vector<at::Tensor> results;
+  for (std::int64_t row = 0; row < q.size(0); ++row) {
+    KeyRange own = range;
+    if (own.mask.defined() && own.mask.size(0) > 1) own.mask = own.mask.narrow(0, row, 1);
+    const at::Tensor grouped = q.select(0, row).unflatten(0, {kv_heads_, share});
+    results.push_back(products(grouped, shared(k, row), shared(v, row), own).flatten(0, 1));
+  }
+  return results.size() == 1 ? results[0].unsqueeze(0) : at::stack(results);
+}
+
 at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
                              const Pass& pass) const {
   const at::ScalarType operand =
@@ -122,8 +135,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
     const at::Tensor q = query.to(type).reshape({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
     return products(q, k, v, range).reshape({pass.rows, 1, heads_ * head_dim_}).to(operand);
   }
-  const at::Tensor q = query.to(type).transpose(1, 2);
-  const at::Tensor result = products(q, repeat_heads(k, heads_), repeat_heads(v, heads_), range);
+  const at::Tensor result = attend_rows(query.to(type).transpose(1, 2), k, v, range);
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 

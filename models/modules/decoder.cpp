@@ -3,6 +3,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include "models/cpu/forward.h"
 #include "models/modules/module_path.h"
 #include "quant/operators/translate.h"
 
@@ -52,7 +53,7 @@ at::Tensor Embedding::forward(const at::Tensor& tokens) const {
 Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
                  std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
                  at::ScalarType rotary_buffer_dtype)
-    : path_(config.naming->layers), sliding_window_(config.sliding_window) {
+    : compute_(compute), path_(config.naming->layers), sliding_window_(config.sliding_window) {
   const Naming& names = *config.naming;
   embedding_ = std::make_shared<Embedding>(std::move(embedding), config.embedding_scale, compute);
   register_at(root, names.embedding, embedding_);
@@ -69,6 +70,7 @@ Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<Laye
 }
 
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
+  if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, session, first_row)) return *std::move(fused);
   const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), sliding_window_);
   at::Tensor x = embedding_->forward(tokens);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -25,6 +26,14 @@ class DecoderLayer : public torch::nn::Module {
   DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
 
+  bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
+  const RmsNorm* input_norm() const noexcept { return input_norm_.get(); }
+  const RmsNorm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
+  const RmsNorm* mlp_norm() const noexcept { return mlp_norm_.get(); }
+  const RmsNorm* mlp_output_norm() const noexcept { return mlp_output_norm_.get(); }
+  const Attention& attention() const noexcept { return *attention_; }
+  const FeedForward& feed_forward() const noexcept { return *feed_forward_; }
+
  private:
   std::int64_t index_;
   bool is_residual_normalised_;
@@ -38,6 +47,8 @@ class Embedding : public torch::nn::Module {
   Embedding(at::Tensor weight, double scale, const Compute& compute);
   // Shape: token ids (rows, tokens) -> (rows, tokens, hidden_size) in the stream's dtype.
   at::Tensor forward(const at::Tensor& tokens) const;
+  const at::Tensor& weight() const noexcept { return weight_; }
+  double scale() const noexcept { return scale_; }
 
  private:
   Compute compute_;
@@ -53,11 +64,20 @@ class Decoder {
           std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
           at::ScalarType rotary_buffer_dtype);
 
-  // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. Advances the session.
+  // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. Advances the session. On the CPU, without
+  // gradients, by models/cpu; elsewhere, and where that declines, module by module.
   at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
   const std::shared_ptr<Rotary>& rotary() const noexcept { return rotary_; }
 
+  const Compute& compute() const noexcept { return compute_; }
+  const std::string& path() const noexcept { return path_; }
+  std::int64_t sliding_window() const noexcept { return sliding_window_; }
+  const Embedding& embedding() const noexcept { return *embedding_; }
+  std::span<const std::shared_ptr<DecoderLayer>> layers() const noexcept { return layers_; }
+  const RmsNorm* norm() const noexcept { return norm_.get(); }
+
  private:
+  Compute compute_;
   std::string path_;  // of the layers
   std::int64_t sliding_window_;
   std::shared_ptr<Embedding> embedding_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Mlp : public FeedForward {
  public:
   Mlp(MlpWeights weights, const MlpNames& names, Activation activation, const Compute& compute);
   at::Tensor forward(const at::Tensor& input) const override;
+  Activation activation() const noexcept { return activation_; }
+  std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
+  const Linear& down() const noexcept { return *down_; }
 
  private:
   Compute compute_;

@@ -16,6 +16,9 @@ class RmsNorm : public torch::nn::Module {
   // weight's.
   at::Tensor forward(const at::Tensor& input) const;
   void check(const std::string& name, std::vector<Violation>& violations) const;
+  const at::Tensor& weight() const noexcept { return weight_; }
+  double epsilon() const noexcept { return epsilon_; }
+  double offset() const noexcept { return offset_; }
 
  private:
   Compute compute_;

@@ -36,11 +36,16 @@ const at::Tensor& Session::cache(std::vector<at::Tensor>& caches, std::int64_t l
   return cache;
 }
 
-RotaryTable Session::rotary(std::int64_t row, std::int64_t first, std::int64_t count) const {
+const RotaryTable* Session::fixed_rotary(std::int64_t row, std::int64_t end) const noexcept {
   const std::int64_t fixed = rotary_->config().fixed_length();
-  const std::int64_t length = std::max(first + count, expected_.at(static_cast<std::size_t>(row)));
-  if (fixed == 0 || length <= fixed)
+  const std::int64_t length = std::max(end, expected_[static_cast<std::size_t>(row)]);
+  return fixed == 0 || length <= fixed ? &table_ : nullptr;
+}
+
+RotaryTable Session::rotary(std::int64_t row, std::int64_t first, std::int64_t count) const {
+  if (fixed_rotary(row, first + count))
     return {table_.cosine.narrow(0, first, count), table_.sine.narrow(0, first, count)};
+  const std::int64_t length = std::max(first + count, expected_.at(static_cast<std::size_t>(row)));
   return rotary_->at(first, count, length, device_);
 }
 
@@ -80,6 +85,12 @@ KeyRange key_range(const Pass& pass, std::int64_t begin, std::int64_t window, at
 
 }  // namespace
 
+void check_room(const Session& session, std::int64_t span) {
+  if (span <= session.capacity()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a session of " + std::to_string(session.capacity()) + " tokens cannot take " + std::to_string(span));
+}
+
 Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
                std::int64_t sliding_window) {
   Pass pass{};
@@ -90,10 +101,7 @@ Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows
   const auto [shortest, longest] = std::ranges::minmax(pass.past);
   pass.span = longest + tokens;
   pass.is_uniform = shortest == longest;
-  if (pass.span > session.capacity()) {
-    throw Error(ErrorCode::kInvalidArgument, "a session of " + std::to_string(session.capacity()) +
-                                                 " tokens cannot take " + std::to_string(pass.span));
-  }
+  check_room(session, pass.span);
   set_rotary(pass, session);
   pass.all = key_range(pass, 0, 0, session.device());
   if (sliding_window > 0 && pass.span > sliding_window) {

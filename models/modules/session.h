@@ -13,6 +13,10 @@
 
 namespace halfbyte::models {
 
+namespace cpu {
+struct Workspace;
+}
+
 // Of a fixed size; nothing grows while tokens are generated. One thread at a time.
 class Session {
  public:
@@ -30,6 +34,10 @@ class Session {
   void expect(std::int64_t row, std::int64_t tokens) { expected_.at(static_cast<std::size_t>(row)) = tokens; }
   // Of `count` positions from `first` on, in that row's sequence. Shapes: (count, rotary_dim / 2).
   RotaryTable rotary(std::int64_t row, std::int64_t first, std::int64_t count) const;
+  // The table that rotary() takes those of; null: that row's frequencies depend on its length.
+  const RotaryTable* fixed_rotary(std::int64_t row, std::int64_t end) const noexcept;
+  // Buffers of models/cpu, kept from pass to pass.
+  std::shared_ptr<cpu::Workspace>& workspace() noexcept { return workspace_; }
 
   // `fresh`: dtype of what will be stored.
   const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
@@ -52,6 +60,7 @@ class Session {
   bool is_finite_ = true;
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
+  std::shared_ptr<cpu::Workspace> workspace_;
 };
 
 // The keys that a layer's attention looks at, of the `span` that there are.
@@ -76,6 +85,9 @@ struct Pass {
 
   const KeyRange& keys(bool is_sliding) const { return is_sliding && window ? *window : all; }
 };
+
+// Errors: kInvalidArgument when a row of `span` tokens does not fit the session's capacity.
+void check_room(const Session& session, std::int64_t span);
 
 // `sliding_window`: 0: no layer has one.
 // Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.

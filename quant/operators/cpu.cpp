@@ -8,25 +8,10 @@
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
 #include "quant/operators/torch_dtype.h"
+#include "quant/operators/weight_matrix.h"
 
 namespace halfbyte::operators::cpu {
 namespace {
-
-const std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.const_data_ptr()); }
-
-// `packed` holds the memory.
-quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
-  quant::WeightMatrix weight;
-  weight.scheme = packed.scheme;
-  weight.rows = bytes_of(packed.codes);
-  weight.scales = bytes_of(packed.scales);
-  weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.scales);
-  if (packed.zero_points.defined()) weight.zero_points = bytes_of(packed.zero_points);
-  weight.out_features = packed.out_features;
-  weight.in_features = packed.in_features;
-  weight.group_size = packed.group_size;
-  return weight;
-}
 
 at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at::Tensor& input,
                     const OptionalTensor& bias, OptionalType out_dtype,
@@ -69,13 +54,8 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
                         OptionalType out_dtype) {
   constexpr const char* kOp = "dense_linear";
   check_weight(kOp, weight, input);
-  quant::WeightMatrix matrix;
-  matrix.dense_dtype = check_floating(kOp, "weight", weight);
   const at::Tensor rows = weight.contiguous();
-  matrix.rows = bytes_of(rows);
-  matrix.out_features = weight.size(0);
-  matrix.in_features = weight.size(1);
-  return multiply(kOp, matrix, input, bias, out_dtype);
+  return multiply(kOp, dense_matrix(rows), input, bias, out_dtype);
 }
 
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,

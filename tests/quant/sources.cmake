@@ -1,5 +1,6 @@
 # Sources of the quant tests, relative to tests/.
 set(HALFBYTE_QUANT_TESTS
+    quant/activations_test.cpp
     quant/dispatch_test.cpp
     quant/kernels_test.cpp
     quant/int8_test.cpp quant/linear_test.cpp

@@ -48,6 +48,8 @@ class Linear : public torch::nn::Module {
   void set_path(std::string path) { path_ = std::move(path); }
   const std::string& path() const noexcept { return path_; }
 
+  const at::Tensor& bias_or_undefined() const noexcept { return bias_; }
+
  protected:
   // The activation as the product takes it. Errors: kContract when it is on another device.
   at::Tensor operand(const at::Tensor& input) const;

@@ -1,0 +1,307 @@
+#include "models/cpu/forward.h"
+
+#include <algorithm>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <halfbyte/linear.h>
+
+#include "models/cpu/workspace.h"
+#include "models/modules/decoder.h"
+#include "models/modules/overflow.h"
+#include "quant/operators/torch_dtype.h"
+#include "quant/operators/translate.h"
+#include "quant/operators/weight_matrix.h"
+
+namespace halfbyte::models::cpu {
+namespace {
+
+constexpr quant::Gate kGates[] = {quant::Gate::kSilu, quant::Gate::kGelu, quant::Gate::kGeluTanh};  // by Activation
+
+std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
+  return static_cast<std::size_t>(count * size_bytes(dtype));
+}
+
+Dtype dtype_of(const at::Tensor& tensor) { return from_torch(tensor.scalar_type()).value_or(Dtype::kFloat32); }
+
+// One pass over all layers. The residual sum of a layer's half waits as `delta` for the next norm, which adds it.
+class Forward {
+ public:
+  Forward(const Decoder& decoder, Session& session, Workspace& workspace, std::int64_t first_row,
+          const at::Tensor& tokens)
+      : decoder_(decoder),
+        session_(session),
+        work_(workspace),
+        first_row_(first_row),
+        rows_(tokens.size(0)),
+        tokens_(tokens.size(1)),
+        hidden_(decoder.embedding().weight().size(1)),
+        count_(rows_ * tokens_) {
+    if (tokens_ > 1) pass_ = make_pass(session, first_row, rows_, tokens_, decoder.sliding_window());
+    set_rows();
+    embed(tokens.const_data_ptr<std::int64_t>());
+  }
+
+  at::Tensor run() {
+    for (std::size_t i = 0; i < work_.model.layers.size(); ++i) {
+      const auto attempt = [&] {
+        return decoder_.path() + "." + std::to_string(i) + ", given " + std::to_string(count_) + " tokens";
+      };
+      translated(attempt, [&] { layer(work_.model.layers[i], static_cast<std::int64_t>(i)); });
+    }
+    session_.advance(first_row_, rows_, tokens_);
+    at::Tensor out = at::empty({rows_, tokens_, hidden_}, at::kFloat);
+    normalise(work_.model.norm, nullptr, out.mutable_data_ptr<float>());
+    return out;
+  }
+
+ private:
+  // Where each row's tokens stand, and the cosines and sines of their positions.
+  void set_rows() {
+    work_.past.clear();
+    work_.cosines.clear();
+    work_.sines.clear();
+    work_.own_tables.clear();
+    for (std::int64_t row = first_row_; row < first_row_ + rows_; ++row) work_.past.push_back(session_.length(row));
+    check_room(session_, *std::ranges::max_element(work_.past) + tokens_);
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const std::int64_t past = work_.past[static_cast<std::size_t>(i)];
+      const RotaryTable* table = session_.fixed_rotary(first_row_ + i, past + tokens_);
+      std::int64_t first = past;
+      if (!table) {
+        const RotaryTable own = session_.rotary(first_row_ + i, past, tokens_);
+        work_.own_tables.push_back({own.cosine.contiguous(), own.sine.contiguous()});
+        table = &work_.own_tables.back();
+        first = 0;
+      }
+      pairs_ = table->cosine.size(-1);
+      work_.cosines.push_back(table->cosine.const_data_ptr<float>() + first * pairs_);
+      work_.sines.push_back(table->sine.const_data_ptr<float>() + first * pairs_);
+    }
+  }
+
+  void embed(const std::int64_t* ids) {
+    const at::Tensor& weight = decoder_.embedding().weight();
+    const Dtype dtype = dtype_of(weight);
+    const auto scale = static_cast<float>(decoder_.embedding().scale());
+    stream_ = work_.stream.floats(count_ * hidden_);
+    base_ = stream_;
+    for (std::int64_t i = 0; i < count_; ++i) {
+      float* row = stream_ + i * hidden_;
+      quant::convert(operators::bytes_of(weight) + bytes_of_values(ids[i] * hidden_, dtype), dtype,
+                     reinterpret_cast<std::byte*>(row), Dtype::kFloat32, hidden_);
+      for (std::int64_t column = 0; scale != 1.0f && column < hidden_; ++column) row[column] *= scale;
+    }
+  }
+
+  // Adds what waits to the stream, and writes its norm for `next` to multiply, as float32 where that is asked for.
+  void normalise(const quant::RmsNorm& norm, const ProductsView* next, float* normalised) {
+    quant::ResidualNorm a{};
+    a.rows = count_;
+    a.size = hidden_;
+    a.stream = stream_;
+    a.base = base_;
+    a.delta = delta_;
+    a.delta_norm = delta_norm_;
+    a.norm = norm;
+    a.normalised = normalised;
+    if (next) {
+      a.output_dtype = next->operand;
+      a.output = work_.operand.at_least(bytes_of_values(count_ * hidden_, next->operand));
+    }
+    quant::residual_norm(a);
+  }
+
+  void wait(const float* delta, const quant::RmsNorm& norm, bool is_residual_normalised) {
+    delta_ = delta;
+    delta_norm_ = norm;
+    base_ = is_residual_normalised ? normalised_ : stream_;
+  }
+
+  // The results are in work_.products from `first` on.
+  void multiply(ProductsView& view, const std::byte* input, Buffer* outputs) {
+    for (std::size_t i = 0; i < view.count; ++i) {
+      quant::LinearArguments& arguments = view.products[i].arguments;
+      arguments.rows = count_;
+      arguments.input = input;
+      arguments.output = reinterpret_cast<std::byte*>(outputs[i].floats(count_ * view.out_features(i)));
+    }
+    quant::linear(std::span<const quant::Product>(view.products).first(view.count));
+  }
+
+  void layer(LayerView& view, std::int64_t index) {
+    const bool is_kept = view.layer->is_residual_normalised();
+    normalised_ = is_kept || !view.mlp ? work_.normalised.floats(count_ * hidden_) : nullptr;
+    normalise(view.input_norm, &view.inputs, is_kept ? normalised_ : nullptr);
+    multiply(view.inputs, work_.operand.at_least(0), work_.products);
+    attend(view, index);
+    wait(work_.delta.floats(0), view.attention_output_norm, is_kept);
+    normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
+    const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
+    wait(result, view.mlp_output_norm, is_kept);
+  }
+
+  // Where queries, keys and values stand in what the projections gave.
+  std::array<quant::HeadRows, 3> heads_of(const Attention& a) {
+    const std::int64_t d = a.head_dim(), queries = a.heads() * d, keys = a.kv_heads() * d;
+    const float* first = work_.products[0].floats(0);
+    switch (a.layout()) {
+      case QkvLayout::kSeparate:
+        return {{{first, queries, d}, {work_.products[1].floats(0), keys, d}, {work_.products[2].floats(0), keys, d}}};
+      case QkvLayout::kFused: {
+        const std::int64_t all = queries + 2 * keys;
+        return {{{first, all, d}, {first + queries, all, d}, {first + queries + keys, all, d}}};
+      }
+      case QkvLayout::kFusedPerHead:
+        break;
+    }
+    return {{{first, 3 * queries, 3 * d}, {first + d, 3 * queries, 3 * d}, {first + 2 * d, 3 * queries, 3 * d}}};
+  }
+
+  std::byte* of_first_row(const at::Tensor& cache) const {
+    return static_cast<std::byte*>(cache.mutable_data_ptr()) +
+           bytes_of_values(first_row_ * cache.stride(0), dtype_of(cache));
+  }
+
+  void attend(LayerView& view, std::int64_t index) {
+    const Attention& attention = view.layer->attention();
+    const at::ScalarType operand = *decoder_.compute().operand;
+    const at::Tensor& keys = session_.keys(index, operand);
+    const at::Tensor& values = session_.values(index, operand);
+    place(view, attention, keys, values);
+    const std::byte* attended = nullptr;
+    at::Tensor many;
+    if (tokens_ == 1) {
+      attended = attend_one(view, attention, keys, values);
+    } else {
+      const at::Tensor queries = at::from_blob(
+          work_.queries.at_least(0), {rows_, tokens_, attention.heads(), attention.head_dim()}, operand);
+      many = attention.attend(queries, keys, values, *pass_).to(weight_scalar_type(view.output.operand)).contiguous();
+      attended = operators::bytes_of(many);
+    }
+    multiply(view.output, attended, &work_.delta);
+  }
+
+  void place(const LayerView& view, const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
+    const auto [query, key, value] = heads_of(attention);
+    quant::PlaceHeads a{};
+    a.rows = rows_;
+    a.tokens = tokens_;
+    a.heads = attention.heads();
+    a.kv_heads = attention.kv_heads();
+    a.head_dim = attention.head_dim();
+    a.query = query;
+    a.key = key;
+    a.value = value;
+    a.query_norm = view.query_norm;
+    a.key_norm = view.key_norm;
+    a.pairs = pairs_;
+    a.is_interleaved = attention.is_interleaved();
+    a.cosines = work_.cosines.data();
+    a.sines = work_.sines.data();
+    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
+    a.queries = work_.queries.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.query_dtype));
+    a.keys = of_first_row(keys);
+    a.values = of_first_row(values);
+    a.key_dtype = dtype_of(keys);
+    a.value_dtype = dtype_of(values);
+    a.capacity = session_.capacity();
+    a.past = work_.past.data();
+    if (!quant::place_heads(a)) session_.note_not_finite();
+  }
+
+  const std::byte* attend_one(const LayerView& view, const Attention& attention, const at::Tensor& keys,
+                              const at::Tensor& values) {
+    quant::AttendOne a{};
+    a.rows = rows_;
+    a.heads = attention.heads();
+    a.kv_heads = attention.kv_heads();
+    a.head_dim = attention.head_dim();
+    a.scale = static_cast<float>(attention.scale());
+    a.softcap = static_cast<float>(attention.softcap());
+    a.window = attention.is_sliding() ? decoder_.sliding_window() : 0;
+    a.queries = work_.queries.at_least(0);
+    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
+    a.keys = of_first_row(keys);
+    a.values = of_first_row(values);
+    a.key_dtype = dtype_of(keys);
+    a.value_dtype = dtype_of(values);
+    a.capacity = session_.capacity();
+    a.past = work_.past.data();
+    a.output_dtype = view.output.operand;
+    a.output = work_.operand.at_least(bytes_of_values(rows_ * a.heads * a.head_dim, a.output_dtype));
+    quant::attend_one(a);
+    return a.output;
+  }
+
+  const float* feed_forward(LayerView& view) {
+    multiply(view.gate_up, work_.operand.at_least(0), work_.products);
+    const bool is_fused = view.gate_up.count == 1;
+    const std::int64_t width = view.gate_up.out_features(0);
+    quant::GateRows a{};
+    a.gate = kGates[static_cast<std::size_t>(view.mlp->activation())];
+    a.rows = count_;
+    a.size = is_fused ? width / 2 : width;
+    a.stride = width;
+    a.x = work_.products[0].floats(0);
+    a.up = is_fused ? a.x + a.size : work_.products[1].floats(0);
+    a.output_dtype = view.down.operand;
+    a.output = work_.operand.at_least(bytes_of_values(count_ * a.size, a.output_dtype));
+    quant::gate_rows(a);
+    multiply(view.down, a.output, &work_.delta);
+    return work_.delta.floats(0);
+  }
+
+  const float* experts(const DecoderLayer& layer) {
+    const at::Tensor input = at::from_blob(normalised_, {rows_, tokens_, hidden_}, at::kFloat);
+    experts_result_ = layer.feed_forward().forward(input).to(at::kFloat).contiguous();
+    return experts_result_.const_data_ptr<float>();
+  }
+
+  const Decoder& decoder_;
+  Session& session_;
+  Workspace& work_;
+  std::int64_t first_row_, rows_, tokens_, hidden_;
+  std::int64_t count_;  // tokens of all rows
+  std::int64_t pairs_ = 0;
+  std::optional<Pass> pass_;  // of more than one token a row
+  at::Tensor experts_result_;
+  float* stream_ = nullptr;
+  float* normalised_ = nullptr;  // null: nobody reads it
+  const float* base_ = nullptr;  // what `delta_` is added to
+  const float* delta_ = nullptr;
+  quant::RmsNorm delta_norm_;
+};
+
+bool are_known(const at::Tensor& tokens, std::int64_t vocab_size) {
+  const std::int64_t* ids = tokens.const_data_ptr<std::int64_t>();
+  return std::all_of(ids, ids + tokens.numel(), [&](std::int64_t id) { return id >= 0 && id < vocab_size; });
+}
+
+// What does not depend on the weights' tensors.
+bool is_wanted(const Compute& compute) {
+  return compute.operand && compute.stream == at::kFloat && !at::GradMode::is_enabled() && !overflow_probe &&
+         !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {
+  return tokens.is_cpu() && tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
+         tokens.numel() > 0 && operators::is_plain(embedding) && are_known(tokens, embedding.size(0));
+}
+
+}  // namespace
+
+std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
+                                  std::int64_t first_row) {
+  if (!is_wanted(decoder.compute()) || !session.device().is_cpu()) return std::nullopt;
+  if (!takes(tokens, decoder.embedding().weight())) return std::nullopt;
+  if (!session.workspace()) session.workspace() = std::make_shared<Workspace>();
+  Workspace& workspace = *session.workspace();
+  if (!view(decoder, workspace.model)) return std::nullopt;
+  return Forward(decoder, session, workspace, first_row, tokens).run();
+}
+
+}  // namespace halfbyte::models::cpu

@@ -1,0 +1,22 @@
+// The forward pass on the CPU, in the fused kernels of quant/ instead of LibTorch's operators.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+namespace halfbyte::models {
+class Decoder;
+class Session;
+}  // namespace halfbyte::models
+
+namespace halfbyte::models::cpu {
+
+// As Decoder::forward. Nothing, with the session as it was, where the modules must run one by one: on other devices,
+// with gradients on, under autocast, while an OverflowProbe looks on, under a policy without a float32 stream, and
+// where a tensor does not lie as kernels read it.
+std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
+                                  std::int64_t first_row);
+
+}  // namespace halfbyte::models::cpu

@@ -1,0 +1,44 @@
+// A model's weights as the kernels of quant/ take them, read from the modules at every pass: a host may have replaced
+// or moved them since.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <halfbyte/linear.h>
+
+#include "models/modules/decoder.h"
+#include "quant/activations.h"
+
+namespace halfbyte::models::cpu {
+
+// Linear modules that multiply one input. Shapes: (.., in_features) -> (.., out_features) each.
+struct ProductsView {
+  std::array<quant::Product, 3> products;  // without rows, input and outputs
+  std::size_t count = 0;
+  Dtype operand = Dtype::kFloat32;  // what the input must be
+
+  std::int64_t out_features(std::size_t index) const { return products[index].weight.out_features; }
+};
+
+struct LayerView {
+  const DecoderLayer* layer;
+  quant::RmsNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
+  ProductsView inputs, output;  // of the attention
+  const Mlp* mlp;               // null: experts, which run module by module
+  ProductsView gate_up, down;
+};
+
+struct ModelView {
+  std::vector<LayerView> layers;
+  quant::RmsNorm norm;  // without a weight: none
+};
+
+// False where a tensor does not lie as kernels read it (another device, dtype or order), or the dtypes of products
+// that share an input differ: then the modules run one by one, and say what is wrong if anything is.
+bool view(const Decoder& decoder, ModelView& out);
+
+}  // namespace halfbyte::models::cpu

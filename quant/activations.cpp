@@ -1,0 +1,236 @@
+// Rows through the kernels: norms, rotary and gates, in one parallel region each where there is enough to do.
+#include "quant/activations.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "quant/kernels/activation_kernels.h"
+#include "quant/kernels/dtypes.h"
+#include "quant/with_activations.h"
+
+namespace halfbyte::quant {
+
+namespace kernels {
+namespace {
+
+struct LevelRow {
+  const Table* table;
+  const ActivationTable* activations;
+  const AttentionTable* attention;
+};
+
+constexpr LevelRow kLevelRows[] = {
+#ifdef HALFBYTE_X86
+    {&kAvx512, &kAvx512Activations, &kAvx512Attention},
+    {&kAvx2, &kAvx2Activations, &kAvx2Attention},
+#endif
+    {&kRef, &kRefActivations, &kRefAttention},
+};
+
+const LevelRow& row_of(const Table& table) noexcept {
+  const auto* row = std::ranges::find(kLevelRows, &table, &LevelRow::table);
+  return row == std::end(kLevelRows) ? *std::prev(std::end(kLevelRows)) : *row;
+}
+
+}  // namespace
+
+const ActivationTable& activations(const Table& table) noexcept { return *row_of(table).activations; }
+const AttentionTable& attention(const Table& table) noexcept { return *row_of(table).attention; }
+
+}  // namespace kernels
+
+namespace {
+
+using kernels::Byte;
+using kernels::kFloatBytes;
+
+// Values below this many are not worth waking other threads.
+constexpr std::int64_t kParallelValues = 16 << 10;
+// Values of a gate that are made before they are converted: they stay in the first-level cache.
+constexpr std::int64_t kGateChunk = 2048;
+
+std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+Byte* to_bytes(std::byte* data) { return reinterpret_cast<Byte*>(data); }
+const Byte* to_bytes(const std::byte* data) { return reinterpret_cast<const Byte*>(data); }
+
+float* at_least(std::vector<float>& buffer, std::int64_t count) {
+  if (buffer.size() < to_size(count)) buffer.resize(to_size(count));
+  return buffer.data();
+}
+
+// A norm with its weight in float32, where it lies or in `buffer`.
+struct Norm {
+  const float* weight;
+  float offset, epsilon;
+
+  Norm(const kernels::Table& table, const RmsNorm& norm, std::int64_t size, std::vector<float>& buffer)
+      : weight(nullptr), offset(norm.offset), epsilon(norm.epsilon) {
+    if (!norm.weight) return;
+    float* values = at_least(buffer, size);
+    table.load(kernels::to_float(norm.dtype), to_bytes(norm.weight), to_size(size), values);
+    weight = values;
+  }
+
+  void apply(const kernels::ActivationTable& table, const float* x, std::size_t size, float* out) const {
+    const float mean = table.sum_of_squares(x, size) / static_cast<float>(size);
+    table.scale(x, 1.0f / __builtin_sqrtf(mean + epsilon), weight, offset, size, out);
+  }
+};
+
+// One thread's buffers, kept from call to call.
+struct Buffers {
+  std::vector<float> norm, delta_norm, row;
+};
+
+Buffers& buffers() {
+  thread_local Buffers mine;
+  return mine;
+}
+
+class ResidualRows {
+ public:
+  ResidualRows(const kernels::Table& table, const ResidualNorm& a)
+      : table_(table),
+        kernels_(kernels::activations(table)),
+        a_(a),
+        norm_(table, a.norm, a.size, buffers().norm),
+        delta_norm_(table, a.delta_norm, a.size, buffers().delta_norm) {}
+
+  void run(std::int64_t row) const {
+    const std::int64_t begin = row * a_.size;
+    const std::size_t size = to_size(a_.size);
+    float* stream = a_.stream + begin;
+    float* own = at_least(buffers().row, a_.size);
+    if (a_.delta) {
+      const float* delta = a_.delta + begin;
+      if (delta_norm_.weight) {
+        delta_norm_.apply(kernels_, delta, size, own);
+        delta = own;
+      }
+      kernels_.add(a_.base + begin, delta, size, stream);
+    }
+    const float* result = stream;
+    if (norm_.weight) {
+      float* out = a_.normalised ? a_.normalised + begin : own;
+      norm_.apply(kernels_, stream, size, out);
+      result = out;
+    } else if (a_.normalised) {
+      std::copy_n(stream, size, a_.normalised + begin);
+    }
+    if (!a_.output) return;
+    const kernels::Float to = kernels::to_float(a_.output_dtype);
+    table_.store(to, result, size, to_bytes(a_.output) + to_size(begin) * kFloatBytes[to]);
+  }
+
+ private:
+  const kernels::Table& table_;
+  const kernels::ActivationTable& kernels_;
+  const ResidualNorm& a_;
+  Norm norm_, delta_norm_;
+};
+
+// The heads of one token, one after another through a buffer of one head.
+class TokenHeads {
+ public:
+  TokenHeads(const kernels::Table& table, const PlaceHeads& a)
+      : table_(table),
+        kernels_(kernels::activations(table)),
+        a_(a),
+        query_norm_(table, a.query_norm, a.head_dim, buffers().norm),
+        key_norm_(table, a.key_norm, a.head_dim, buffers().delta_norm),
+        query_dtype_(kernels::to_float(a.query_dtype)),
+        key_dtype_(kernels::to_float(a.key_dtype)),
+        value_dtype_(kernels::to_float(a.value_dtype)) {}
+
+  bool run(std::int64_t row, std::int64_t token) const {
+    const std::int64_t index = row * a_.tokens + token;
+    bool is_finite = true;
+    for (std::int64_t head = 0; head < a_.heads; ++head) {
+      Byte* to = to_bytes(a_.queries) + place(index * a_.heads + head, query_dtype_);
+      is_finite &= turned(a_.query, query_norm_, row, token, head, query_dtype_, to);
+    }
+    for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
+      const std::int64_t at = (row * a_.kv_heads + head) * a_.capacity + a_.past[row] + token;
+      is_finite &= turned(a_.key, key_norm_, row, token, head, key_dtype_, to_bytes(a_.keys) + place(at, key_dtype_));
+      table_.store(value_dtype_, source(a_.value, index, head), to_size(a_.head_dim),
+                   to_bytes(a_.values) + place(at, value_dtype_));
+    }
+    return is_finite;
+  }
+
+ private:
+  std::size_t place(std::int64_t head, kernels::Float dtype) const {
+    return to_size(head * a_.head_dim) * kFloatBytes[dtype];
+  }
+
+  static const float* source(const HeadRows& rows, std::int64_t index, std::int64_t head) {
+    return rows.data + index * rows.token_stride + head * rows.head_stride;
+  }
+
+  bool turned(const HeadRows& rows, const Norm& norm, std::int64_t row, std::int64_t token, std::int64_t head,
+              kernels::Float dtype, Byte* to) const {
+    const std::size_t size = to_size(a_.head_dim), pairs = to_size(a_.pairs);
+    float* both = at_least(buffers().row, 2 * a_.head_dim);
+    float* out = both + size;
+    const float* x = source(rows, row * a_.tokens + token, head);
+    if (norm.weight) {
+      norm.apply(kernels_, x, size, both);
+      x = both;
+    }
+    const std::int64_t turn = token * a_.pairs;
+    kernels_.rotate(x, a_.cosines[row] + turn, a_.sines[row] + turn, pairs, a_.is_interleaved, out);
+    std::copy(x + 2 * pairs, x + size, out + 2 * pairs);
+    table_.store(dtype, out, size, to);
+    return table_.first_non_finite(dtype, to, size) == size;
+  }
+
+  const kernels::Table& table_;
+  const kernels::ActivationTable& kernels_;
+  const PlaceHeads& a_;
+  Norm query_norm_, key_norm_;
+  kernels::Float query_dtype_, key_dtype_, value_dtype_;
+};
+
+constexpr std::array<kernels::GateFunction, 3> kGates = {kernels::kSiluGate, kernels::kGeluGate,
+                                                         kernels::kGeluTanhGate};  // indexed by Gate
+
+}  // namespace
+
+void residual_norm(const kernels::Table& table, const ResidualNorm& arguments) {
+  const ResidualRows rows(table, arguments);
+#pragma omp parallel for if (arguments.rows > 1 && arguments.rows * arguments.size > kParallelValues)
+  for (std::int64_t row = 0; row < arguments.rows; ++row) rows.run(row);
+}
+
+bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
+  const TokenHeads heads(table, arguments);
+  const std::int64_t count = arguments.rows * arguments.tokens;
+  std::atomic<bool> is_finite = true;
+#pragma omp parallel for if (count > 1 && count * arguments.heads * arguments.head_dim > kParallelValues)
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!heads.run(i / arguments.tokens, i % arguments.tokens)) is_finite = false;
+  }
+  return is_finite;
+}
+
+void gate_rows(const kernels::Table& table, const GateRows& a) {
+  const auto function = kernels::activations(table).gate[kGates[static_cast<std::size_t>(a.gate)]];
+  const kernels::Float to = kernels::to_float(a.output_dtype);
+  const std::int64_t chunks = (a.size + kGateChunk - 1) / kGateChunk;
+#pragma omp parallel for if (a.rows * a.size > kParallelValues)
+  for (std::int64_t i = 0; i < a.rows * chunks; ++i) {
+    const std::int64_t row = i / chunks, begin = i % chunks * kGateChunk;
+    const std::size_t count = to_size(std::min(kGateChunk, a.size - begin));
+    float values[kGateChunk];
+    function(a.x + row * a.stride + begin, a.up + row * a.stride + begin, count, values);
+    table.store(to, values, count, to_bytes(a.output) + to_size(row * a.size + begin) * kFloatBytes[to]);
+  }
+}
+
+void residual_norm(const ResidualNorm& arguments) { residual_norm(kernels::kernels(), arguments); }
+bool place_heads(const PlaceHeads& arguments) { return place_heads(kernels::kernels(), arguments); }
+void gate_rows(const GateRows& arguments) { gate_rows(kernels::kernels(), arguments); }
+
+}  // namespace halfbyte::quant

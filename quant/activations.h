@@ -1,0 +1,94 @@
+// What lies between the products of a transformer's layer, on rows in plain memory: residual sums, norms, rotary
+// embedding, gates, attention of one new token. On OpenMP's threads; allocates nothing once its buffers have grown.
+// Needs no LibTorch. Dtypes are float32, float16 or bfloat16 each; arithmetic is float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <halfbyte/dtype.h>
+
+namespace halfbyte::quant {
+
+// x / sqrt(mean(x^2) + epsilon) * (weight + offset). Shape: weight (size of a row).
+struct RmsNorm {
+  const std::byte* weight = nullptr;  // null: no norm
+  Dtype dtype = Dtype::kFloat32;
+  float offset = 0;
+  float epsilon = 0;
+};
+
+// stream = base + delta_norm(delta), and norm(stream). Shapes: all (rows, size).
+struct ResidualNorm {
+  std::int64_t rows, size;
+  float* stream;
+  const float* base;   // may be the stream, or `normalised`
+  const float* delta;  // null: the stream is taken as it is
+  RmsNorm delta_norm, norm;
+  float* normalised;  // null: not wanted
+  std::byte* output;  // the same in output_dtype; null: not wanted
+  Dtype output_dtype;
+};
+void residual_norm(const ResidualNorm& arguments);
+
+// Where the heads of queries, keys or values stand in the result of a product. Units: floats.
+struct HeadRows {
+  const float* data;
+  std::int64_t token_stride, head_stride;
+};
+
+// Brings a pass's queries, keys and values where attention reads them. Shapes: queries (rows, tokens, heads, head_dim);
+// keys and values: caches (rows, kv_heads, capacity, head_dim), of which place past[row] on is written.
+struct PlaceHeads {
+  std::int64_t rows, tokens, heads, kv_heads, head_dim;
+  HeadRows query, key, value;  // token t of row r is at r * tokens + t
+  RmsNorm query_norm, key_norm;
+  std::int64_t pairs;  // of values that turn
+  bool is_interleaved;
+  const float* const* cosines;  // a row's (tokens, pairs)
+  const float* const* sines;
+  std::byte* queries;
+  Dtype query_dtype;
+  std::byte* keys;
+  std::byte* values;
+  Dtype key_dtype, value_dtype;
+  std::int64_t capacity;
+  const std::int64_t* past;
+};
+// False when a query or a key is not finite in its dtype.
+bool place_heads(const PlaceHeads& arguments);
+
+// Attention of one token a row. Shapes: queries and output (rows, heads, head_dim), keys and values as PlaceHeads'.
+struct AttendOne {
+  std::int64_t rows, heads, kv_heads, head_dim;
+  float scale;
+  float softcap;        // 0: none
+  std::int64_t window;  // the last so many keys are seen; 0: all
+  const std::byte* queries;
+  Dtype query_dtype;
+  const std::byte* keys;
+  const std::byte* values;
+  Dtype key_dtype, value_dtype;
+  std::int64_t capacity;
+  const std::int64_t* past;  // keys before the token's own
+  std::byte* output;
+  Dtype output_dtype;
+};
+// Keys and values are read once for all heads that share them. A row's result depends neither on the other rows nor on
+// the number of threads.
+void attend_one(const AttendOne& arguments);
+
+enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh };
+
+// output = gate(x) * up. Shapes: x and up (rows, size), row r at r * stride; output (rows, size).
+struct GateRows {
+  Gate gate;
+  std::int64_t rows, size, stride;
+  const float* x;
+  const float* up;
+  std::byte* output;
+  Dtype output_dtype;
+};
+void gate_rows(const GateRows& arguments);
+
+}  // namespace halfbyte::quant

@@ -1,0 +1,64 @@
+// The table of functions for what lies between products, in plain C types: norms, rotary, gates, attention over a few
+// queries. All values are float32; Table::load and Table::store convert. For quant/*.cpp and the kernel files only.
+//
+// One source is compiled for every level. Everything equals `ref` bit for bit (sums are made in kSumLanes lanes, then
+// pairwise) but attention, whose products are fused and whose sums are made in other orders.
+#pragma once
+
+#include <cstddef>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+
+// Element i is added to lane i % kSumLanes.
+inline constexpr std::size_t kSumLanes = 16;
+
+enum GateFunction : int { kSiluGate, kGeluGate, kGeluTanhGate, kGateCount };
+
+struct ActivationTable {
+  void (*add)(const float* a, const float* b, std::size_t n, float* out) noexcept;
+  float (*sum_of_squares)(const float* x, std::size_t n) noexcept;
+  // (x * factor) * (weight + offset), in this order. `out` may be x.
+  void (*scale)(const float* x, float factor, const float* weight, float offset, std::size_t n, float* out) noexcept;
+  // Turns the halves of the first 2 * pairs values of a head against each other, or neighbours. `out` is not x.
+  void (*rotate)(const float* x, const float* cosine, const float* sine, std::size_t pairs, bool is_interleaved,
+                 float* out) noexcept;
+  // gate(x) * up. Indexed by GateFunction. Errors: 2e-7 of the true gate, relative.
+  void (*gate[kGateCount])(const float* x, const float* up, std::size_t n, float* out) noexcept;
+};
+
+// Attention of some queries that share keys. Shapes: queries (n, head_dim), tile (count, head_dim), weights (n,
+// kKeyTile), of which `count` are used.
+inline constexpr std::size_t kKeyTile = 64;
+
+// One query's softmax so far: of `sum`, and of what `weigh` adds up, the largest score was taken off.
+struct Softmax {
+  float largest;
+  float sum;
+};
+
+struct AttentionTable {
+  // Products of queries and keys, times `scale`; with a softcap (not 0), softcap * tanh(product * scale / softcap).
+  void (*scores)(const float* queries, std::size_t n, const float* tile, std::size_t count, std::size_t head_dim,
+                 float scale, float softcap, float* weights) noexcept;
+  // Scores become exp(score - largest) of the new largest; the sum is brought up to it. Gives the factor by which what
+  // was added up before must be multiplied.
+  float (*soften)(float* scores, std::size_t count, Softmax* state) noexcept;
+  // out[q] = out[q] * factors[q] + sum over keys of weights[q] * tile. Shapes: factors (n), out (n, head_dim).
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const float* tile, std::size_t count,
+                std::size_t head_dim, float* out) noexcept;
+};
+
+extern const ActivationTable kRefActivations;
+extern const AttentionTable kRefAttention;
+#ifdef HALFBYTE_X86
+extern const ActivationTable kAvx2Activations, kAvx512Activations;
+extern const AttentionTable kAvx2Attention, kAvx512Attention;
+#endif
+
+// Those of a level.
+const ActivationTable& activations(const Table& table) noexcept;
+const AttentionTable& attention(const Table& table) noexcept;
+
+}  // namespace halfbyte::quant::kernels

@@ -1,0 +1,51 @@
+// Vectors of the width that the including file is compiled for, and an exponential. For kernel files that are compiled
+// once a level; they set HALFBYTE_LEVEL to a namespace of their own, so that no two levels share an inline function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace halfbyte::quant::kernels::HALFBYTE_LEVEL {
+
+#if defined(__AVX512F__)
+inline constexpr std::size_t kWidth = 16;
+#elif defined(__AVX2__)
+inline constexpr std::size_t kWidth = 8;
+#else
+inline constexpr std::size_t kWidth = 4;
+#endif
+
+typedef float Vector __attribute__((vector_size(kWidth * sizeof(float))));
+
+inline Vector load_vector(const float* from) noexcept {
+  Vector value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+
+inline void store_vector(float* to, Vector value) noexcept { __builtin_memcpy(to, &value, sizeof value); }
+
+inline float clamp(float x, float low, float high) noexcept {  // lets NaN through
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
+// exp(x), relative error below 2e-7; x is held to [-87, 88]. NaN stays. Source: Cephes, expf.
+inline float exponential(float x) noexcept {
+  x = clamp(x, -87.0f, 88.0f);
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits hold
+  const float shifted = x * 1.44269504088896341f + kMagic;
+  const float n = shifted - kMagic;
+  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const std::uint32_t bits = (__builtin_bit_cast(std::uint32_t, shifted) + 127u) << 23;
+  return p * __builtin_bit_cast(float, bits);
+}
+
+}  // namespace halfbyte::quant::kernels::HALFBYTE_LEVEL

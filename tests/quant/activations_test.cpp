@@ -1,0 +1,352 @@
+// Norms, rotary, gates and attention: the reference against their definitions in double, every level against the
+// reference.
+#include "quant/activations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <halfbyte/linear.h>
+
+#include "quant/kernels/activation_kernels.h"
+#include "quant/kernels/dtypes.h"
+#include "quant/threads.h"
+#include "quant/with_activations.h"
+#include "tests/catch.h"
+
+namespace halfbyte::quant {
+namespace {
+
+using kernels::Byte;
+using kernels::Table;
+
+std::vector<const Table*> available_levels() {
+  std::size_t count = 0;
+  const kernels::Level* all = kernels::levels(&count);
+  std::vector<const Table*> tables;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all[i].is_available()) tables.push_back(all[i].table);
+  }
+  return tables;
+}
+
+std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> values(0, spread);
+  std::vector<float> out(count);
+  for (float& value : out) value = values(random);
+  return out;
+}
+
+template <class T>
+std::byte* bytes(std::vector<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+const std::byte* bytes(const std::vector<float>& values) { return reinterpret_cast<const std::byte*>(values.data()); }
+
+std::vector<std::uint16_t> to_bfloat16(const std::vector<float>& values) {
+  std::vector<std::uint16_t> out(values.size());
+  convert(bytes(values), Dtype::kFloat32, bytes(out), Dtype::kBfloat16, static_cast<std::int64_t>(values.size()));
+  return out;
+}
+
+template <class T>
+bool is_same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+struct Normalised {
+  std::vector<float> stream, values;
+  std::vector<std::uint16_t> output;
+};
+
+// Two rows of `size`: a delta with a norm of its own, then a norm whose weight is bfloat16.
+Normalised normalise(const Table& table, std::int64_t size, float offset) {
+  const auto count = static_cast<std::size_t>(2 * size);
+  Normalised out{normal(count, 1), std::vector<float>(count), std::vector<std::uint16_t>(count)};
+  const std::vector<float> delta = normal(count, 2), delta_weight = normal(count / 2, 3);
+  std::vector<std::uint16_t> weight = to_bfloat16(normal(count / 2, 4));
+  ResidualNorm a{};
+  a.rows = 2;
+  a.size = size;
+  a.stream = out.stream.data();
+  a.base = out.stream.data();
+  a.delta = delta.data();
+  a.delta_norm = {bytes(delta_weight), Dtype::kFloat32, offset, 1e-5f};
+  a.norm = {bytes(weight), Dtype::kBfloat16, offset, 1e-6f};
+  a.normalised = out.values.data();
+  a.output = bytes(out.output);
+  a.output_dtype = Dtype::kBfloat16;
+  residual_norm(table, a);
+  return out;
+}
+
+std::vector<double> norm_of(const double* x, const std::vector<float>& weight, double offset, double epsilon) {
+  double squares = 0;
+  for (std::size_t i = 0; i < weight.size(); ++i) squares += x[i] * x[i];
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + epsilon);
+  std::vector<double> out(weight.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = x[i] * scale * (weight[i] + offset);
+  return out;
+}
+
+TEST_CASE("a residual sum and its norm are what their definitions say, on every level alike", "[activations]") {
+  for (const std::int64_t size : {1, 16, 31, 200, 2048}) {
+    for (const float offset : {0.0f, 1.0f}) {
+      INFO(size << " offset " << offset);
+      const Normalised ref = normalise(kernels::kRef, size, offset);
+      const auto n = static_cast<std::size_t>(size);
+      const std::vector<float> before = normal(2 * n, 1), delta = normal(2 * n, 2), delta_weight = normal(n, 3);
+      std::vector<float> weight(n);
+      const std::vector<std::uint16_t> rounded = to_bfloat16(normal(n, 4));
+      convert(reinterpret_cast<const std::byte*>(rounded.data()), Dtype::kBfloat16, bytes(weight), Dtype::kFloat32,
+              size);
+      std::vector<double> stream(2 * n), values;
+      for (std::size_t row = 0; row < 2; ++row) {
+        const std::vector<double> own(delta.begin() + static_cast<std::ptrdiff_t>(row * n),
+                                      delta.begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
+        const auto added = norm_of(own.data(), delta_weight, offset, 1e-5);
+        for (std::size_t i = 0; i < n; ++i) stream[row * n + i] = before[row * n + i] + added[i];
+        const auto result = norm_of(stream.data() + row * n, weight, offset, 1e-6);
+        values.insert(values.end(), result.begin(), result.end());
+      }
+      CHECK(largest_difference(ref.stream, stream) < 4e-6);
+      CHECK(largest_difference(ref.values, values) < 1e-5);
+      CHECK(is_same(ref.output, to_bfloat16(ref.values)));
+      for (const Table* table : available_levels()) {
+        INFO(table->name);
+        const Normalised out = normalise(*table, size, offset);
+        CHECK(is_same(out.stream, ref.stream));
+        CHECK(is_same(out.values, ref.values));
+        CHECK(is_same(out.output, ref.output));
+      }
+    }
+  }
+}
+
+// Rows of different pasts, and what the pass's queries and the caches hold after it.
+struct Placed {
+  std::vector<float> queries, keys, values;
+  bool is_finite = false;
+};
+
+constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8, kCapacity = 9;
+
+Placed place(const Table& table, bool is_interleaved, bool has_norm, float spread, Dtype dtype) {
+  const std::vector<std::int64_t> past = {5, 0};
+  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
+  const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = normal(kDim, 6);
+  std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
+  for (std::size_t i = 0; i < cosine.size(); ++i) {
+    cosine[i] = std::cos(static_cast<float>(i));
+    sine[i] = std::sin(static_cast<float>(i));
+  }
+  const float* cosines[] = {cosine.data() + 5 * kPairs, cosine.data()};
+  const float* sines[] = {sine.data() + 5 * kPairs, sine.data()};
+  Placed out{std::vector<float>(2 * kTokens * kHeads * kDim), std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7),
+             std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7)};
+  std::vector<std::uint16_t> halves(out.queries.size());
+  PlaceHeads a{};
+  a.rows = 2;
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.kv_heads = kKeyHeads;
+  a.head_dim = kDim;
+  a.query = {products.data(), kAll, kDim};
+  a.key = {products.data() + kHeads * kDim, kAll, kDim};
+  a.value = {products.data() + (kHeads + kKeyHeads) * kDim, kAll, kDim};
+  if (has_norm) a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
+  a.pairs = kPairs;
+  a.is_interleaved = is_interleaved;
+  a.cosines = cosines;
+  a.sines = sines;
+  a.queries = dtype == Dtype::kFloat32 ? bytes(out.queries) : bytes(halves);
+  a.query_dtype = dtype;
+  a.keys = bytes(out.keys);
+  a.values = bytes(out.values);
+  a.key_dtype = a.value_dtype = Dtype::kFloat32;
+  a.capacity = kCapacity;
+  a.past = past.data();
+  out.is_finite = place_heads(table, a);
+  return out;
+}
+
+TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations]") {
+  for (const bool is_interleaved : {false, true}) {
+    const Placed ref = place(kernels::kRef, is_interleaved, false, 1, Dtype::kFloat32);
+    CHECK(ref.is_finite);
+    const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
+    for (std::int64_t row = 0; row < 2; ++row) {
+      for (std::int64_t head = 0; head < kKeyHeads; ++head) {
+        for (std::int64_t at = 0; at < kCapacity; ++at) {
+          const std::int64_t token = at - (row == 0 ? 5 : 0);
+          const float* stored = ref.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+          if (token < 0 || token >= kTokens) {
+            CHECK(stored[0] == -7.0f);  // left alone
+            continue;
+          }
+          const float* x =
+              products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
+          for (std::int64_t pair = 0; pair < kPairs; ++pair) {
+            const std::int64_t first = is_interleaved ? 2 * pair : pair,
+                               second = is_interleaved ? first + 1 : pair + kPairs;
+            const auto turn = static_cast<float>(at * kPairs + pair);
+            CHECK(stored[first] == Approx(x[first] * std::cos(turn) - x[second] * std::sin(turn)).margin(1e-6));
+            CHECK(stored[second] == Approx(x[second] * std::cos(turn) + x[first] * std::sin(turn)).margin(1e-6));
+          }
+          CHECK(std::equal(x + 2 * kPairs, x + kDim, stored + 2 * kPairs));
+          const float* value = ref.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+          CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
+        }
+      }
+    }
+    for (const Table* table : available_levels()) {
+      for (const bool has_norm : {false, true}) {
+        const Placed wanted = place(kernels::kRef, is_interleaved, has_norm, 1, Dtype::kFloat32);
+        const Placed out = place(*table, is_interleaved, has_norm, 1, Dtype::kFloat32);
+        CHECK(is_same(out.queries, wanted.queries));
+        CHECK(is_same(out.keys, wanted.keys));
+        CHECK(is_same(out.values, wanted.values));
+      }
+      CHECK_FALSE(place(*table, is_interleaved, false, 1e5f, Dtype::kFloat16).is_finite);
+      CHECK(place(*table, is_interleaved, false, 1e5f, Dtype::kBfloat16).is_finite);
+    }
+  }
+}
+
+TEST_CASE("gates are what their definitions say, on every level alike", "[activations]") {
+  std::vector<float> x = normal(3000, 7, 4);
+  for (const float special : {0.0f, -0.0f, 100.0f, -100.0f, 1e-30f, -88.5f}) x.push_back(special);
+  const std::vector<float> up = normal(x.size(), 8);
+  const auto size = static_cast<std::int64_t>(x.size() / 2);
+  for (const Gate kind : {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh}) {
+    const auto run = [&](const Table& table) {
+      std::vector<float> out(static_cast<std::size_t>(2 * size));
+      gate_rows(table, {kind, 2, size, size, x.data(), up.data(), bytes(out), Dtype::kFloat32});
+      return out;
+    };
+    const std::vector<float> ref = run(kernels::kRef);
+    for (std::size_t i = 0; i < ref.size(); ++i) {
+      const double v = x[i];
+      const double tanh_gelu = v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      const double gate = kind == Gate::kSilu   ? v / (1 + std::exp(-v))
+                          : kind == Gate::kGelu ? v / 2 * (1 + std::erf(v / std::sqrt(2.0)))
+                                                : tanh_gelu;
+      CHECK(ref[i] == Approx(gate * up[i]).epsilon(4e-6).margin(1e-6));
+    }
+    for (const Table* table : available_levels()) CHECK(is_same(run(*table), ref));
+  }
+}
+
+struct Shape {
+  std::int64_t heads, kv_heads, head_dim;
+  float softcap;
+  std::int64_t window;
+};
+
+struct Case {
+  std::vector<std::int64_t> past;
+  std::vector<float> queries, keys, values;
+  std::int64_t capacity;
+};
+
+Case make_case(const Shape& s) {
+  Case out;
+  out.past = {700, 3, 511, 64};
+  out.capacity = 720;
+  out.queries = normal(static_cast<std::size_t>(4 * s.heads * s.head_dim), 10, 2);
+  out.keys = normal(static_cast<std::size_t>(4 * s.kv_heads * out.capacity * s.head_dim), 11, 0.5f);
+  out.values = normal(out.keys.size(), 12);
+  return out;
+}
+
+std::vector<float> attend(const Table& table, const Shape& s, const Case& c, std::int64_t rows = 4) {
+  std::vector<float> out(static_cast<std::size_t>(rows * s.heads * s.head_dim));
+  AttendOne a{};
+  a.rows = rows;
+  a.heads = s.heads;
+  a.kv_heads = s.kv_heads;
+  a.head_dim = s.head_dim;
+  a.scale = 0.25f;
+  a.softcap = s.softcap;
+  a.window = s.window;
+  a.queries = bytes(c.queries);
+  a.keys = bytes(c.keys);
+  a.values = bytes(c.values);
+  a.query_dtype = a.key_dtype = a.value_dtype = a.output_dtype = Dtype::kFloat32;
+  a.capacity = c.capacity;
+  a.past = c.past.data();
+  a.output = bytes(out);
+  attend_one(table, a);
+  return out;
+}
+
+// One query head by its definition.
+std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t row, std::int64_t head) {
+  const float* q = c.queries.data() + (row * s.heads + head) * s.head_dim;
+  const std::int64_t first = (row * s.kv_heads + head / (s.heads / s.kv_heads)) * c.capacity * s.head_dim;
+  const std::int64_t end = c.past[static_cast<std::size_t>(row)] + 1;
+  std::vector<double> out(static_cast<std::size_t>(s.head_dim));
+  double sum = 0;
+  for (std::int64_t key = s.window > 0 ? std::max<std::int64_t>(0, end - s.window) : 0; key < end; ++key) {
+    double score = 0;
+    for (std::int64_t i = 0; i < s.head_dim; ++i)
+      score += 0.25 * q[i] * c.keys[static_cast<std::size_t>(first + key * s.head_dim + i)];
+    if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
+    sum += std::exp(score);
+    for (std::int64_t i = 0; i < s.head_dim; ++i)
+      out[static_cast<std::size_t>(i)] +=
+          std::exp(score) * c.values[static_cast<std::size_t>(first + key * s.head_dim + i)];
+  }
+  for (double& value : out) value /= sum;
+  return out;
+}
+
+constexpr Shape kShapes[] = {{8, 1, 64, 0, 0},   {4, 4, 32, 0, 0},  {6, 2, 80, 0, 0},
+                             {8, 2, 20, 0, 100}, {4, 2, 64, 30, 0}, {10, 2, 128, 5, 513}};
+
+TEST_CASE("attention of one token is what its definition says, on every level", "[activations]") {
+  for (const Shape& shape : kShapes) {
+    const Case c = make_case(shape);
+    std::vector<double> wanted;
+    for (std::int64_t i = 0; i < 4 * shape.heads; ++i) {
+      const auto head = attend_in_double(shape, c, i / shape.heads, i % shape.heads);
+      wanted.insert(wanted.end(), head.begin(), head.end());
+    }
+    for (const Table* table : available_levels()) {
+      INFO(table->name << " heads " << shape.heads << "/" << shape.kv_heads << " of " << shape.head_dim);
+      CHECK(largest_difference(attend(*table, shape, c), wanted) < 1e-5);  // measured: 3e-6
+    }
+  }
+}
+
+TEST_CASE("a row's attention depends neither on the other rows nor on the keys beyond its own", "[activations]") {
+  for (const Shape& shape : kShapes) {
+    Case c = make_case(shape);
+    for (const Table* table : available_levels()) {
+      const std::vector<float> together = attend(*table, shape, c);
+      const std::vector<float> alone = attend(*table, shape, c, 1);
+      CHECK(std::equal(alone.begin(), alone.end(), together.begin()));
+    }
+    const std::vector<float> before = attend(kernels::kRef, shape, c);
+    const auto row_size = static_cast<std::size_t>(c.capacity * shape.head_dim);
+    for (std::size_t head = 0; head < static_cast<std::size_t>(4 * shape.kv_heads); ++head) {
+      const std::int64_t end = c.past[head / static_cast<std::size_t>(shape.kv_heads)] + 1;
+      const auto used = static_cast<std::size_t>(end * shape.head_dim);
+      std::fill_n(c.keys.begin() + static_cast<std::ptrdiff_t>(head * row_size + used), row_size - used, NAN);
+      std::fill_n(c.values.begin() + static_cast<std::ptrdiff_t>(head * row_size + used), row_size - used, NAN);
+    }
+    CHECK(is_same(attend(kernels::kRef, shape, c), before));
+  }
+}
+
+}  // namespace
+}  // namespace halfbyte::quant
