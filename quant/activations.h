@@ -1,5 +1,5 @@
 // What lies between the products of a transformer's layer, on rows in plain memory: residual sums, norms, rotary
-// embedding, gates, attention of one new token. On OpenMP's threads; allocates nothing once its buffers have grown.
+// embedding, gates, attention. On OpenMP's threads; allocates nothing once its buffers have grown.
 // Needs no LibTorch. Dtypes are float32, float16 or bfloat16 each; arithmetic is float32.
 #pragma once
 
@@ -58,25 +58,26 @@ struct PlaceHeads {
 // False when a query or a key is not finite in its dtype.
 bool place_heads(const PlaceHeads& arguments);
 
-// Attention of one token a row. Shapes: queries and output (rows, heads, head_dim), keys and values as PlaceHeads'.
-struct AttendOne {
-  std::int64_t rows, heads, kv_heads, head_dim;
+// Causal attention of the last tokens of each row. Shapes: queries and output (rows, tokens, heads, head_dim), keys and
+// values as PlaceHeads', which must hold those of the tokens.
+struct Attend {
+  std::int64_t rows, tokens, heads, kv_heads, head_dim;
   float scale;
   float softcap;        // 0: none
-  std::int64_t window;  // the last so many keys are seen; 0: all
+  std::int64_t window;  // a token sees the last so many keys, its own included; 0: all
   const std::byte* queries;
   Dtype query_dtype;
   const std::byte* keys;
   const std::byte* values;
   Dtype key_dtype, value_dtype;
   std::int64_t capacity;
-  const std::int64_t* past;  // keys before the token's own
+  const std::int64_t* past;  // per row: keys before those of the tokens
   std::byte* output;
   Dtype output_dtype;
 };
 // Keys and values are read once for all heads that share them. A row's result depends neither on the other rows nor on
 // the number of threads.
-void attend_one(const AttendOne& arguments);
+void attend(const Attend& arguments);
 
 enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh };
 

@@ -8,7 +8,7 @@ namespace halfbyte::quant {
 
 void residual_norm(const kernels::Table& table, const ResidualNorm& arguments);
 bool place_heads(const kernels::Table& table, const PlaceHeads& arguments);
-void attend_one(const kernels::Table& table, const AttendOne& arguments);
+void attend(const kernels::Table& table, const Attend& arguments);
 void gate_rows(const kernels::Table& table, const GateRows& arguments);
 
 }  // namespace halfbyte::quant

