@@ -23,6 +23,7 @@ constexpr std::int64_t kBlockKeys = 512;
 constexpr std::int64_t kBlockQueries = 128;
 // Keys times head_dim times queries below which other threads are not woken.
 constexpr std::int64_t kParallelProducts = 64 << 10;
+constexpr std::int64_t kLineBytes = 64;  // of a cache
 constexpr auto kTile = static_cast<std::int64_t>(kKeyTile);
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -80,6 +81,13 @@ class Attention {
     table_.load(from, reinterpret_cast<const Byte*>(cache) + at, count, tile);
   }
 
+  // Memory is asked for keys or values that are needed next, while others are computed with.
+  void expect(const std::byte* cache, Dtype dtype, std::int64_t group, Range keys) const {
+    const std::int64_t row_bytes = a_.head_dim * size_bytes(dtype), count = keys.end - keys.begin;
+    const std::byte* first = cache + (group * a_.capacity + keys.begin) * row_bytes;
+    for (std::int64_t at = 0; at < count * row_bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
+  }
+
   // Shape: sums (share, head_dim), divided here.
   void write(std::int64_t group, std::int64_t token, std::int64_t query, float* sums, float divisor) const {
     for (std::int64_t i = 0; i < a_.head_dim; ++i) sums[i] /= divisor;
@@ -118,7 +126,7 @@ class OneToken : public Attention {
     float* queries = at_least(buffers().queries, share_ * a_.head_dim);
     load_queries(group, 0, queries);
     for (std::int64_t key = range.begin; key < range.end; key += kTile) {
-      add_tile(group, {key, std::min(key + kTile, range.end)}, queries, states, sums);
+      add_tile(group, {key, std::min(key + kTile, range.end)}, range.end, queries, states, sums);
     }
   }
 
@@ -148,14 +156,17 @@ class OneToken : public Attention {
     return sum;
   }
 
-  void add_tile(std::int64_t group, Range keys, const float* queries, Softmax* states, float* sums) const {
+  void add_tile(std::int64_t group, Range keys, std::int64_t end, const float* queries, Softmax* states,
+                float* sums) const {
     const std::size_t share = to_size(share_), size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
     float* tile = at_least(buffers().tile, kTile * a_.head_dim);
     float* weights = at_least(buffers().weights, share_ * kTile);
     float* factors = at_least(buffers().factors, share_);
+    expect(a_.values, a_.value_dtype, group, keys);
     load(a_.keys, a_.key_dtype, group, keys, tile);
     kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
     for (std::size_t q = 0; q < share; ++q) factors[q] = kernels_.soften(weights + q * kKeyTile, count, states + q);
+    expect(a_.keys, a_.key_dtype, group, {keys.end, std::min(keys.end + kTile, end)});
     load(a_.values, a_.value_dtype, group, keys, tile);
     kernels_.weigh(weights, factors, share, tile, count, size, sums);
   }
