@@ -96,7 +96,8 @@ void check_alike(const CausalLM& model, double bound) {
   }
 }
 
-// Roundings to the operands' dtype fall otherwise where sums were made in another order. Measured: 1e-2, 1.2e-3, 1e-6.
+// Roundings to the operands' dtype fall otherwise where sums were made in another order.
+// Measured: 9.6e-3, 7.3e-4, 9.1e-7.
 constexpr Bound kBounds[] = {{"amp:bfloat16", 2e-2}, {"amp:float16", 2.5e-3}, {"float32", 1e-5}};
 
 TEST_CASE("the fused pass gives what the modules give, in every family and policy", "[fused]") {
@@ -173,8 +174,7 @@ TEST_CASE("a token allocates the tensors it gives back and nothing that grows wi
   const std::int64_t tensor_memory = tensors.count;
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 201);
   CHECK(tensor_memory == kTokens);  // the hidden state
-  // That tensor's own objects; 4 layers of 9 weights would be 36 a token if one of them took any.
-  CHECK(made <= 4 * kTokens);
+  CHECK(made <= 2 * kTokens);       // that tensor's own two objects
 }
 
 }  // namespace

@@ -326,7 +326,7 @@ TEST_CASE("attention is what its definition says, on every level", "[activations
       }
       for (const Table* table : available_levels()) {
         INFO(table->name << " heads " << shape.heads << "/" << shape.kv_heads << " of " << shape.head_dim);
-        CHECK(largest_difference(attended(*table, shape, c), wanted) < 1e-5);  // measured: 3e-6
+        CHECK(largest_difference(attended(*table, shape, c), wanted) < 1e-5);  // measured: 3.9e-6
       }
     }
   }
