@@ -28,6 +28,13 @@ class Channel {
     return true;
   }
 
+  // Puts back what was taken; it comes out first, since it is in the cache still. Never waits.
+  void give_back(T value) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_front(std::move(value));
+    changed_.notify_all();
+  }
+
   // Waits for a value. Nothing when closed and empty, or stopped.
   std::optional<T> pop(std::stop_token stop) {
     std::unique_lock lock(mutex_);

@@ -1,9 +1,13 @@
 #include "convert/convert_tensors.h"
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <optional>
 
+#include "convert/buffer.h"
 #include "convert/data_writer.h"
+#include "convert/in_order.h"
 #include "convert/small_parts.h"
 #include "convert/source_reader.h"
 #include "loader/files/printable.h"
@@ -18,42 +22,58 @@ constexpr auto kWeightRoles = {Role::kLinear, Role::kEmbedding, Role::kHead, Rol
 
 using Finished = std::vector<std::optional<FinishedTensor>>;  // one for each of Plan::tensors
 
-struct PackedBuffers {
-  Buffer codes;
-  Buffer scale;
+// A tensor while its blocks pass.
+struct TensorState {
+  GroupExtras extras;       // blocks fill ranges of their own
+  quant::ErrorStats error;  // up to the last block that was written
 };
 
-// The middle stage, on the calling thread.
+// What becomes of a block. A kept tensor's bytes are read into `codes`.
+struct ResultBuffers {
+  Buffer codes;
+  Buffer scale;
+  std::vector<quant::ErrorStats> group_stats;
+};
+
+struct ConvertedBlock {
+  SourceBlock source;
+  ResultBuffers buffers;
+  std::string source_hash;             // FinishedTensor's; in the last block of a tensor
+  std::shared_ptr<TensorState> state;  // packed only
+  std::exception_ptr failure;          // thrown when its turn comes: the first one in the source's order counts
+};
+
+// Every thread takes the next block, reads it, quantises it while it is in its cache, and hands it on; what must be
+// done in order (both hashes, sums of errors, writing, the journal) is done by whichever thread comes by.
 class Converter {
  public:
-  Converter(const files::Checkpoint& source, const Plan& plan, const MemoryPlan& memory, const QuantizeOptions& options)
-      : source_(source), plan_(plan), memory_(memory), options_(options) {
-    for (std::size_t i = 0; i < kSourceBuffers; ++i) free_source_.push(Buffer(memory.source_buffer), never_);
-    for (std::size_t i = 0; i < kResultBuffers; ++i)
-      free_result_.push({Buffer(memory.codes_buffer), Buffer(memory.scale_buffer)}, never_);
+  Converter(const files::Checkpoint& source, const Plan& plan, const MemoryPlan& memory, const QuantizeOptions& options,
+            const Finished& finished, DataWriter& writer)
+      : source_(source),
+        plan_(plan),
+        memory_(memory),
+        options_(options),
+        finished_(finished),
+        writer_(writer),
+        reader_(source, memory.block_bytes, finished),
+        free_(memory.result_buffers) {
+    for (std::size_t i = 0; i < memory.result_buffers; ++i)
+      free_.push({Buffer(memory.codes_buffer), Buffer(memory.scale_buffer), {}}, {});
   }
 
-  ConversionResult run(SourceReader& reader, DataWriter& writer, const Finished& finished) {
-    for (std::size_t i = 0; i < finished.size(); ++i) {
-      if (finished[i]) result_.resumed_bytes += source_.tensors[plan_.tensors[i].source].size_bytes;
+  ConversionResult run() {
+    ConversionResult out;
+    for (std::size_t i = 0; i < finished_.size(); ++i) {
+      if (finished_[i]) out.resumed_bytes += source_.tensors[plan_.tensors[i].source].size_bytes;
     }
-    std::stop_source pipeline;
-    Worker reading(pipeline, [&](const std::stop_token& stop) { reader.run(free_source_, blocks_, stop); });
-    Worker writing(pipeline, [&](const std::stop_token& stop) {
-      writer.run(
-          results_, [this](ResultBlock block) { recycle(std::move(block)); }, stop);
-    });
-    const StopAtExit stop_at_exit{pipeline};
-    convert_blocks(pipeline.get_token());
-    results_.close();
-    reading.join();
-    writing.join();
-    result_.source_hashes = reader.hashes();
-    result_.tensors = writer.results();
-    for (std::size_t i = 0; i < finished.size(); ++i) {
-      if (finished[i]) result_.tensors[i] = finished[i]->result;
+    done_ = out.resumed_bytes;
+    run_threads();
+    out.source_hashes = reader_.hashes();
+    out.tensors = writer_.results();
+    for (std::size_t i = 0; i < finished_.size(); ++i) {
+      if (finished_[i]) out.tensors[i] = finished_[i]->result;
     }
-    return std::move(result_);
+    return out;
   }
 
  private:
@@ -63,90 +83,113 @@ class Converter {
     ~StopAtExit() { pipeline.request_stop(); }
   };
 
+  void run_threads() {
+    std::stop_source pipeline;
+    std::vector<std::unique_ptr<Worker>> others;
+    const StopAtExit stop_at_exit{pipeline};
+    for (int i = 1; i < memory_.threads; ++i)
+      others.push_back(
+          std::make_unique<Worker>(pipeline, [this](const std::stop_token& stop) { convert_blocks(stop); }));
+    convert_blocks(pipeline.get_token());
+    for (const auto& other : others) other->join();
+  }
+
   void convert_blocks(const std::stop_token& stop) {
-    std::uint64_t done = result_.resumed_bytes;
-    while (auto block = blocks_.pop(stop)) {
-      if (options_.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
-      done += block->buffer.bytes().size();
-      const PlannedTensor& planned = plan_.tensors[block->tensor];
-      if (planned.scheme) {
-        pack(*block, planned, stop);
-      } else {
-        keep(*block, planned, stop);
+    Buffer source(memory_.source_buffer);
+    // Buffers before the block: one that others wait for must not wait for theirs.
+    while (auto buffers = free_.pop(stop)) {
+      const auto block = reader_.next();
+      if (!block) return free_.give_back(std::move(*buffers));
+      ConvertedBlock out{*block, std::move(*buffers), {}, {}, {}};
+      try {
+        if (!convert(out, source, stop)) return;
+      } catch (...) {
+        out.failure = std::current_exception();
       }
-      if (options_.progress) options_.progress(done, source_.size_bytes);
+      converted_.put(block->number, std::move(out));
     }
   }
 
-  void keep(SourceBlock& block, const PlannedTensor& planned, const std::stop_token& stop) {
-    check_finite(block, planned);
-    ResultBlock out{block.tensor, block.begin, 0, block.is_last, false, std::move(block.buffer), {}, {}, {}};
-    out.finished.source_hash = std::move(block.source_hash);
-    if (planned.tied_to.empty()) {
-      results_.push(std::move(out), stop);
-    } else {
-      recycle(std::move(out));
-    }
+  // False when stopped.
+  bool convert(ConvertedBlock& block, Buffer& source, const std::stop_token& stop) {
+    const PlannedTensor& planned = plan_.tensors[block.source.tensor];
+    Buffer& buffer = planned.scheme ? source : block.buffers.codes;
+    const std::span<const std::byte> bytes = buffer.resize(block.source.size);
+    reader_.read(block.source, buffer.bytes());
+    if (!in_source_order_.wait(block.source.number, stop)) return false;
+    block.source_hash = reader_.hash(block.source, bytes);
+    if (planned.scheme && !is_finished(block)) block.state = state_of(block, bytes);
+    in_source_order_.pass();
+    if (!is_finished(block)) planned.scheme ? pack(block, bytes) : check_finite(block, bytes);
+    return true;
   }
 
-  // Groups are given to quantise_rows as rows of their own, so that a block may begin and end in the middle of a row;
-  // errors are added up group by group, in an order that does not depend on the blocks.
-  void pack(SourceBlock& block, const PlannedTensor& planned, const std::stop_token& stop) {
-    auto buffers = free_result_.pop(stop);
-    if (!buffers) return;
-    const StoredTensor& tensor = source_.tensors[block.tensor];
+  bool is_finished(const ConvertedBlock& block) const { return finished_[block.source.tensor].has_value(); }
+
+  // Groups are given to quantize_groups as rows of their own, so that a block may begin and end in the middle of a row.
+  quant::FloatRows groups_of(const ConvertedBlock& block, std::span<const std::byte> bytes) const {
+    const StoredTensor& tensor = source_.tensors[block.source.tensor];
+    const GroupBytes group = group_bytes(tensor, plan_.tensors[block.source.tensor]);
+    return {bytes.data(), tensor.dtype, static_cast<std::int64_t>(bytes.size() / group.source), group.weights};
+  }
+
+  quant::QuantizeOptions how_to(const PlannedTensor& planned) const {
+    return {.scheme = planned.scheme,
+            .group_size = planned.group_size,
+            .search = options_.search,
+            .scale_dtype = planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype,
+            .threads = 1};
+  }
+
+  // In the source's order: the first block of a tensor makes it for all.
+  std::shared_ptr<TensorState> state_of(const ConvertedBlock& block, std::span<const std::byte> bytes) {
+    if (block.source.begin > 0) return state_;
+    const PlannedTensor& planned = plan_.tensors[block.source.tensor];
+    const StoredTensor& tensor = source_.tensors[block.source.tensor];
+    const std::uint64_t groups = tensor.size_bytes / group_bytes(tensor, planned).source;
+    state_ = std::make_shared<TensorState>();
+    if (planned.scheme->has_zero_point) state_->extras.zero_points.resize(groups);
+    if (planned.is_nested) {
+      state_->extras.nested_offset = quant::nested_offset(groups_of(block, bytes), how_to(planned));
+      state_->extras.nested_scales.resize((groups + kNestedBlock - 1) / kNestedBlock);
+    }
+    return state_;
+  }
+
+  void pack(ConvertedBlock& block, std::span<const std::byte> bytes) const {
+    const StoredTensor& tensor = source_.tensors[block.source.tensor];
+    const PlannedTensor& planned = plan_.tensors[block.source.tensor];
     const GroupBytes group = group_bytes(tensor, planned);
-    const std::uint64_t first = block.begin / group.source;
-    const std::uint64_t groups = block.buffer.bytes().size() / group.source;
-    const quant::FloatRows rows{block.buffer.bytes().data(), tensor.dtype, static_cast<std::int64_t>(groups),
-                                group.weights};
-    quant::QuantizeOptions how{planned.scheme, group.weights, options_.search,
-                               planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype,
-                               memory_.threads[block.tensor]};
-    if (block.begin == 0) start_tensor(rows, how, planned, tensor.size_bytes / group.source);
-    const quant::NestedScales nested{quant::nested_codebook(), extras_.nested_offset.value_or(0.0f)};
+    const quant::FloatRows rows = groups_of(block, bytes);
+    const auto groups = static_cast<std::uint64_t>(rows.rows);
+    const std::uint64_t first = block.source.begin / group.source;
+    GroupExtras& extras = block.state->extras;
+    const quant::NestedScales nested{quant::nested_codebook(), extras.nested_offset.value_or(0.0f)};
+    quant::QuantizeOptions how = how_to(planned);
     if (planned.is_nested) how.nested = &nested;
-    const auto bad = quant::quantize_rows(
-        rows, how,
-        {buffers->codes.resize(groups * group.codes).data(), buffers->scale.resize(groups * group.scale).data(),
-         extras_.zero_points.data() + (planned.scheme->has_zero_point ? first : 0),
-         extras_.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0)},
-        error_);
+    block.buffers.group_stats.resize(groups);
+    const auto bad =
+        quant::quantize_groups(rows, how,
+                               {block.buffers.codes.resize(groups * group.codes).data(),
+                                block.buffers.scale.resize(groups * group.scale).data(),
+                                extras.zero_points.data() + (planned.scheme->has_zero_point ? first : 0),
+                                extras.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0)},
+                               block.buffers.group_stats);
     if (bad)
       fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
-    results_.push({block.tensor,
-                   first * group.codes,
-                   first * group.scale,
-                   block.is_last,
-                   true,
-                   std::move(buffers->codes),
-                   std::move(buffers->scale),
-                   block.is_last ? small_parts(tensor, planned, extras_) : std::vector<SmallPart>(),
-                   {std::move(block.source_hash), {{}, error_, extras_.nested_offset}}},
-                  stop);
-    free_source_.push(std::move(block.buffer), stop);
-  }
-
-  void start_tensor(const quant::FloatRows& first_rows, const quant::QuantizeOptions& how, const PlannedTensor& planned,
-                    std::uint64_t groups) {
-    error_ = {};
-    extras_ = {};
-    if (planned.scheme->has_zero_point) extras_.zero_points.resize(groups);
-    if (!planned.is_nested) return;
-    extras_.nested_offset = quant::nested_offset(first_rows, how);
-    extras_.nested_scales.resize((groups + kNestedBlock - 1) / kNestedBlock);
   }
 
   // Buffers, and what is no known kind of weight, may hold infinities: attention masks do.
-  void check_finite(const SourceBlock& block, const PlannedTensor& planned) const {
-    const StoredTensor& tensor = source_.tensors[block.tensor];
-    const bool is_weight = std::ranges::find(kWeightRoles, planned.role) != kWeightRoles.end();
+  void check_finite(const ConvertedBlock& block, std::span<const std::byte> bytes) const {
+    const StoredTensor& tensor = source_.tensors[block.source.tensor];
+    const Role role = plan_.tensors[block.source.tensor].role;
+    const bool is_weight = std::ranges::find(kWeightRoles, role) != kWeightRoles.end();
     if (!is_weight || !is_weight_dtype(tensor.dtype) || tensor.size_bytes == 0) return;
     const auto width = static_cast<std::uint64_t>(size_bytes(tensor.dtype));
-    const auto count = static_cast<std::int64_t>(block.buffer.bytes().size() / width);
-    const auto bad = quant::find_non_finite({block.buffer.bytes().data(), tensor.dtype, 1, count}, options_.threads);
+    const auto count = static_cast<std::int64_t>(bytes.size() / width);
+    const auto bad = quant::find_non_finite({bytes.data(), tensor.dtype, 1, count}, 1);
     if (!bad) return;
-    fail_non_finite(tensor, static_cast<std::int64_t>(block.begin / width) + bad->column, bad->value);
+    fail_non_finite(tensor, static_cast<std::int64_t>(block.source.begin / width) + bad->column, bad->value);
   }
 
   // `index` counts weights from the start of the tensor.
@@ -158,27 +201,50 @@ class Converter {
                                          std::to_string(value) + "; weights must be finite, get a sound checkpoint");
   }
 
-  void recycle(ResultBlock block) {
-    if (block.is_packed) {
-      free_result_.push({std::move(block.codes), std::move(block.scale)}, never_);
-    } else {
-      free_source_.push(std::move(block.codes), never_);
+  // In the source's order, one block at a time.
+  void consume(ConvertedBlock block) {
+    if (block.failure) std::rethrow_exception(block.failure);
+    if (options_.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+    if (!is_finished(block)) {
+      if (plan_.tensors[block.source.tensor].tied_to.empty()) write(block);
+      done_ += block.source.size;
     }
+    free_.give_back(std::move(block.buffers));
+    if (options_.progress) options_.progress(done_, source_.size_bytes);
+  }
+
+  // Errors are added up group by group, so that their sum does not depend on the blocks.
+  void write(ConvertedBlock& block) {
+    const std::size_t index = block.source.tensor;
+    const StoredTensor& tensor = source_.tensors[index];
+    const PlannedTensor& planned = plan_.tensors[index];
+    ResultBlock out{.tensor = index, .codes_begin = block.source.begin, .codes = block.buffers.codes.bytes()};
+    FinishedTensor finished{std::move(block.source_hash), {}};
+    std::vector<SmallPart> rest;
+    if (planned.scheme) {
+      const GroupBytes group = group_bytes(tensor, planned);
+      const std::uint64_t first = block.source.begin / group.source;
+      out = {index, first * group.codes, first * group.scale, true, out.codes, block.buffers.scale.bytes()};
+      for (const quant::ErrorStats& each : block.buffers.group_stats) block.state->error.add(each);
+      finished.result = {{}, block.state->error, block.state->extras.nested_offset};
+      if (block.source.is_last) rest = small_parts(tensor, planned, block.state->extras);
+    }
+    writer_.write(out);
+    if (block.source.is_last) writer_.finish(index, rest, std::move(finished));
   }
 
   const files::Checkpoint& source_;
   const Plan& plan_;
   const MemoryPlan& memory_;
   const QuantizeOptions& options_;
-  const std::stop_token never_;
-  // Room for every buffer there is: giving one back never waits.
-  Channel<Buffer> free_source_{kSourceBuffers};
-  Channel<PackedBuffers> free_result_{kResultBuffers};
-  Channel<SourceBlock> blocks_{kSourceBuffers};
-  Channel<ResultBlock> results_{kSourceBuffers + kResultBuffers};
-  quant::ErrorStats error_;  // of the tensor that is being quantised, up to here
-  GroupExtras extras_;       // likewise
-  ConversionResult result_;
+  const Finished& finished_;
+  DataWriter& writer_;
+  SourceReader reader_;
+  Channel<ResultBuffers> free_;
+  Turnstile in_source_order_;
+  std::shared_ptr<TensorState> state_;  // of the last tensor that was begun
+  InOrder<ConvertedBlock> converted_{[this](ConvertedBlock block) { consume(std::move(block)); }};
+  std::uint64_t done_ = 0;  // of the source, bytes
 };
 
 // What an earlier run said it had finished, as far as the bytes are there.
@@ -203,8 +269,7 @@ ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& pl
                                  const MemoryPlan& memory, const QuantizeOptions& options, const Workplace& workplace) {
   DataWriter writer(workplace.directory, layout, workplace.journal);
   const Finished finished = check_finished(workplace, plan, options, writer);
-  SourceReader reader(source, memory.block_bytes, finished);
-  ConversionResult result = Converter(source, plan, memory, options).run(reader, writer, finished);
+  ConversionResult result = Converter(source, plan, memory, options, finished, writer).run();
   writer.sync();
   return result;
 }

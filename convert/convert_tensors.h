@@ -1,4 +1,4 @@
-// The conversion itself: read, quantise and write at once, in blocks; memory does not depend on the model.
+// The conversion itself: all threads read, quantise and write, a block each; memory does not depend on the model.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ struct Workplace {
   std::map<std::size_t, FinishedTensor> finished;  // what an earlier run said; believed where the bytes agree
 };
 
-// Writes and syncs the data files of `layout`. The quantisation runs on the calling thread's OpenMP team.
+// Writes and syncs the data files of `layout`, on as many threads as `memory` says, the caller's among them.
 // Errors: kCorrupt naming tensor, row and column of a NaN or infinity; kInvalidArgument when the source is not the one
 // that `finished` came from; kInterrupted; kIo, kNoResources.
 ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,

@@ -6,8 +6,29 @@ namespace halfbyte::convert {
 namespace {
 
 constexpr std::uint64_t kReadBackBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kWriteBehindBytes = std::uint64_t{8} << 20;
 
 }  // namespace
+
+void WriteBehind::add(const std::shared_ptr<files::OutputFile>& file, std::uint64_t begin, std::uint64_t size) {
+  if (pending_.file != file || pending_.end != begin) {
+    send();
+    pending_ = {file, begin, begin};
+  }
+  pending_.end += size;
+  if (pending_.end - pending_.begin >= kWriteBehindBytes) send();
+}
+
+void WriteBehind::send() {
+  if (pending_.end == pending_.begin) return;
+  ranges_.push(pending_, stop_.get_token());
+  pending_.begin = pending_.end;
+}
+
+void WriteBehind::finish() {
+  ranges_.close();
+  worker_.join();
+}
 
 DataWriter::DataWriter(files::fs::path directory, const ResultLayout& layout, Journal& journal)
     : layout_(layout), journal_(journal), directory_(std::move(directory)), results_(layout.places.size()) {
@@ -18,7 +39,7 @@ DataWriter::DataWriter(files::fs::path directory, const ResultLayout& layout, Jo
 files::OutputFile& DataWriter::file(std::size_t index) {
   if (open_ && open_index_ == index) return *open_;
   const DataFileLayout& wanted = layout_.files[index];
-  open_ = std::make_unique<files::OutputFile>(directory_ / wanted.name, wanted.size_bytes,
+  open_ = std::make_shared<files::OutputFile>(directory_ / wanted.name, wanted.size_bytes,
                                               files::OutputFile::Existing::kGoOn);
   open_index_ = index;
   return *open_;
@@ -45,31 +66,27 @@ bool DataWriter::holds(std::size_t tensor, const std::string& xxh3_128) {
   return is_equal;
 }
 
-void DataWriter::finish(ResultBlock& block) {
+void DataWriter::write(const ResultBlock& block) {
   const TensorPlaces& places = layout_.places[block.tensor];
-  for (const SmallPart& rest : block.rest) write(place(places, rest.part), 0, rest.bytes);
-  if (block.is_packed) {
-    for (std::size_t part = 1; part < files::kPartCount; ++part) hash_written(places[part]);
-  }
-  block.finished.result.xxh3_128 = hash_.hex();
-  hash_.reset();
-  journal_.append(block.tensor, block.finished);
-  results_[block.tensor] = std::move(block.finished.result);
+  const PartPlace& codes = place(places, files::Part::kCodes);
+  write(codes, block.codes_begin, block.codes);
+  hash_.update(block.codes);
+  write_behind_.add(open_, codes.offset + block.codes_begin, block.codes.size());
+  if (block.is_packed) write(place(places, files::Part::kScale), block.scale_begin, block.scale);
 }
 
-void DataWriter::run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle,
-                     const std::stop_token& stop) {
-  while (auto block = in.pop(stop)) {
-    const TensorPlaces& places = layout_.places[block->tensor];
-    write(place(places, files::Part::kCodes), block->codes_begin, block->codes.bytes());
-    hash_.update(block->codes.bytes());
-    if (block->is_packed) write(place(places, files::Part::kScale), block->scale_begin, block->scale.bytes());
-    if (block->is_last) finish(*block);
-    recycle(std::move(*block));
-  }
+void DataWriter::finish(std::size_t tensor, const std::vector<SmallPart>& rest, FinishedTensor finished) {
+  const TensorPlaces& places = layout_.places[tensor];
+  for (const SmallPart& each : rest) write(place(places, each.part), 0, each.bytes);
+  for (std::size_t part = 1; part < files::kPartCount; ++part) hash_written(places[part]);
+  finished.result.xxh3_128 = hash_.hex();
+  hash_.reset();
+  journal_.append(tensor, finished);
+  results_[tensor] = std::move(finished.result);
 }
 
 void DataWriter::sync() {
+  write_behind_.finish();
   for (std::size_t i = 0; i < layout_.files.size(); ++i) file(i).sync();
 }
 

@@ -1,14 +1,14 @@
-// Last stage of a conversion: writes blocks to the places that the layout gives them, and hashes each tensor.
+// Last step of a conversion: writes blocks to the places that the layout gives them, and hashes each tensor.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <memory>
-#include <stop_token>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "convert/buffer.h"
 #include "convert/channel.h"
 #include "convert/journal.h"
 #include "convert/result_layout.h"
@@ -24,15 +24,42 @@ struct SmallPart {
 
 // Part of a tensor, ready to be written. A kept tensor's bytes are its codes.
 struct ResultBlock {
-  std::size_t tensor;         // index into ResultLayout::places
-  std::uint64_t codes_begin;  // from the start of the part. Units: bytes.
-  std::uint64_t scale_begin;
-  bool is_last;
-  bool is_packed;
-  Buffer codes;
-  Buffer scale;                 // packed only
-  std::vector<SmallPart> rest;  // with the last block of a packed tensor: every other part
-  FinishedTensor finished;      // with the last block; without its xxh3_128, which the writer takes
+  std::size_t tensor;             // index into ResultLayout::places
+  std::uint64_t codes_begin = 0;  // from the start of the part. Units: bytes.
+  std::uint64_t scale_begin = 0;
+  bool is_packed = false;
+  std::span<const std::byte> codes = {};
+  std::span<const std::byte> scale = {};  // packed only
+};
+
+// Makes the system write to the disk while the conversion goes on, so that the sync at its end finds little to do.
+class WriteBehind {
+ public:
+  WriteBehind() = default;
+  ~WriteBehind() { stop_.request_stop(); }
+  WriteBehind(const WriteBehind&) = delete;
+  WriteBehind& operator=(const WriteBehind&) = delete;
+
+  // Bytes that were written, one range after another.
+  void add(const std::shared_ptr<files::OutputFile>& file, std::uint64_t begin, std::uint64_t size);
+  // Waits until all was handed to the disk.
+  void finish();
+
+ private:
+  struct Range {
+    std::shared_ptr<files::OutputFile> file;
+    std::uint64_t begin = 0, end = 0;
+  };
+  void send();
+
+  Range pending_;
+  // More than anybody waits to push: a slow disk holds up this thread alone.
+  Channel<Range> ranges_{std::numeric_limits<std::size_t>::max()};
+  std::stop_source stop_;
+  Worker worker_{stop_, [this](const std::stop_token& stop) {
+                   while (const auto range = ranges_.pop(stop))
+                     range->file->start_writing(range->begin, range->end - range->begin);
+                 }};
 };
 
 class DataWriter {
@@ -43,28 +70,30 @@ class DataWriter {
 
   // Whether the tensor's bytes are in the files and have this hash.
   bool holds(std::size_t tensor, const std::string& xxh3_128);
-  // Writes what comes until `in` is closed; gives each block's buffers to `recycle`; puts what it finishes into the
-  // journal.
-  void run(Channel<ResultBlock>& in, const std::function<void(ResultBlock)>& recycle, const std::stop_token& stop);
+  // A tensor's blocks come in order, and tensor by tensor.
+  void write(const ResultBlock& block);
+  // After the last block of a tensor: writes its other parts, completes `finished` with the hash of all, and puts it
+  // into the journal.
+  void finish(std::size_t tensor, const std::vector<SmallPart>& rest, FinishedTensor finished);
   void sync();
 
-  // Of each tensor that was written; complete after run().
+  // Of each tensor that was written; complete when all are finished.
   const std::vector<TensorResult>& results() const noexcept { return results_; }
 
  private:
   void write(const PartPlace& place, std::uint64_t begin, std::span<const std::byte> bytes);
   files::OutputFile& file(std::size_t index);
-  void finish(ResultBlock& block);
   void hash_written(const PartPlace& place);
 
   const ResultLayout& layout_;
   Journal& journal_;
   files::fs::path directory_;
   // One is open at a time: tensors come file by file, and there may be more files than a process may open.
-  std::unique_ptr<files::OutputFile> open_;
+  std::shared_ptr<files::OutputFile> open_;
   std::size_t open_index_ = 0;
   std::vector<TensorResult> results_;
-  files::Hash128 hash_;  // of the tensor that is being written: blocks come tensor by tensor
+  files::Hash128 hash_;  // of the tensor that is being written
+  WriteBehind write_behind_;
 };
 
 }  // namespace halfbyte::convert

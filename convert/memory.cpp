@@ -10,9 +10,15 @@ namespace {
 
 using files::StoredTensor;
 
-// More does not make a conversion faster: the blocks of all stages should stay in the outer cache.
-constexpr std::uint64_t kLargestBlock = std::uint64_t{8} << 20;
-constexpr std::uint64_t kSmallestBlock = std::uint64_t{256} << 10;
+// Larger ones would not stay in a core's own cache from the reading to the writing.
+constexpr std::uint64_t kLargestBlock = std::uint64_t{512} << 10;
+constexpr std::uint64_t kSmallestBlock = std::uint64_t{128} << 10;
+// Blocks of kept tensors are smaller: they are read into the result's buffers.
+constexpr std::uint64_t kKeptShare = 4;
+// While a result waits for its turn to be written its thread goes on with another.
+constexpr std::uint64_t kResultBuffersAThread = 2;
+// A tensor begins while the one before is finished.
+constexpr std::uint64_t kTensorsAtOnce = 2;
 // What a program has before its first block: code, libraries, thread stacks, reading and copying files in pieces.
 constexpr std::uint64_t kFixedBytes = std::uint64_t{12} << 20;
 // Descriptions of a tensor: stored, planned, laid out, in the result's header, in both manifests and their texts.
@@ -29,20 +35,24 @@ std::uint64_t unit_groups(const PlannedTensor& planned) noexcept {
 
 // One tensor's share of the memory in use while it passes.
 struct Needs {
+  std::uint64_t block = 0;  // of the source
   std::uint64_t source = 0;
   std::uint64_t codes = 0;
   std::uint64_t scale = 0;
   std::uint64_t stats = 0;
-  std::uint64_t tile = 0;  // of one thread
+  std::uint64_t tile = 0;
   std::uint64_t rest = 0;  // zero points of a whole tensor, a byte each and packed
 
   std::uint64_t total(std::uint64_t threads) const noexcept {
-    return kSourceBuffers * source + kResultBuffers * (codes + scale) + stats + threads * tile + rest;
+    return threads * (source + tile + kResultBuffersAThread * (codes + scale + stats)) + kTensorsAtOnce * rest;
   }
 };
 
 Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::uint64_t block) {
-  if (!planned.scheme) return {.source = std::min(block, tensor.size_bytes)};
+  if (!planned.scheme) {
+    const std::uint64_t kept = std::min(block / kKeptShare, tensor.size_bytes);
+    return {.block = kept, .codes = kept};
+  }
   const GroupBytes group = group_bytes(tensor, planned);
   const std::uint64_t unit = unit_groups(planned);
   const std::uint64_t all = tensor.size_bytes / group.source;
@@ -50,6 +60,7 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
   const std::uint64_t tile =
       kTileBytesAWeight + kCodeBytesAWeightAndBit * static_cast<std::uint64_t>(planned.scheme->bits);
   return {groups * group.source,
+          groups * group.source,
           groups * group.codes,
           groups * group.scale,
           groups * kStatsBytes,
@@ -71,7 +82,7 @@ class MemoryPlanner {
     for (std::uint64_t threads = threads_; threads > 0; threads /= 2) {
       for (std::uint64_t block = kLargestBlock; block >= kSmallestBlock; block /= 2) {
         const Needs most = largest(block);
-        if (fixed_ + most.total(threads) <= limit_) return cut(block, most);
+        if (fixed_ + most.total(threads) <= limit_) return cut(block, threads, most);
       }
     }
     refuse();
@@ -93,15 +104,12 @@ class MemoryPlanner {
     return out;
   }
 
-  MemoryPlan cut(std::uint64_t block, const Needs& most) const {
+  MemoryPlan cut(std::uint64_t block, std::uint64_t threads, const Needs& most) const {
     MemoryPlan out;
-    const std::uint64_t room = limit_ - fixed_ - most.total(0);
-    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      const Needs one = needs(i, block);
-      out.block_bytes.push_back(std::max<std::uint64_t>(one.source, 1));
-      const std::uint64_t fit = one.tile > 0 ? room / one.tile : threads_;
-      out.threads.push_back(static_cast<int>(std::clamp<std::uint64_t>(fit, 1, threads_)));
-    }
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i)
+      out.block_bytes.push_back(std::max<std::uint64_t>(needs(i, block).block, 1));
+    out.threads = static_cast<int>(threads);
+    out.result_buffers = threads * kResultBuffersAThread;
     out.source_buffer = most.source;
     out.codes_buffer = most.codes;
     out.scale_buffer = most.scale;

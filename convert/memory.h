@@ -8,9 +8,6 @@
 
 namespace halfbyte::convert {
 
-inline constexpr std::size_t kSourceBuffers = 4;
-inline constexpr std::size_t kResultBuffers = 3;
-
 // A run of weights that is quantised at once: groups of one scale each, which may lie in the middle of a row.
 // Units: bytes, except weights.
 struct GroupBytes {
@@ -21,12 +18,13 @@ struct GroupBytes {
 };
 GroupBytes group_bytes(const files::StoredTensor& tensor, const PlannedTensor& planned);
 
-// How the pipeline is cut. Units: bytes.
+// How the conversion is cut. Units: bytes.
 struct MemoryPlan {
   std::vector<std::uint64_t> block_bytes;  // of source, for each of Plan::tensors; whole groups where it is quantised
-  std::vector<int> threads;                // that quantise it at once
-  std::uint64_t source_buffer = 0;         // the largest block
-  std::uint64_t codes_buffer = 0;          // and what becomes of one
+  int threads = 0;                         // each has a source buffer
+  std::size_t result_buffers = 0;          // that all share
+  std::uint64_t source_buffer = 0;         // the largest block that is quantised
+  std::uint64_t codes_buffer = 0;          // and what becomes of one; the largest block that is kept
   std::uint64_t scale_buffer = 0;
 };
 

@@ -20,58 +20,65 @@ SourceReader::SourceReader(const files::Checkpoint& source, std::span<const std:
       finished_(finished),
       is_larger_than_cache_(source.size_bytes > files::memory_bytes() / 2) {}
 
-void SourceReader::hash_header(std::size_t file, files::Hash128& hash) const {
+std::optional<SourceBlock> SourceReader::next() {
+  const std::lock_guard lock(mutex_);
+  if (next_.tensor == source_.tensors.size()) return std::nullopt;
+  const std::uint64_t total = source_.tensors[next_.tensor].size_bytes;
+  next_.size = std::min(block_bytes_[next_.tensor], total - next_.begin);
+  next_.is_last = next_.begin + next_.size == total;
+  const SourceBlock out = next_;
+  ++next_.number;
+  next_.begin = out.is_last ? 0 : out.begin + out.size;
+  if (out.is_last) ++next_.tensor;
+  return out;
+}
+
+void SourceReader::read(const SourceBlock& block, std::span<std::byte> out) const {
+  const files::StoredTensor& tensor = source_.tensors[block.tensor];
+  const files::InputFile& file = *source_.data_files[tensor.file];
+  file.read(tensor.offset + block.begin, out);
+  // A source that does not fit into the page cache would only push other programs' files out of it.
+  if (is_larger_than_cache_) file.drop_cache_behind(tensor.offset + block.begin, block.size);
+}
+
+void SourceReader::hash_header(std::size_t file) {
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < source_.data_offsets[file]; at += block.size()) {
     block.resize(std::min(kHeaderBlockBytes, source_.data_offsets[file] - at));
     source_.data_files[file]->read(at, block);
-    hash.update(block);
+    hash_.update(block);
   }
 }
 
-void SourceReader::check_unchanged(std::size_t tensor, const files::Hash128& hash) const {
-  if (hash.hex() == finished_[tensor]->source_hash) return;
+// Ends what comes before it, files without tensors too. One beyond the last ends that.
+void SourceReader::go_to_file(std::size_t file) {
+  for (; begun_ <= file; ++begun_) {
+    if (begun_ > 0) hashes_.push_back(hash_.hex());
+    hash_.reset();
+    if (begun_ < source_.data_files.size()) hash_header(begun_);
+  }
+}
+
+std::string SourceReader::hash(const SourceBlock& block, std::span<const std::byte> bytes) {
+  go_to_file(source_.tensors[block.tensor].file);
+  hash_.update(bytes);
+  if (!block.is_last) return {};
+  std::string out = hash_.hex();
+  if (finished_[block.tensor]) check_unchanged(block.tensor, out);
+  return out;
+}
+
+std::vector<std::string> SourceReader::hashes() {
+  go_to_file(source_.data_files.size());
+  return std::move(hashes_);
+}
+
+void SourceReader::check_unchanged(std::size_t tensor, const std::string& hash) const {
+  if (hash == finished_[tensor]->source_hash) return;
   const files::StoredTensor& changed = source_.tensors[tensor];
   throw Error(ErrorCode::kInvalidArgument, files::printable_path(source_.data_files[changed.file]->path()) +
                                                " changed, before the end of tensor " + files::in_quotes(changed.name) +
                                                ", after a part of it was converted; leave out --resume to start over");
-}
-
-bool SourceReader::send_tensor(std::size_t index, files::Hash128& hash, Channel<Buffer>& free,
-                               Channel<SourceBlock>& out, const std::stop_token& stop) {
-  const files::StoredTensor& tensor = source_.tensors[index];
-  const files::InputFile& file = *source_.data_files[tensor.file];
-  std::uint64_t at = 0;
-  do {
-    auto buffer = free.pop(stop);
-    if (!buffer) return false;
-    const std::uint64_t size = std::min(block_bytes_[index], tensor.size_bytes - at);
-    const auto bytes = buffer->resize(size);
-    file.read(tensor.offset + at, bytes);
-    // A source that does not fit into the page cache would only push other programs' files out of it.
-    if (is_larger_than_cache_) file.drop_cache_behind(tensor.offset + at, size);
-    hash.update(bytes);
-    const bool is_last = at + size == tensor.size_bytes;
-    SourceBlock block{index, at, is_last, std::move(*buffer), is_last ? hash.hex() : std::string()};
-    // The push back never waits: there is room for every buffer.
-    if (finished_[index] ? !free.push(std::move(block.buffer), stop) : !out.push(std::move(block), stop)) return false;
-    at += size;
-  } while (at < tensor.size_bytes);
-  if (finished_[index]) check_unchanged(index, hash);
-  return true;
-}
-
-void SourceReader::run(Channel<Buffer>& free, Channel<SourceBlock>& out, std::stop_token stop) {
-  std::size_t tensor = 0;
-  for (std::size_t file = 0; file < source_.data_files.size(); ++file) {
-    files::Hash128 hash;
-    hash_header(file, hash);
-    for (; tensor < source_.tensors.size() && source_.tensors[tensor].file == file; ++tensor) {
-      if (!send_tensor(tensor, hash, free, out, stop)) return;
-    }
-    hashes_.push_back(hash.hex());
-  }
-  out.close();
 }
 
 }  // namespace halfbyte::convert

@@ -1,52 +1,60 @@
-// First stage of a conversion: reads the source's files from front to back, in blocks, hashing them as they pass.
+// First step of a conversion: the source's files from front to back, in blocks, hashed as they pass.
 #pragma once
 
 #include <cstdint>
-#include <stop_token>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "convert/buffer.h"
-#include "convert/channel.h"
 #include "convert/tensor_result.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::convert {
 
+// Part of a tensor. Units: bytes.
 struct SourceBlock {
-  std::size_t tensor;   // index into Checkpoint::tensors
-  std::uint64_t begin;  // from the start of the tensor. Units: bytes.
-  bool is_last;         // of its tensor; an empty tensor has one empty block
-  Buffer buffer;
-  std::string source_hash;  // FinishedTensor's; in the last block only
+  std::uint64_t number;  // from 0 on, in the order of Checkpoint::tensors
+  std::size_t tensor;    // index into Checkpoint::tensors
+  std::uint64_t begin;   // from the start of the tensor
+  std::uint64_t size;
+  bool is_last;  // of its tensor; an empty tensor has one empty block
 };
 
 class SourceReader {
  public:
-  // A block of tensor i has `block_bytes[i]` bytes (the last one of a tensor fewer). Of a tensor that is `finished`
-  // no block is sent.
+  // A block of tensor i has `block_bytes[i]` bytes (the last one of a tensor fewer). What is `finished` is hashed like
+  // the rest, to know that it still is what it was.
   SourceReader(const files::Checkpoint& source, std::span<const std::uint64_t> block_bytes,
                std::span<const std::optional<FinishedTensor>> finished);
 
-  // Sends the blocks of all tensors in the order of Checkpoint::tensors, then closes `out`.
-  // Errors: kInvalidArgument when the source is not the one from which the finished tensors were made.
-  void run(Channel<Buffer>& free, Channel<SourceBlock>& out, std::stop_token stop);
-
-  // Of each data file, whole; complete after run().
-  const std::vector<std::string>& hashes() const noexcept { return hashes_; }
+  // The next block, or nothing after the last. Thread-safe.
+  std::optional<SourceBlock> next();
+  // Thread-safe. Shape: out (block.size). Errors: kIo, kCorrupt.
+  void read(const SourceBlock& block, std::span<std::byte> out) const;
+  // The bytes of one block after another, in the order of their numbers. With the last block of a tensor it returns
+  // FinishedTensor's source_hash. Errors: kInvalidArgument when the source is not the one from which the finished
+  // tensors were made.
+  std::string hash(const SourceBlock& block, std::span<const std::byte> bytes);
+  // Of each data file, whole; after the last block.
+  std::vector<std::string> hashes();
 
  private:
-  void check_unchanged(std::size_t tensor, const files::Hash128& hash) const;
-  bool send_tensor(std::size_t tensor, files::Hash128& hash, Channel<Buffer>& free, Channel<SourceBlock>& out,
-                   const std::stop_token& stop);
-  void hash_header(std::size_t file, files::Hash128& hash) const;
+  void check_unchanged(std::size_t tensor, const std::string& hash) const;
+  void go_to_file(std::size_t file);
+  void hash_header(std::size_t file);
 
   const files::Checkpoint& source_;
   std::span<const std::uint64_t> block_bytes_;
   std::span<const std::optional<FinishedTensor>> finished_;
   bool is_larger_than_cache_;
+  std::mutex mutex_;  // of next_
+  SourceBlock next_{};
+  files::Hash128 hash_;  // of the file that is being read
   std::vector<std::string> hashes_;
+  std::size_t begun_ = 0;  // files whose header was hashed
 };
 
 }  // namespace halfbyte::convert

@@ -300,17 +300,17 @@ double ErrorStats::rel_rmse() const noexcept {
   return sum_squares > 0 ? std::sqrt(sum_squared_error / sum_squares) : 0.0;
 }
 
-std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatRows& source,
-                                       const QuantizeOptions& options, PackedRows out, ErrorStats& stats) {
-  if (source.rows == 0 || source.in_features == 0) return std::nullopt;
-  check(source, options);
+namespace {
+
+std::optional<NonFinite> quantize_groups(const kernels::Table& table, const FloatRows& source,
+                                         const QuantizeOptions& options, PackedRows out,
+                                         std::span<ErrorStats> group_stats) {
   const Job job(table, source, options, out);
   const std::int64_t blocks = job.blocks();
   const int threads = thread_count(options.threads, blocks);
   std::vector<TileQuantizer> quantizers;  // made here, since an exception must not leave the parallel region
   quantizers.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) quantizers.emplace_back(job);
-  std::vector<ErrorStats> group_stats(static_cast<std::size_t>(job.groups));
   FirstFinding finding;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 2)
   for (std::int64_t block = 0; block < blocks; ++block) {
@@ -321,13 +321,37 @@ std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatR
     if (!tiles.run(first, end, group_stats.data() + first))
       finding.report(scan_rows(table, source, first / groups_per_row, (end - 1) / groups_per_row + 1));
   }
-  for (const ErrorStats& group : group_stats) stats.add(group);
   return finding.get();
+}
+
+std::size_t group_count(const FloatRows& source, const QuantizeOptions& options) {
+  return static_cast<std::size_t>(source.rows * (source.in_features / options.group_size));
+}
+
+}  // namespace
+
+std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatRows& source,
+                                       const QuantizeOptions& options, PackedRows out, ErrorStats& stats) {
+  if (source.rows == 0 || source.in_features == 0) return std::nullopt;
+  check(source, options);
+  std::vector<ErrorStats> group_stats(group_count(source, options));
+  const auto finding = quantize_groups(table, source, options, out, group_stats);
+  for (const ErrorStats& group : group_stats) stats.add(group);
+  return finding;
 }
 
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
                                        ErrorStats& stats) {
   return quantize_rows(kernels::kernels(), source, options, out, stats);
+}
+
+std::optional<NonFinite> quantize_groups(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+                                         std::span<ErrorStats> group_stats) {
+  if (source.rows == 0 || source.in_features == 0) return std::nullopt;
+  check(source, options);
+  if (group_stats.size() != group_count(source, options))
+    throw std::invalid_argument("quantize_groups: not one ErrorStats a group");
+  return quantize_groups(kernels::kernels(), source, options, out, group_stats);
 }
 
 void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words) {

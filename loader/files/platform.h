@@ -54,8 +54,9 @@ class OutputFile {
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  void write(std::uint64_t offset, std::span<const std::byte> bytes);  // thread-safe for disjoint ranges
-  void read(std::uint64_t offset, std::span<std::byte> out) const;     // what was written; thread-safe
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);           // thread-safe for disjoint ranges
+  void read(std::uint64_t offset, std::span<std::byte> out) const;              // what was written; thread-safe
+  void start_writing(std::uint64_t offset, std::uint64_t size) const noexcept;  // to the disk; advice only
   void sync();
 
  private:

@@ -33,7 +33,7 @@ struct QuantizeOptions {
   // Go on where a killed or interrupted run with the same source and options stopped, in DST.partial. An error or a
   // stop leaves what was written there for the next time.
   bool resume = false;
-  // Called now and then from the converting thread with bytes of source done and in all.
+  // Called now and then with bytes of source done and in all; from one thread at a time.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
   std::stop_token stop = {};  // a stop throws kInterrupted, and removes what was written unless `resume`
 };

@@ -79,6 +79,11 @@ struct NonFinite {
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
                                        ErrorStats& stats);
 
+// The same, with each group's errors by themselves, for a caller that cuts a matrix into calls made at once. Shape:
+// group_stats (rows * in_features / group_size), in which NonFinite leaves anything.
+std::optional<NonFinite> quantize_groups(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+                                         std::span<ErrorStats> group_stats);
+
 // Eight rows of zero points to a word, the first one lowest. Shapes: zero_points (rows, groups), words
 // (zero_point_words(rows), groups). Source: compressed-tensors, compressors/pack_quantized/helpers.py.
 void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words);
