@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "convert/buffer.h"
+#include "convert/channel.h"
 #include "convert/data_writer.h"
 #include "convert/in_order.h"
 #include "convert/small_parts.h"

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "convert/channel.h"
 #include "convert/journal.h"
 #include "convert/result_layout.h"
+#include "convert/write_behind.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::convert {
@@ -30,36 +29,6 @@ struct ResultBlock {
   bool is_packed = false;
   std::span<const std::byte> codes = {};
   std::span<const std::byte> scale = {};  // packed only
-};
-
-// Makes the system write to the disk while the conversion goes on, so that the sync at its end finds little to do.
-class WriteBehind {
- public:
-  WriteBehind() = default;
-  ~WriteBehind() { stop_.request_stop(); }
-  WriteBehind(const WriteBehind&) = delete;
-  WriteBehind& operator=(const WriteBehind&) = delete;
-
-  // Bytes that were written, one range after another.
-  void add(const std::shared_ptr<files::OutputFile>& file, std::uint64_t begin, std::uint64_t size);
-  // Waits until all was handed to the disk.
-  void finish();
-
- private:
-  struct Range {
-    std::shared_ptr<files::OutputFile> file;
-    std::uint64_t begin = 0, end = 0;
-  };
-  void send();
-
-  Range pending_;
-  // More than anybody waits to push: a slow disk holds up this thread alone.
-  Channel<Range> ranges_{std::numeric_limits<std::size_t>::max()};
-  std::stop_source stop_;
-  Worker worker_{stop_, [this](const std::stop_token& stop) {
-                   while (const auto range = ranges_.pop(stop))
-                     range->file->start_writing(range->begin, range->end - range->begin);
-                 }};
 };
 
 class DataWriter {

@@ -10,6 +10,7 @@
 #include "convert/data_file_layout.h"
 #include "convert/destination.h"
 #include "convert/synth_values.h"
+#include "convert/write_behind.h"
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
 #include "models/architectures/architecture.h"
@@ -114,7 +115,7 @@ class Synthesizer {
   Synthesizer(const Destination& destination, const std::vector<DataFileLayout>& layout, const SynthOptions& options)
       : layout_(layout), options_(options) {
     for (const DataFileLayout& file : layout) {
-      files_.push_back(std::make_unique<files::OutputFile>(destination.partial_path() / file.name, file.size_bytes));
+      files_.push_back(std::make_shared<files::OutputFile>(destination.partial_path() / file.name, file.size_bytes));
       files_.back()->write(0, std::as_bytes(std::span(file.header)));
       total_ += file.size_bytes - file.header.size();
     }
@@ -134,6 +135,7 @@ class Synthesizer {
     }
     blocks_.close();
     writing.join();
+    write_behind_.finish();
     for (const auto& file : files_) file->sync();
     return total_;
   }
@@ -142,6 +144,7 @@ class Synthesizer {
   void write_blocks(const std::stop_token& stop) {
     while (auto block = blocks_.pop(stop)) {
       files_[block->file]->write(block->offset, block->buffer.bytes());
+      write_behind_.add(files_[block->file], block->offset, block->buffer.bytes().size());
       free_.push(std::move(block->buffer), never_);
     }
   }
@@ -169,7 +172,8 @@ class Synthesizer {
   const std::vector<DataFileLayout>& layout_;
   const SynthOptions& options_;
   const std::stop_token never_;
-  std::vector<std::unique_ptr<files::OutputFile>> files_;
+  std::vector<std::shared_ptr<files::OutputFile>> files_;
+  WriteBehind write_behind_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
   Channel<Buffer> free_{kBuffers};
