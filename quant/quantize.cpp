@@ -28,8 +28,7 @@ constexpr auto kLaneCount = static_cast<std::size_t>(kLanes);
 // So many groups are a thread's unit of work: those that share a nested scale.
 constexpr std::int64_t kBlockGroups = kNestedBlock;
 constexpr std::size_t kBlockTiles = kBlockGroups / kLanes;
-// encode's sums are float32 over at most so many elements, then double.
-constexpr std::size_t kChunk = 512;
+using kernels::kMaxTerms;  // encode's sums are float32 over at most so many elements, then double
 
 const Byte* bytes_of(const std::byte* data) { return reinterpret_cast<const Byte*>(data); }
 Byte* bytes_of(std::byte* data) { return reinterpret_cast<Byte*>(data); }
@@ -205,11 +204,11 @@ class TileQuantizer {
   void encode(const Chosen& chosen, std::size_t lanes, ErrorStats* group_stats) {
     const auto words_per_element = static_cast<std::size_t>(job_.coding.bits);
     std::fill_n(group_stats, lanes, ErrorStats{});
-    for (std::size_t k = 0; k < job_.context.length; k += kChunk) {
+    for (std::size_t k = 0; k < job_.context.length; k += kMaxTerms) {
       float squares[kLanes], squared[kLanes], max_abs[kLanes];
-      table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kChunk, job_.context.length - k), chosen.inverse,
-                               chosen.low, job_.coding, words_.data() + k * words_per_element / 32 * kLaneCount,
-                               {squares, squared, max_abs});
+      table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kMaxTerms, job_.context.length - k),
+                               chosen.inverse, chosen.low, job_.coding,
+                               words_.data() + k * words_per_element / 32 * kLaneCount, {squares, squared, max_abs});
       for (std::size_t lane = 0; lane < lanes; ++lane) {
         const double scale = std::fabs(chosen.scale[lane]);
         group_stats[lane].sum_squares += scale * scale * squares[lane];

@@ -14,9 +14,9 @@ namespace {
 using kernels::kLanes;
 
 constexpr auto kLaneCount = static_cast<std::size_t>(kLanes);
-// Sums run over at most this many elements before they are added up, which keeps whole-row groups exact enough and in
+// Sums of float32 run over no more elements before they are added up, which keeps whole-row groups exact enough and in
 // cache.
-constexpr std::size_t kChunk = 512;
+using kernels::kMaxTerms;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <std::size_t kPositive, std::size_t kNegative>
@@ -220,8 +220,8 @@ void ScaleSearch::consider(const float* tile, std::size_t count) {
 void ScaleSearch::measure(const float* tile, std::size_t count) {
   const std::size_t values = count * kLaneCount;
   float* const part[] = {part_.data(), part_.data() + values, part_.data() + 2 * values};
-  for (std::size_t first = 0; first < context_.length; first += kChunk) {
-    const std::size_t length = std::min(kChunk, context_.length - first);
+  for (std::size_t first = 0; first < context_.length; first += kMaxTerms) {
+    const std::size_t length = std::min(kMaxTerms, context_.length - first);
     const kernels::Errors out = first == 0 ? kernels::Errors{squared_.data(), slope_.data(), codes_.data()}
                                            : kernels::Errors{part[0], part[1], part[2]};
     table().measure(tile + first * kLaneCount, length, inverse_.data(), low_.data(), count, coding_, out);

@@ -1,5 +1,6 @@
 // Quantisation of tiles for AVX2 with F16C. Compiled with those flags; called only where the CPU has them.
-// Multiplications and additions stay apart: a fused one would round differently from the other levels.
+// Multiplications and additions stay apart, since a fused one would round differently from the other levels; but for
+// sums of squared integers, which never round: kMaxTerms terms of at most 128^2 stay below 2^24.
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -102,6 +103,7 @@ struct Integers {
   explicit Integers(const Coding& coding) : span(_mm256_set1_ps(coding.span)) {}
   Floats value(Floats t, Floats low) const { return round_code(t, low, _mm256_add_ps(low, span)); }
   Ints code(Floats, Floats q, Floats low) const { return _mm256_cvtps_epi32(_mm256_sub_ps(q, low)); }
+  static Floats add_square(Floats sum, Floats q) { return _mm256_fmadd_ps(q, q, sum); }
 };
 
 // A level as three bits and the choice of a half.
@@ -148,6 +150,7 @@ struct LevelTables {
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(values[0], found.low_bits),
                             _mm256_permutevar8x32_ps(values[1], found.low_bits), found.is_upper);
   }
+  static Floats add_square(Floats sum, Floats q) { return _mm256_add_ps(sum, _mm256_mul_ps(q, q)); }
   Ints code(Floats t, Floats, Floats) const {
     const Level found = level(t);
     return _mm256_blendv_epi8(_mm256_permutevar8x32_epi32(codes[0], found.low_bits),
@@ -173,7 +176,7 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, const 
       const Floats difference = _mm256_sub_ps(t, q);
       squared[c] = _mm256_add_ps(squared[c], _mm256_mul_ps(difference, difference));
       slope[c] = _mm256_add_ps(slope[c], _mm256_mul_ps(difference, q));
-      codes[c] = _mm256_add_ps(codes[c], _mm256_mul_ps(q, q));
+      codes[c] = Codes::add_square(codes[c], q);
     }
   }
   for (std::size_t c = 0; c < kCount; ++c) {

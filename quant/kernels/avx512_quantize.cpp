@@ -1,5 +1,6 @@
 // Quantisation of tiles for AVX-512 F, BW, VL and DQ. Compiled with those flags; called only where the CPU has them.
-// Multiplications and additions stay apart: a fused one would round differently from the other levels.
+// Multiplications and additions stay apart, since a fused one would round differently from the other levels; but for
+// sums of squared integers, which never round: kMaxTerms terms of at most 128^2 stay below 2^24.
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -103,6 +104,7 @@ struct Integers {
   explicit Integers(const Coding& coding) : span(_mm512_set1_ps(coding.span)) {}
   Floats value(Floats t, Floats low) const { return round_code(t, low, _mm512_add_ps(low, span)); }
   Ints code(Floats, Floats q, Floats low) const { return _mm512_cvtps_epi32(_mm512_sub_ps(q, low)); }
+  static Floats add_square(Floats sum, Floats q) { return _mm512_fmadd_ps(q, q, sum); }
 };
 
 // The coding by levels: a binary search in tables of sixteen that stay in registers.
@@ -133,6 +135,7 @@ struct LevelTables {
     return level;
   }
   Floats value(Floats t, Floats) const { return _mm512_permutexvar_ps(level(t), values); }
+  static Floats add_square(Floats sum, Floats q) { return _mm512_add_ps(sum, _mm512_mul_ps(q, q)); }
   Ints code(Floats t, Floats, Floats) const { return _mm512_permutexvar_epi32(level(t), codes); }
 };
 
@@ -153,7 +156,7 @@ void measure_some(const float* tile, std::size_t n, const float* inverse, const 
       const Floats difference = _mm512_sub_ps(t, q);
       squared[c] = _mm512_add_ps(squared[c], _mm512_mul_ps(difference, difference));
       slope[c] = _mm512_add_ps(slope[c], _mm512_mul_ps(difference, q));
-      codes[c] = _mm512_add_ps(codes[c], _mm512_mul_ps(q, q));
+      codes[c] = Codes::add_square(codes[c], q);
     }
   }
   for (std::size_t c = 0; c < kCount; ++c) {

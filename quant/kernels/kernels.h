@@ -18,6 +18,8 @@ enum Float : int { kFloat32, kFloat16, kBfloat16, kFloatCount };
 inline constexpr int kLanes = 16;
 // A tile's length is rounded up to this many elements; what is added is zero.
 inline constexpr std::size_t kTileUnit = 16;
+// measure and encode sum over at most this many elements a call.
+inline constexpr std::size_t kMaxTerms = 512;
 
 // The values of a code book in ascending order. middle[i] is half-way from value[i] to value[i + 1], the last one is
 // infinite: a number's level is the count of middles below it.
