@@ -3,13 +3,14 @@
 #include <benchmark/benchmark.h>
 
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <halfbyte/linear.h>
 #include <halfbyte/quantize.h>
+
+#include "quant/memory_bandwidth.h"
 
 namespace {
 
@@ -116,16 +117,11 @@ void run_dequantize(benchmark::State& state, const Kind& kind, Dtype dtype) {
   state.SetItemsProcessed(state.iterations() * kOut * kIn);
 }
 
-// What a token cannot be faster than: every thread sums its share of memory.
+// What a token cannot be faster than.
 void read_memory(benchmark::State& state) {
-  std::vector<std::uint64_t> memory(static_cast<std::size_t>(kFootprint) * 4 / 8, 1);
-  for (auto _ : state) {
-    std::uint64_t total = 0;
-#pragma omp parallel for simd reduction(+ : total) schedule(static)
-    for (std::size_t i = 0; i < memory.size(); ++i) total += memory[i];
-    benchmark::DoNotOptimize(total);
-  }
-  state.SetBytesProcessed(state.iterations() * kFootprint * 4);
+  MemoryReader memory(kFootprint);
+  for (auto _ : state) benchmark::DoNotOptimize(memory.bytes_per_second(1));
+  state.SetBytesProcessed(state.iterations() * kFootprint);
 }
 
 void scan_for_non_finite(benchmark::State& state) {

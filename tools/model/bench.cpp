@@ -1,11 +1,11 @@
-// halfbyte bench CKPT: speed of prefill and decode, medians of several runs.
+// halfbyte bench CKPT: speed of prefill and decode, medians of several runs, beside the speed of memory.
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
@@ -14,14 +14,16 @@
 #include <halfbyte/linear.h>
 
 #include "loader/files/platform.h"
-#include "models/architectures/architecture.h"
-#include "models/modules/session.h"
+#include "models/architectures/model_config.h"
+#include "quant/memory_bandwidth.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/step_cost.h"
+#include "tools/model/timed_runs.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -30,107 +32,199 @@ using Clock = std::chrono::steady_clock;
 
 struct Words {
   ModelWords model;
-  std::int64_t prompt_tokens = 0;  // 0: kPromptTokens, or what the context has room for
-  std::int64_t gen_tokens = 64;
-  std::int64_t runs = 3;
+  RunSizes sizes{.gen_tokens = 64};  // prompt_tokens 0: kPromptTokens, or what the context has room for
+  std::int64_t runs = 5;
+  std::int64_t loads = 1;
 };
 
 constexpr std::int64_t kPromptTokens = 512;
+// Of the prompt with which a load is timed.
+constexpr std::int64_t kFirstPromptTokens = 8;
 
 void declare(CLI::App& app, Words& words) {
   declare_model(app, words.model);
-  app.add_option("--prompt-tokens", words.prompt_tokens, "tokens of the prompt; 512, or what the context has room for")
+  app.add_option("--prompt-tokens", words.sizes.prompt_tokens,
+                 "tokens of the prompt; 512, or what the context has room for")
       ->check(whole_number(1, 1'000'000));
-  app.add_option("--gen-tokens", words.gen_tokens, "tokens decoded after it")
+  app.add_option("--gen-tokens", words.sizes.gen_tokens, "tokens decoded after it")
       ->check(whole_number(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--batch", words.sizes.batch, "sequences side by side; rates are of all of them together")
+      ->check(whole_number(1, 4096))
+      ->capture_default_str();
+  app.add_option("--depth", words.sizes.depth, "tokens of context before the prompt, which are not timed")
+      ->check(whole_number(0, 10'000'000))
       ->capture_default_str();
   app.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
       ->check(whole_number(1, 1000))
       ->capture_default_str();
-}
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-// GPUs answer before they are done; a value on the CPU is there only then.
-void wait_for(const at::Tensor& tensor) { tensor.cpu(); }
-
-struct Run {
-  double prefill_seconds;
-  double decode_seconds;
-};
-
-Run run_once(const models::CausalLM& model, const Words& words) {
-  const std::int64_t vocab = model.config().vocab_size;
-  const at::Tensor prompt =
-      at::arange(words.prompt_tokens, at::kLong).mul(7919).remainder(vocab).unsqueeze(0).to(model.device());
-  models::Session session = model.make_session(1, words.prompt_tokens + words.gen_tokens);
-  const auto start = Clock::now();
-  at::Tensor next = model.head(model.hidden(prompt, session).narrow(1, words.prompt_tokens - 1, 1)).argmax(-1);
-  wait_for(next);
-  const double prefill = seconds_since(start);
-  const auto decode_start = Clock::now();
-  for (std::int64_t i = 0; i < words.gen_tokens; ++i) next = model.head(model.hidden(next, session)).argmax(-1);
-  wait_for(next);
-  return {prefill, seconds_since(decode_start)};
+  app.add_option("--loads", words.loads, "times to load the model, for the median of the time to a first token")
+      ->check(whole_number(1, 1000))
+      ->capture_default_str();
 }
 
 // The command line's sizes, made to fit the model where the user left them open. Errors: UsageError.
-void fit_context(Words& words, std::int64_t context) {
-  if (words.prompt_tokens == 0) {
-    words.prompt_tokens = std::max<std::int64_t>(1, std::min(kPromptTokens, context - words.gen_tokens));
+void fit_context(RunSizes& sizes, std::int64_t context) {
+  if (sizes.prompt_tokens == 0) {
+    sizes.prompt_tokens = std::max<std::int64_t>(1, std::min(kPromptTokens, context - sizes.depth - sizes.gen_tokens));
   }
-  if (words.prompt_tokens + words.gen_tokens <= context) return;
-  throw UsageError("--prompt-tokens and --gen-tokens make " + std::to_string(words.prompt_tokens + words.gen_tokens) +
-                   "; this model's context is " + std::to_string(context));
+  const std::int64_t wanted = sizes.depth + sizes.prompt_tokens + sizes.gen_tokens;
+  if (wanted <= context) return;
+  throw UsageError(std::string(sizes.depth > 0 ? "--depth, " : "") + "--prompt-tokens and --gen-tokens make " +
+                   std::to_string(wanted) + "; this model's context is " + std::to_string(context));
+}
+
+struct Loads {
+  std::vector<double> load;            // seconds
+  std::vector<double> to_first_token;  // seconds, from the call on, with a short prompt
+};
+
+// The model, loaded as often as asked; the one before is gone by then, so that memory is of one.
+Model timed_loads(const Words& words, const CommonOptions& common, Loads& loads) {
+  std::optional<Model> model;
+  for (std::int64_t i = 0; i < words.loads; ++i) {
+    model.reset();
+    const auto start = Clock::now();
+    model = load_model(words.model, common);
+    loads.load.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    const std::int64_t context = model->module().config().max_position_embeddings;
+    TimedRuns(model->module(), {.prompt_tokens = std::min(kFirstPromptTokens, context)}).run();
+    loads.to_first_token.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return *model;
+}
+
+// Rates of the runs. Units: tokens, of all sequences, and bytes a second.
+struct Rates {
+  std::vector<double> prefill, decode, memory;
+  std::uint64_t peak_rss_bytes = 0;  // before the memory's reader took its buffer
+  double cache_value_bytes = 0;
+};
+
+// Memory is read before each run and after the last: what slows one slows its neighbours.
+Rates timed_runs(const models::CausalLM& model, const Words& words) {
+  Rates rates;
+  TimedRuns runs(model, words.sizes);
+  runs.run();
+  rates.peak_rss_bytes = files::peak_rss_bytes();
+  rates.cache_value_bytes = runs.cache_value_bytes();
+  quant::MemoryReader memory;
+  const auto batch = static_cast<double>(words.sizes.batch);
+  for (std::int64_t i = 0; i < words.runs; ++i) {
+    rates.memory.push_back(memory.bytes_per_second());
+    const RunTimes times = runs.run();
+    rates.prefill.push_back(batch * static_cast<double>(words.sizes.prompt_tokens) / times.prefill);
+    rates.decode.push_back(batch * static_cast<double>(words.sizes.gen_tokens) / times.decode);
+  }
+  rates.memory.push_back(memory.bytes_per_second());
+  return rates;
+}
+
+struct Findings {
+  double prefill, decode, memory;  // medians
+  double prefill_gflops;
+  double weight_bytes, cache_bytes;  // that a decode step reads, of all sequences
+  double read_bytes_per_s;           // by decode
+};
+
+Findings summary(const models::ModelConfig& config, const LoadReport& report, const RunSizes& sizes,
+                 const Rates& rates) {
+  Findings found{};
+  found.prefill = median(rates.prefill);
+  found.decode = median(rates.decode);
+  found.memory = median(rates.memory);
+  const double flop = prefill_flop(config, sizes.prompt_tokens, sizes.depth);  // of one sequence
+  found.prefill_gflops = flop * found.prefill / static_cast<double>(sizes.prompt_tokens) / 1e9;
+  found.weight_bytes = decode_weight_bytes(config, report, sizes.batch);
+  const double past = static_cast<double>(sizes.depth + sizes.prompt_tokens) +
+                      static_cast<double>(sizes.gen_tokens - 1) / 2;  // on average
+  found.cache_bytes = static_cast<double>(sizes.batch) * attended_values(config, past) * rates.cache_value_bytes;
+  found.read_bytes_per_s = (found.weight_bytes + found.cache_bytes) * found.decode / static_cast<double>(sizes.batch);
+  return found;
+}
+
+std::uint64_t loaded_bytes(const LoadReport& report) {
+  return report.bytes_with(Placement::kMapped) + report.bytes_with(Placement::kCast) +
+         report.bytes_with(Placement::kCopied) + report.bytes_with(Placement::kMoved);
+}
+
+nlohmann::ordered_json json_of(const Words& words, const LoadReport& report, const Loads& loads, const Rates& rates,
+                               const Findings& found) {
+  const RunSizes& sizes = words.sizes;
+  return {{"prefill_tokens_per_s", found.prefill},
+          {"decode_tokens_per_s", found.decode},
+          {"time_to_first_token_s", static_cast<double>(sizes.batch * sizes.prompt_tokens) / found.prefill},
+          {"load_s", median(loads.load)},
+          {"load_to_first_token_s", median(loads.to_first_token)},
+          {"prompt_tokens", sizes.prompt_tokens},
+          {"gen_tokens", sizes.gen_tokens},
+          {"batch", sizes.batch},
+          {"depth", sizes.depth},
+          {"runs", words.runs},
+          {"loads", words.loads},
+          {"prefill_gflops", found.prefill_gflops},
+          {"step_weight_bytes", found.weight_bytes},
+          {"step_cache_bytes", found.cache_bytes},
+          {"read_bytes_per_s", found.read_bytes_per_s},
+          {"memory_bytes_per_s", found.memory},
+          {"memory_share", found.read_bytes_per_s / found.memory},
+          {"threads", at::get_num_threads()},
+          {"dtype", report.policy},
+          {"compute", report.compute},
+          {"device", report.device},
+          {"isa", quant::isa_name()},
+          {"weight_bytes", loaded_bytes(report)},
+          {"peak_rss_bytes", rates.peak_rss_bytes},
+          {"samples",
+           {{"prefill_tokens_per_s", rates.prefill},
+            {"decode_tokens_per_s", rates.decode},
+            {"memory_bytes_per_s", rates.memory},
+            {"load_s", loads.load},
+            {"load_to_first_token_s", loads.to_first_token}}}};
+}
+
+std::string gigabytes(double bytes_per_s) { return fixed(bytes_per_s / 1e9, 1) + " GB/s"; }
+
+void print(const Words& words, const LoadReport& report, const Loads& loads, const Rates& rates,
+           const Findings& found) {
+  const RunSizes& sizes = words.sizes;
+  const auto row = [&](const std::string& name, std::int64_t tokens, double rate, const std::string& remark) {
+    return std::vector<std::string>{name, std::to_string(tokens) + " tokens", fixed(rate, 1) + " tokens/s", remark};
+  };
+  Table table({{"", Align::kLeft}, {"", Align::kRight}, {"median", Align::kRight}, {"", Align::kLeft}});
+  table.add(
+      row("prefill", sizes.batch * sizes.prompt_tokens, found.prefill, fixed(found.prefill_gflops, 0) + " GFLOPS"));
+  table.add(row("decode", sizes.batch * sizes.gen_tokens, found.decode,
+                human_bytes(static_cast<std::uint64_t>(found.weight_bytes + found.cache_bytes)) + " a step, " +
+                    gigabytes(found.read_bytes_per_s)));
+  table.print();
+  if (report.device == "cpu") {
+    print_line("memory    " + gigabytes(found.memory) + " when nothing but read; decode reads at " +
+               fixed(100 * found.read_bytes_per_s / found.memory, 0) + " % of that");
+  }
+  print_line("load      " + human_seconds(median(loads.load)) + ", to a first token after 8 " +
+             human_seconds(median(loads.to_first_token)) + ", peak memory " + human_bytes(rates.peak_rss_bytes));
+  print_line(counted(words.runs, "run") + " of " + counted(sizes.batch, "sequence") + " after " +
+             counted(sizes.depth, "token") + ", " + counted(at::get_num_threads(), "thread") + ", " +
+             quant::isa_name() + ", " + report.policy + ", " + report.compute + ", " + report.device);
 }
 
 ExitStatus run(Words& words, const CommonOptions& common) {
-  const auto load_start = Clock::now();
-  const Model model = load_model(words.model, common);
-  const double load_seconds = seconds_since(load_start);
-  fit_context(words, model.module().config().max_position_embeddings);
   const c10::InferenceMode guard;
-  run_once(model.module(), words);
-  std::vector<double> prefill;
-  std::vector<double> decode;
-  for (std::int64_t i = 0; i < words.runs; ++i) {
-    const Run result = run_once(model.module(), words);
-    prefill.push_back(static_cast<double>(words.prompt_tokens) / result.prefill_seconds);
-    decode.push_back(static_cast<double>(words.gen_tokens) / result.decode_seconds);
-  }
-  const std::uint64_t weight_bytes =
-      model.report().bytes_with(Placement::kMapped) + model.report().bytes_with(Placement::kCast) +
-      model.report().bytes_with(Placement::kCopied) + model.report().bytes_with(Placement::kMoved);
-  nlohmann::ordered_json json = {{"prefill_tokens_per_s", median(prefill)},
-                                 {"decode_tokens_per_s", median(decode)},
-                                 {"time_to_first_token_s", static_cast<double>(words.prompt_tokens) / median(prefill)},
-                                 {"load_s", load_seconds},
-                                 {"prompt_tokens", words.prompt_tokens},
-                                 {"gen_tokens", words.gen_tokens},
-                                 {"runs", words.runs},
-                                 {"threads", at::get_num_threads()},
-                                 {"dtype", model.report().policy},
-                                 {"compute", model.report().compute},
-                                 {"device", model.report().device},
-                                 {"isa", quant::isa_name()},
-                                 {"weight_bytes", weight_bytes},
-                                 {"peak_rss_bytes", files::peak_rss_bytes()}};
+  Loads loads;
+  const Model model = timed_loads(words, common, loads);
+  const models::ModelConfig& config = model.module().config();
+  fit_context(words.sizes, config.max_position_embeddings);
+  const Rates rates = timed_runs(model.module(), words);
+  const Findings found = summary(config, model.report(), words.sizes, rates);
   if (common.is_json) {
+    nlohmann::ordered_json json = json_of(words, model.report(), loads, rates, found);
+    if (model.report().device != "cpu")
+      json["memory_share"] = nullptr;  // it was this machine's memory, not the device's
     print_json(json);
-    return ExitStatus::kDone;
+  } else {
+    print(words, model.report(), loads, rates, found);
   }
-  print_line("prefill  " + fixed(median(prefill), 1) + " tokens/s (" + std::to_string(words.prompt_tokens) +
-             " tokens)");
-  print_line("decode   " + fixed(median(decode), 1) + " tokens/s (" + std::to_string(words.gen_tokens) + " tokens)");
-  print_line("load     " + human_seconds(load_seconds) + ", peak memory " + human_bytes(files::peak_rss_bytes()) +
-             ", " + std::to_string(at::get_num_threads()) + " threads, " + quant::isa_name() + ", " +
-             model.report().policy + ", " + model.report().compute + ", " + model.report().device);
   return ExitStatus::kDone;
 }
 
