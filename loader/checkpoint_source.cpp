@@ -105,7 +105,10 @@ at::Tensor CheckpointSource::stored(const std::string& name) {
 // The bytes of a stored tensor as a tensor of this shape and type, which may lie unaligned.
 at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type) {
   auto& map = maps_.at(tensor.file);
-  if (!map) map = files::map_data_file(checkpoint_, tensor.file);
+  if (!map) {
+    map = files::map_data_file(checkpoint_, tensor.file);
+    map->read_ahead();
+  }
   return at::from_blob(
       map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
 }

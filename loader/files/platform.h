@@ -37,6 +37,9 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   std::span<std::byte> bytes() const noexcept { return bytes_; }
+  // All of it will be read soon: what is not in memory comes in large pieces. Advice only; does not wait. Page tables
+  // are not filled beforehand, which costs more than the faults do (23 ms against 15 for 0.7 GB in memory).
+  void read_ahead() const noexcept;
   const fs::path& path() const noexcept { return path_; }
 
  private:

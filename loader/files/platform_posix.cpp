@@ -120,6 +120,11 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
+void MappedFile::read_ahead() const noexcept {
+  const bool fits = bytes_.size() < memory_bytes() / 2;  // else the end would push out the beginning
+  if (fits && !bytes_.empty()) static_cast<void>(::madvise(bytes_.data(), bytes_.size(), MADV_WILLNEED));
+}
+
 OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes, Existing existing) : path_(path) {
   const int flags = existing == Existing::kRefuse ? O_EXCL : O_NOFOLLOW;
   Descriptor descriptor{open_or_fail(path, O_RDWR | O_CREAT | flags, 0666)};
