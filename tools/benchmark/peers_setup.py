@@ -1,0 +1,124 @@
+"""What peers.py needs before it measures: peers, built or installed in a scratch folder, and one model for all of them.
+
+Everything that is there already is taken as it is. A step that fails raises Absent with the reason, and that peer is not run.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+LLAMA_TARGETS = ["llama-bench", "llama-quantize", "llama-completion"]
+# PyTorch's CPU build, from what pip is configured with, else from its own index.
+TORCH = [["torch==2.13.0+cpu"], ["--index-url", "https://download.pytorch.org/whl/cpu", "torch==2.13.0"]]
+
+
+class Absent(Exception):
+    """Why a peer is not run."""
+
+
+def step(log, *words, **options):
+    """Runs a command with its output in `log`."""
+    print("  " + " ".join(map(str, words))[:150], file=sys.stderr, flush=True)
+    with open(log, "ab") as file:
+        try:
+            done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False, **options)
+        except OSError as error:
+            raise Absent(str(error)) from error
+    if done.returncode:
+        raise Absent(f"{pathlib.Path(words[0]).name} failed; its output is in {log}")
+
+
+def made(path, make):
+    """`path`, which make(temporary path) makes if it is not there: a step that was cut off leaves nothing behind that looks whole."""
+    if not path.exists():
+        temporary = path.with_name(path.name + ".part")
+        make(temporary)
+        temporary.rename(path)
+    return path
+
+
+class Scratch:
+    def __init__(self, folder, program, llama_cpp=None, llama_source=None, python=None):
+        self.folder = pathlib.Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.program, self.log = program, self.folder / "setup.log"
+        self.llama_cpp, self.llama_source, self.given_python = llama_cpp, llama_source, python
+
+    def step(self, *words, **options):
+        step(self.log, *words, **options)
+
+    def model(self):
+        """Random bfloat16 weights of 1.1 G parameters, with a tokenizer of 32 000 pieces, which GGUF wants."""
+        return made(self.folder / "model", lambda path: self.step(self.program, "synth", path, "--like", "llama-1.1b"))
+
+    def quantized(self, name, words):
+        return made(self.folder / name, lambda path: self.step(self.program, "quantize", self.model(), path, *words))
+
+    def python(self):
+        """A Python with openvino, optimum-intel, torch and what llama.cpp's converter imports."""
+        if self.given_python:
+            return pathlib.Path(self.given_python)
+        venv = self.folder / "venv"
+        if not (venv / "ready").exists():
+            self.step(sys.executable, "-m", "venv", venv)
+            pip = [venv / "bin/pip", "install", "-q"]
+            try:
+                self.step(*pip, *TORCH[0])
+            except Absent:
+                self.step(*pip, *TORCH[1])
+            self.step(*pip, "openvino", "nncf", "optimum-intel", "sentencepiece", "protobuf")
+            # Comes along for another torch than this one, and transformers stumbles over it.
+            self.step(venv / "bin/pip", "uninstall", "-q", "-y", "torchvision")
+            (venv / "ready").touch()
+        return venv / "bin/python"
+
+    def source_of_llama_cpp(self):
+        if self.llama_source:
+            return pathlib.Path(self.llama_source)
+        source = self.folder / "llama-cpp-python"
+        if not source.exists():
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+            self.step(*pip, "-d", self.folder, "llama-cpp-python")
+            archives = sorted(self.folder.glob("llama_cpp_python-*.tar.gz"))
+            if not archives:
+                raise Absent("pip downloaded no llama_cpp_python-*.tar.gz")
+            made(source, lambda path: (path.mkdir(), self.step("tar", "-xf", archives[-1], "-C", path, "--strip-components", "1")))
+        return source / "vendor/llama.cpp"
+
+    def llama(self):
+        """The folder with llama.cpp's programs."""
+        if self.llama_cpp:
+            folder = pathlib.Path(self.llama_cpp)
+            missing = [name for name in LLAMA_TARGETS if not (folder / name).exists()]
+            if missing:
+                raise Absent(f"{folder} has no {missing[0]}")
+            return folder
+        build = self.folder / "llama.cpp"
+        if not (build / "bin/llama-completion").exists():
+            self.step("cmake", "-S", self.source_of_llama_cpp(), "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
+                      "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF")
+            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", *LLAMA_TARGETS)
+        return build / "bin"
+
+    def gguf(self):
+        def convert(path):
+            source, python = self.source_of_llama_cpp(), self.python()
+            with_tokenizer = self.folder / "model-with-tokenizer"
+            with_tokenizer.mkdir(exist_ok=True)
+            for file in self.model().iterdir():
+                link = with_tokenizer / file.name
+                if not link.exists():
+                    link.symlink_to(file)
+            self.step(python, HERE / "peers_tokenizer.py", with_tokenizer / "tokenizer.model")
+            self.step(python, source / "convert_hf_to_gguf.py", with_tokenizer, "--outfile", path, "--outtype", "bf16",
+                      env=os.environ | {"PYTHONPATH": str(source / "gguf-py")})
+        return made(self.folder / "model-bf16.gguf", convert)
+
+    def quantized_gguf(self, kind):
+        return made(self.folder / f"model-{kind.lower()}.gguf",
+                    lambda path: self.step(self.llama() / "llama-quantize", self.gguf(), path, kind))
+
+    def openvino(self):
+        return made(self.folder / "openvino-int4",
+                    lambda path: self.step(self.python(), HERE / "openvino_peer.py", "export", self.model(), path))
