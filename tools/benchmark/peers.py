@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -151,6 +152,8 @@ def convert_seconds(scratch, options):
                 found[name].append(converted(words()))
             except Absent as reason:
                 absent[name] = str(reason)
+    shutil.rmtree(target, ignore_errors=True)
+    target.with_suffix(".gguf").unlink(missing_ok=True)
     return {name: values for name, values in found.items() if values}, absent
 
 
