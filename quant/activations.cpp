@@ -12,35 +12,6 @@
 
 namespace halfbyte::quant {
 
-namespace kernels {
-namespace {
-
-struct LevelRow {
-  const Table* table;
-  const ActivationTable* activations;
-  const AttentionTable* attention;
-};
-
-constexpr LevelRow kLevelRows[] = {
-#ifdef HALFBYTE_X86
-    {&kAvx512, &kAvx512Activations, &kAvx512Attention},
-    {&kAvx2, &kAvx2Activations, &kAvx2Attention},
-#endif
-    {&kRef, &kRefActivations, &kRefAttention},
-};
-
-const LevelRow& row_of(const Table& table) noexcept {
-  const auto* row = std::ranges::find(kLevelRows, &table, &LevelRow::table);
-  return row == std::end(kLevelRows) ? *std::prev(std::end(kLevelRows)) : *row;
-}
-
-}  // namespace
-
-const ActivationTable& activations(const Table& table) noexcept { return *row_of(table).activations; }
-const AttentionTable& attention(const Table& table) noexcept { return *row_of(table).attention; }
-
-}  // namespace kernels
-
 namespace {
 
 using kernels::Byte;
@@ -93,7 +64,7 @@ class ResidualRows {
  public:
   ResidualRows(const kernels::Table& table, const ResidualNorm& a)
       : table_(table),
-        kernels_(kernels::activations(table)),
+        kernels_(*table.activations),
         a_(a),
         norm_(table, a.norm, a.size, buffers().norm),
         delta_norm_(table, a.delta_norm, a.size, buffers().delta_norm) {}
@@ -136,7 +107,7 @@ class TokenHeads {
  public:
   TokenHeads(const kernels::Table& table, const PlaceHeads& a)
       : table_(table),
-        kernels_(kernels::activations(table)),
+        kernels_(*table.activations),
         a_(a),
         query_norm_(table, a.query_norm, a.head_dim, buffers().norm),
         key_norm_(table, a.key_norm, a.head_dim, buffers().delta_norm),
@@ -216,7 +187,7 @@ bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
 }
 
 void gate_rows(const kernels::Table& table, const GateRows& a) {
-  const auto function = kernels::activations(table).gate[kGates[static_cast<std::size_t>(a.gate)]];
+  const auto function = table.activations->gate[kGates[static_cast<std::size_t>(a.gate)]];
   const kernels::Float to = kernels::to_float(a.output_dtype);
   const std::int64_t chunks = (a.size + kGateChunk - 1) / kGateChunk;
 #pragma omp parallel for if (a.rows * a.size > kParallelValues)

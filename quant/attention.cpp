@@ -53,7 +53,7 @@ struct Range {
 class Attention {
  public:
   Attention(const kernels::Table& table, const Attend& a)
-      : table_(table), kernels_(kernels::attention(table)), a_(a), share_(a.heads / a.kv_heads) {}
+      : table_(table), kernels_(*table.attention), a_(a), share_(a.heads / a.kv_heads) {}
 
  protected:
   // Keys that a token sees.

@@ -55,15 +55,4 @@ struct AttentionTable {
                 std::size_t head_dim, float* out) noexcept;
 };
 
-extern const ActivationTable kRefActivations;
-extern const AttentionTable kRefAttention;
-#ifdef HALFBYTE_X86
-extern const ActivationTable kAvx2Activations, kAvx512Activations;
-extern const AttentionTable kAvx2Attention, kAvx512Attention;
-#endif
-
-// Those of a level.
-const ActivationTable& activations(const Table& table) noexcept;
-const AttentionTable& attention(const Table& table) noexcept;
-
 }  // namespace halfbyte::quant::kernels

@@ -134,10 +134,18 @@ struct QuantizeTable {
                  std::uint32_t* words, Encoded out) noexcept;
 };
 
+// activation_kernels.h has these.
+struct ActivationTable;
+struct AttentionTable;
+extern const ActivationTable kRefActivations, kAvx2Activations, kAvx512Activations;
+extern const AttentionTable kRefAttention, kAvx2Attention, kAvx512Attention;
+
 struct Table {
   const char* name;
   bool with_onednn;  // its brgemm needs AVX-512, and a lesser level stands for a CPU without
   const QuantizeTable* quantize;
+  const ActivationTable* activations;
+  const AttentionTable* attention;
   const Int8Table* int8;              // products of few rows in 8-bit integers
   const PanelTable* int8_panels;      // of many rows; null: none
   const PanelTable* bfloat16_panels;  // the same in bfloat16; null: none

@@ -15,22 +15,14 @@
 #include "quant/threads.h"
 #include "quant/with_activations.h"
 #include "tests/catch.h"
+#include "tests/quant/levels.h"
 
 namespace halfbyte::quant {
 namespace {
 
+using halfbyte::quant::test::tables;
 using kernels::Byte;
 using kernels::Table;
-
-std::vector<const Table*> available_levels() {
-  std::size_t count = 0;
-  const kernels::Level* all = kernels::levels(&count);
-  std::vector<const Table*> tables;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (all[i].is_available()) tables.push_back(all[i].table);
-  }
-  return tables;
-}
 
 std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1) {
   std::mt19937 random(seed);
@@ -121,7 +113,7 @@ TEST_CASE("a residual sum and its norm are what their definitions say, on every 
       CHECK(largest_difference(ref.stream, stream) < 4e-6);
       CHECK(largest_difference(ref.values, values) < 1e-5);
       CHECK(is_same(ref.output, to_bfloat16(ref.values)));
-      for (const Table* table : available_levels()) {
+      for (const Table* table : tables()) {
         INFO(table->name);
         const Normalised out = normalise(*table, size, offset);
         CHECK(is_same(out.stream, ref.stream));
@@ -208,7 +200,7 @@ TEST_CASE("heads are normalised, turned and stored where their row stands", "[ac
         }
       }
     }
-    for (const Table* table : available_levels()) {
+    for (const Table* table : tables()) {
       for (const bool has_norm : {false, true}) {
         const Placed wanted = place(kernels::kRef, is_interleaved, has_norm, 1, Dtype::kFloat32);
         const Placed out = place(*table, is_interleaved, has_norm, 1, Dtype::kFloat32);
@@ -242,7 +234,7 @@ TEST_CASE("gates are what their definitions say, on every level alike", "[activa
                                                 : tanh_gelu;
       CHECK(ref[i] == Approx(gate * up[i]).epsilon(4e-6).margin(1e-6));
     }
-    for (const Table* table : available_levels()) CHECK(is_same(run(*table), ref));
+    for (const Table* table : tables()) CHECK(is_same(run(*table), ref));
   }
 }
 
@@ -324,7 +316,7 @@ TEST_CASE("attention is what its definition says, on every level", "[activations
         const auto head = attend_in_double(shape, c, i);
         wanted.insert(wanted.end(), head.begin(), head.end());
       }
-      for (const Table* table : available_levels()) {
+      for (const Table* table : tables()) {
         INFO(table->name << " heads " << shape.heads << "/" << shape.kv_heads << " of " << shape.head_dim);
         CHECK(largest_difference(attended(*table, shape, c), wanted) < 1e-5);  // measured: 3.9e-6
       }
@@ -347,7 +339,7 @@ void spoil(const Shape& shape, Case& c) {
 TEST_CASE("a row's attention depends neither on the other rows nor on the keys beyond its own", "[activations]") {
   for (const Shape& shape : kShapes) {
     for (const std::int64_t tokens : kTokenCounts) {
-      for (const Table* table : available_levels()) {
+      for (const Table* table : tables()) {
         Case c = make_case(shape, tokens);
         const std::vector<float> together = attended(*table, shape, c);
         const std::vector<float> alone = attended(*table, shape, c, 1);
