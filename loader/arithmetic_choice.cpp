@@ -12,9 +12,9 @@ quant::Arithmetic choose_arithmetic(const LoadOptions& options, const Device& de
                 "compute int8 multiplies in 8-bit integers on the CPU alone, and the device is " + device.name() +
                     "; choose compute auto or float, or device cpu");
   }
-  const auto operand = options.dtype.operand();
-  const bool is_half = operand == Dtype::kBfloat16 || operand == Dtype::kFloat16;
-  return is_half && is_int8_fast && device.is_cpu() ? quant::Arithmetic::kInt8 : quant::Arithmetic::kFloat;
+  // An explicit policy asks for arithmetic in its dtype; amp leaves the choice.
+  return options.dtype.is_amp() && is_int8_fast && device.is_cpu() ? quant::Arithmetic::kMixed
+                                                                   : quant::Arithmetic::kFloat;
 }
 
 }  // namespace halfbyte

@@ -100,7 +100,10 @@ void linear(const WeightMatrix& weight, const LinearArguments& arguments) {
 
 void linear(std::span<const Product> products) { linear(kernels::kernels(), products); }
 
-std::string_view name(Arithmetic arithmetic) noexcept { return arithmetic == Arithmetic::kInt8 ? "int8" : "float"; }
+std::string_view name(Arithmetic arithmetic) noexcept {
+  constexpr std::string_view kNames[] = {"float", "int8", "mixed"};
+  return kNames[static_cast<std::size_t>(arithmetic)];
+}
 
 bool is_int8_fast() { return kernels::kernels().is_int8_fast; }
 

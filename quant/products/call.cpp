@@ -10,12 +10,17 @@ namespace {
 // Weights below this many bytes, times rows of input, are not worth waking other threads.
 constexpr std::size_t kParallelBytes = 32 << 10;
 
+Arithmetic arithmetic_for(const WeightMatrix& weight, Arithmetic asked) {
+  if (asked != Arithmetic::kMixed) return asked;
+  return weight.scheme && weight.scheme->bits == 4 ? Arithmetic::kInt8 : Arithmetic::kFloat;
+}
+
 }  // namespace
 
 Call::Call(const kernels::Table& table_, const WeightMatrix& weight_, const LinearArguments& a)
     : table(&table_),
       weight(weight_),
-      arithmetic(a.arithmetic),
+      arithmetic(arithmetic_for(weight_, a.arithmetic)),
       input(reinterpret_cast<const Byte*>(a.input)),
       input_dtype(kernels::to_float(a.input_dtype)),
       rows(static_cast<std::size_t>(a.rows)),

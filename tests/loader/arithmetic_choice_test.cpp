@@ -14,15 +14,15 @@ Arithmetic chosen(ComputeMode mode, const DtypePolicy& policy, bool is_int8_fast
   return choose_arithmetic({.dtype = policy, .compute = mode}, device, is_int8_fast);
 }
 
-TEST_CASE("auto takes int8 under a 16-bit policy on a CPU that is fast at it, and nowhere else", "[arithmetic]") {
-  for (const auto& policy :
-       {DtypePolicy::amp(), DtypePolicy::amp(Dtype::kFloat16), DtypePolicy::half(), DtypePolicy::bfloat16()}) {
-    CHECK(chosen(ComputeMode::kAuto, policy, true) == Arithmetic::kInt8);
+TEST_CASE("auto takes int8 for 4-bit codes under amp on a CPU that is fast at it, and nowhere else", "[arithmetic]") {
+  for (const auto& policy : {DtypePolicy::amp(), DtypePolicy::amp(Dtype::kFloat16)}) {
+    CHECK(chosen(ComputeMode::kAuto, policy, true) == Arithmetic::kMixed);
     CHECK(chosen(ComputeMode::kAuto, policy, false) == Arithmetic::kFloat);
     CHECK(chosen(ComputeMode::kAuto, policy, true, Device(Device::Kind::kCuda)) == Arithmetic::kFloat);
     CHECK(chosen(ComputeMode::kFloat, policy, true) == Arithmetic::kFloat);
   }
-  for (const auto& policy : {DtypePolicy::float32(), DtypePolicy::original()}) {
+  for (const auto& policy :
+       {DtypePolicy::half(), DtypePolicy::bfloat16(), DtypePolicy::float32(), DtypePolicy::original()}) {
     CHECK(chosen(ComputeMode::kAuto, policy, true) == Arithmetic::kFloat);
     CHECK(chosen(ComputeMode::kInt8, policy, false) == Arithmetic::kInt8);
   }

@@ -70,7 +70,7 @@ class ModelOptions(CommandLineTest):
         words = ["bench", self.result, "--runs", "1", "--prompt-tokens", "4", "--gen-tokens", "2", "--compute"]
         for mode in ["float", "int8"]:
             self.assertEqual(self.json_of(*words, mode)["compute"], mode)
-        self.assertIn(self.json_of(*words, "auto")["compute"], ["float", "int8"])
+        self.assertIn(self.json_of(*words, "auto")["compute"], ["float", "mixed"])
         self.assertEqual(self.json_of(*words, "auto", "--dtype", "float32")["compute"], "float")
         self.fails(2, ["--compute", "int4"], *words, "int4")
 

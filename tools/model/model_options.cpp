@@ -67,7 +67,7 @@ void declare_model(CLI::App& app, ModelWords& words) {
   app.add_option(
          "--compute", words.compute,
          "how packed integer codes are multiplied on the CPU: in floats, or with activations rounded to 8 bits; "
-         "auto: the faster, under a 16-bit policy")
+         "auto: the faster of them for 4-bit codes under amp, else floats")
       ->check(one_of(compute_words()))
       ->capture_default_str();
   app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");

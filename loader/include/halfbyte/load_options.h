@@ -21,8 +21,9 @@ struct DtypeOverride {
 };
 
 // How products with packed integer codes are computed on the CPU: in floats, or with the activation rounded to 8 bits,
-// group by group, and exact integer sums. kAuto: with 8 bits where this CPU is faster so and the policy's operands are
-// bfloat16 or float16. Products that an override or keep_float32 leaves in float32 stay in floats.
+// group by group, and exact integer sums. kAuto: 4-bit codes with 8 bits, and 8-bit codes in floats, where this CPU is
+// faster so, under amp; an explicit policy asks for arithmetic in its dtype. Products that an override or keep_float32
+// leaves in float32 stay in floats.
 enum class ComputeMode { kAuto, kFloat, kInt8 };
 
 struct LoadOptions {
