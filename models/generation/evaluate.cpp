@@ -26,14 +26,18 @@ struct Windows {
   std::int64_t count;
 };
 
-Windows layout(const CausalLM& model, const TokenIds& text, bool has_bos, const PerplexityOptions& options) {
+Windows layout(const CausalLM& model, const TokenIds& text, const TokenIds& prefix, const PerplexityOptions& options) {
   const std::int64_t context = options.context;
   if (context < 4 || context > model.config().max_position_embeddings) {
     throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) +
                                                  " tokens; this model takes 4 to " +
                                                  std::to_string(model.config().max_position_embeddings));
   }
-  const std::int64_t stride = context - (has_bos ? 1 : 0);
+  const std::int64_t stride = context - static_cast<std::int64_t>(prefix.size());
+  if (stride < 2) {
+    throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) + " tokens leaves " +
+                                                 std::to_string(stride) + " to the text after the tokenizer's prefix");
+  }
   const std::int64_t available = static_cast<std::int64_t>(text.size()) / stride;
   if (available == 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -43,10 +47,10 @@ Windows layout(const CausalLM& model, const TokenIds& text, bool has_bos, const 
 }
 
 TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_t index,
-                       std::optional<std::int64_t> bos) {
+                       const TokenIds& prefix) {
   const auto begin = text.begin() + index * windows.stride;
-  TokenIds tokens(begin, begin + windows.stride);
-  if (bos) tokens.insert(tokens.begin(), *bos);
+  TokenIds tokens = prefix;
+  tokens.insert(tokens.end(), begin, begin + windows.stride);
   return tokens;
 }
 
@@ -132,7 +136,7 @@ void check_tokens(const CausalLM& model, const TokenIds& text) {
 
 }  // namespace
 
-PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, std::optional<std::int64_t> bos,
+PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options, const CausalLM* reference) {
   const c10::InferenceMode guard;
   if (reference && reference->config().vocab_size != model.config().vocab_size) {
@@ -141,11 +145,11 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, std::op
                     std::to_string(reference->config().vocab_size) + " tokens");
   }
   check_tokens(model, text);
-  const Windows windows = layout(model, text, bos.has_value(), options);
-  if (reference) layout(*reference, text, bos.has_value(), options);
+  const Windows windows = layout(model, text, prefix, options);
+  if (reference) layout(*reference, text, prefix, options);
   Tally tally;
   for (std::int64_t index = 0; index < windows.count; ++index) {
-    score(model, reference, window_tokens(text, windows, index, bos), tally);
+    score(model, reference, window_tokens(text, windows, index, prefix), tally);
     if (options.progress) options.progress(index + 1, windows.count);
   }
   const auto scored = static_cast<double>(tally.tokens);

@@ -19,6 +19,12 @@ int sequence_length(unsigned char lead) noexcept {
 
 }  // namespace
 
+TokenIds Tokenizer::encode(std::string_view text, SpecialTokens special) const {
+  TokenIds ids;
+  for (const TokenSpan& token : encode_spans(text, special)) ids.push_back(token.id);
+  return ids;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   const auto model = directory / "tokenizer.model";
   if (!std::filesystem::exists(model)) return nullptr;

@@ -11,15 +11,35 @@
 
 namespace halfbyte::models {
 
+using TokenIds = std::vector<std::int64_t>;
+
+// A token and the bytes of the encoded text that it stands for: [begin, end). begin == end: it stands for none of them.
+struct TokenSpan {
+  std::int64_t id;
+  std::size_t begin;
+  std::size_t end;
+};
+
+// What becomes of a special token's spelling ("</s>", "<|im_end|>") inside a text: the token, as everybody's tokenizers do,
+// or the characters, for text that must not steer the model.
+enum class SpecialTokens { kParse, kAsText };
+
+// May be called by many threads at once.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Without the beginning-of-text token. Any bytes are accepted.
-  virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-  // Control tokens give nothing. Errors: kInvalidArgument for an id beyond the vocabulary.
-  virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
-  virtual std::optional<std::int64_t> bos() const = 0;  // nothing: prompts begin without one
-  virtual std::int64_t vocab_size() const = 0;
+  // The text alone, without prefix() and suffix(). Any bytes are accepted; what is not UTF-8 is read as U+FFFD, one for each
+  // longest beginning of a character (as Python's errors="replace").
+  virtual std::vector<TokenSpan> encode_spans(std::string_view text, SpecialTokens special) const = 0;
+  virtual TokenIds encode(std::string_view text, SpecialTokens special = SpecialTokens::kParse) const;
+  // Special (control) tokens give nothing when `skip_special`. Errors: kInvalidArgument for an id beyond the vocabulary.
+  virtual std::string decode(const TokenIds& ids, bool skip_special = true) const = 0;
+  virtual std::string piece(std::int64_t id) const = 0;  // as the vocabulary spells it. Errors: as decode
+  virtual std::optional<std::int64_t> id_of(std::string_view piece) const = 0;
+  // What the checkpoint puts before and after a whole text: beginning-of-text, [gMASK] and sop, ...
+  virtual const TokenIds& prefix() const = 0;
+  virtual const TokenIds& suffix() const = 0;
+  virtual std::int64_t vocab_size() const = 0;  // ids are smaller
 };
 
 // The tokenizer of a checkpoint directory, found by its files; null when there is none that this version reads.

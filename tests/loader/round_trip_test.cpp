@@ -84,7 +84,7 @@ TEST_CASE("round trip: the divergence of every scheme, group size and policy sta
     }
     const Model model = load_low_bit(path, {.dtype = DtypePolicy::parse(row.policy)});
     const PerplexityResult result =
-        perplexity(model.module(), text, 1, {.context = 256, .windows = 16}, &original.module());
+        perplexity(model.module(), text, {1}, {.context = 256, .windows = 16}, &original.module());
     UNSCOPED_INFO("measured " << result.divergence->kl_mean);
     if (std::getenv("HALFBYTE_PRINT_ROUND_TRIP")) {
       WARN(description(row) << ": " << result.divergence->kl_mean << " (top-1 " << result.divergence->top1_agreement

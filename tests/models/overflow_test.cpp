@@ -153,7 +153,7 @@ TEST_CASE("perplexity and forward never answer NaN", "[overflow]") {
   const Growing growing;
   const Model model = load(growing.scratch / "dense", "half");
   CHECK_THROWS_WITH(model.module().forward(at::tensor(kPrompt).unsqueeze(0)), Catch::Contains(kUp));
-  CHECK_THROWS_WITH(perplexity(model.module(), TokenIds(100, 300), 1, {.context = 16}), Catch::Contains(kUp));
+  CHECK_THROWS_WITH(perplexity(model.module(), TokenIds(100, 300), {1}, {.context = 16}), Catch::Contains(kUp));
 }
 
 TEST_CASE("a weight that is not finite in the checkpoint is named under every policy", "[overflow]") {

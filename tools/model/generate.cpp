@@ -81,8 +81,9 @@ TokenIds parse_token_ids(const std::string& list) {
 }
 
 TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& text) {
-  TokenIds ids = tokenizer.encode(text);
-  if (tokenizer.bos()) ids.insert(ids.begin(), *tokenizer.bos());
+  TokenIds ids = tokenizer.prefix();
+  const TokenIds own = tokenizer.encode(text);
+  ids.insert(ids.end(), own.begin(), own.end());
   return ids;
 }
 

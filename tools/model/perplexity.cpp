@@ -146,7 +146,7 @@ std::int64_t context_of(const Words& words) {
 ExitStatus run_table(const Words& words, const CommonOptions& common) {
   const std::string text = read_text(words.text);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
-  PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->bos(), {}};
+  PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->prefix(), {}};
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
   request.options.context = context_of(words);
   request.options.windows = words.chunks;
@@ -170,7 +170,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
-  const PerplexityResult result = perplexity(model.module(), tokenizer->encode(text), tokenizer->bos(), options,
+  const PerplexityResult result = perplexity(model.module(), tokenizer->encode(text), tokenizer->prefix(), options,
                                              reference ? &reference->module() : nullptr);
   if (common.is_json) {
     print_json(json_of(result));

@@ -74,7 +74,7 @@ void measure(const PolicyTableRequest& request, const Model& reference, const Co
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
-  row.result = perplexity(model.module(), request.text, request.bos, options, &reference.module());
+  row.result = perplexity(model.module(), request.text, request.prefix, options, &reference.module());
   measure_speed(model, request, row);
 }
 

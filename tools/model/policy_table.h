@@ -18,7 +18,7 @@ struct PolicyTableRequest {
   std::vector<std::string> policies;  // names, in the order of the rows
   ModelWords reference;
   TokenIds text;
-  std::optional<std::int64_t> bos;
+  TokenIds prefix;
   PerplexityOptions options;
 };
 

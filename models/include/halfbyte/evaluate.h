@@ -30,12 +30,12 @@ struct PerplexityResult {
   std::optional<Divergence> divergence;
 };
 
-// Windows of BOS + context - 1 tokens, one after another; the second half of each is scored. Without `bos` windows hold
-// `context` tokens of text. With a reference both models run window by window, and no more than one window's logits of
+// Windows of `context` tokens, one after another; the second half of each is scored. `prefix` begins every window (the
+// tokenizer's: beginning-of-text or nothing) and the text fills the rest. With a reference both models run window by window, and no more than one window's logits of
 // each exist at a time.
 // Errors: kInvalidArgument when the text does not fill one window, a window exceeds either model's context, or the
 // vocabularies differ; kContract and kCorrupt as CausalLM::hidden, never NaN.
-PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, std::optional<std::int64_t> bos,
+PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 
 }  // namespace halfbyte

@@ -45,44 +45,77 @@ const HalfbyteSentencePiece& library() {
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::filesystem::path& path, bool add_bos)
-      : library_(library()), add_bos_(add_bos), model_(nullptr, library_.close) {
+      : library_(library()), model_(nullptr, library_.close) {
     const std::string bytes = read_file(path);
     model_.reset(library_.open(bytes.data(), bytes.size()));
-    if (model_) return;
-    throw Error(ErrorCode::kCorrupt, path.string() + ": is not a SentencePiece model; copy tokenizer.model again");
+    if (!model_)
+      throw Error(ErrorCode::kCorrupt, path.string() + ": is not a SentencePiece model; copy tokenizer.model again");
+    const std::int64_t bos = library_.bos(model_.get());
+    if (add_bos && bos >= 0) prefix_ = {bos};
   }
 
-  std::vector<std::int64_t> encode(std::string_view text) const override {
-    std::vector<std::int64_t> ids;
-    const auto emit = [](void* out, std::int64_t id) { static_cast<std::vector<std::int64_t>*>(out)->push_back(id); };
-    if (library_.encode(model_.get(), text.data(), text.size(), emit, &ids) == 0) return ids;
+  std::vector<TokenSpan> encode_spans(std::string_view text, SpecialTokens) const override {
+    std::vector<TokenSpan> tokens;
+    const auto emit = [](void* out, std::int64_t id, size_t begin, size_t end) {
+      static_cast<std::vector<TokenSpan>*>(out)->push_back({id, begin, end});
+    };
+    if (library_.encode(model_.get(), text.data(), text.size(), emit, &tokens) == 0) return tokens;
     throw Error(ErrorCode::kInvalidArgument, "SentencePiece cannot split the text into tokens");
   }
 
-  std::string decode(const std::vector<std::int64_t>& ids) const override {
-    for (const std::int64_t id : ids) {
-      if (id >= 0 && id < vocab_size()) continue;
-      throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(id) + " is beyond the tokenizer's " +
-                                                   std::to_string(vocab_size()) + " pieces");
-    }
+  std::string decode(const TokenIds& ids, bool skip_special) const override {
+    if (skip_special) return decode_text(ids);
     std::string text;
-    const auto emit = [](void* out, const char* data, size_t size) {
-      static_cast<std::string*>(out)->append(data, size);
-    };
-    if (library_.decode(model_.get(), ids.data(), ids.size(), emit, &text) == 0) return text;
-    throw Error(ErrorCode::kInvalidArgument, "SentencePiece cannot make text of the tokens");
+    TokenIds run;
+    for (const std::int64_t id : ids) {
+      check(id);
+      if (!library_.is_control(model_.get(), id)) {
+        run.push_back(id);
+        continue;
+      }
+      text += decode_text(run) + piece(id);
+      run.clear();
+    }
+    return text + decode_text(run);
   }
 
-  std::optional<std::int64_t> bos() const override {
-    const std::int64_t id = library_.bos(model_.get());
-    return add_bos_ && id >= 0 ? std::optional(id) : std::nullopt;
+  std::string piece(std::int64_t id) const override {
+    check(id);
+    std::string text;
+    library_.piece(model_.get(), id, append_text, &text);
+    return text;
   }
 
+  std::optional<std::int64_t> id_of(std::string_view piece) const override {
+    const std::int64_t id = library_.id_of(model_.get(), piece.data(), piece.size());
+    return id >= 0 ? std::optional(id) : std::nullopt;
+  }
+
+  const TokenIds& prefix() const override { return prefix_; }
+  const TokenIds& suffix() const override { return suffix_; }
   std::int64_t vocab_size() const override { return library_.vocab_size(model_.get()); }
 
  private:
+  static void append_text(void* out, const char* data, size_t size) {
+    static_cast<std::string*>(out)->append(data, size);
+  }
+
+  void check(std::int64_t id) const {
+    if (id >= 0 && id < vocab_size()) return;
+    throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(id) + " is beyond the tokenizer's " +
+                                                 std::to_string(vocab_size()) + " pieces");
+  }
+
+  std::string decode_text(const TokenIds& ids) const {
+    for (const std::int64_t id : ids) check(id);
+    std::string text;
+    if (library_.decode(model_.get(), ids.data(), ids.size(), append_text, &text) == 0) return text;
+    throw Error(ErrorCode::kInvalidArgument, "SentencePiece cannot make text of the tokens");
+  }
+
   const HalfbyteSentencePiece& library_;
-  bool add_bos_;
+  TokenIds prefix_;
+  TokenIds suffix_;
   std::unique_ptr<HalfbyteSentencePieceModel, void (*)(HalfbyteSentencePieceModel*)> model_;
 };
 
