@@ -18,6 +18,7 @@
 #include "loader/files/parallel.h"
 #include "loader/files/printable.h"
 #include "loader/files/tensor_reader.h"
+#include "loader/files/translation.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -141,9 +142,9 @@ Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOp
     const Dtype dtype = choose(record);
     out.targets.push_back({&record, dtype});
     const files::StoredTensor& codes = codes_of(source, record);
-    by_file[codes.file].push_back(out.targets.back().is_copied()
-                                      ? OutputTensor{record.name, dtype, record.shape, codes.size_bytes, 0}
-                                      : output_tensor(record.name, dtype, record.shape));
+    by_file[files::file_on_disk(source, codes.file)].push_back(
+        out.targets.back().is_copied() ? OutputTensor{record.name, dtype, record.shape, codes.size_bytes, 0}
+                                       : output_tensor(record.name, dtype, record.shape));
   }
   choose_side_files(source, out);
   const std::vector<std::string> file = file_notes(source);
@@ -303,6 +304,7 @@ void write_small_files(const files::Checkpoint& source, const Restoration& plan,
   if (plan.files.size() > 1) destination.write_file(files::kIndexFile, index_text(plan.files));
   if (source.config.is_object()) destination.write_file(files::kConfigFile, config_text(source, plan, options));
   for (const fs::path& name : plan.side_files) destination.copy_file(source.directory / name);
+  for (const auto& [name, text] : source.generated_files) destination.write_file(name, text);
 }
 
 std::uint64_t needed_bytes(const files::Checkpoint& source, const Restoration& plan) {

@@ -13,7 +13,7 @@ using nlohmann::json;
 constexpr int kIdentityVersion = 1;
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-std::string hash_of_start(const files::InputFile& file, std::uint64_t size, const std::stop_token& stop) {
+std::string hash_of_start(const files::DataFile& file, std::uint64_t size, const std::stop_token& stop) {
   files::Hash128 hash;
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < size; at += block.size()) {
@@ -28,7 +28,8 @@ std::string hash_of_start(const files::InputFile& file, std::uint64_t size, cons
 json source_files(const files::Checkpoint& source) {
   json out = json::object();
   for (std::size_t i = 0; i < source.data_files.size(); ++i) {
-    const files::InputFile& file = *source.data_files[i];
+    const files::DataFile& file = *source.data_files[i];
+    if (!file.is_on_disk()) continue;
     out[file.path().filename().string()] = {{"bytes", file.size_bytes()},
                                             {"header", hash_of_start(file, source.data_offsets[i], {})}};
   }
@@ -62,13 +63,15 @@ std::string first_difference(const json& there, const json& here) {
 
 std::optional<std::string> source_difference(const files::Manifest& there, const files::Checkpoint& source,
                                              const std::stop_token& stop) {
-  if (there.source_files.size() != source.data_files.size()) return "the source has other files";
-  for (std::size_t i = 0; i < source.data_files.size(); ++i) {
-    const files::InputFile& file = *source.data_files[i];
+  const auto on_disk = std::ranges::count_if(source.data_files, [](const auto& file) { return file->is_on_disk(); });
+  if (static_cast<std::ptrdiff_t>(there.source_files.size()) != on_disk) return "the source has other files";
+  for (std::size_t i = 0; i < there.source_files.size(); ++i) {
+    const files::DataFile& file = *source.data_files[i];  // translated ones come last
     const files::SourceFile& recorded = there.source_files[i];
     const std::string name = file.path().filename().string();
+    const bool is_hashed = !recorded.xxh3_128.empty();
     if (recorded.name != name || recorded.size_bytes != file.size_bytes() ||
-        recorded.xxh3_128 != hash_of_start(file, file.size_bytes(), stop))
+        (is_hashed && recorded.xxh3_128 != hash_of_start(file, file.size_bytes(), stop)))
       return "the source's " + files::printable(name) + " is another";
   }
   return std::nullopt;

@@ -44,9 +44,9 @@ class SmallFiles {
 void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles& out) {
   if (source.config.is_null()) return;
   nlohmann::ordered_json quantization = quantization_config(source, plan);
-  if (quantization.is_null()) return out.copy(files::kConfigFile);
+  if (quantization.is_null() && source.has_config_file) return out.copy(files::kConfigFile);
   nlohmann::ordered_json config = source.config;
-  config["quantization_config"] = std::move(quantization);
+  if (!quantization.is_null()) config["quantization_config"] = std::move(quantization);
   out.write(files::kConfigFile, config.dump(2) + "\n");
 }
 
@@ -65,6 +65,7 @@ void write_small_files(const files::Checkpoint& source, const Plan& plan, const 
   if (layout.files.size() > 1) out.write(files::kIndexFile, index_text(layout.files));
   write_config(source, plan, out);
   for (const fs::path& name : source.side_files) out.copy(name);
+  for (const auto& [name, text] : source.generated_files) out.write(name.c_str(), text);
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "loader/files/packed_parts.h"
+#include "loader/files/translation.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -32,7 +33,7 @@ std::vector<TensorsOfFile> as_source(const files::Checkpoint& source, const Plan
   std::vector<TensorsOfFile> out(source.data_files.size());
   for (const PlannedTensor& planned : plan.tensors) {
     const StoredTensor& tensor = source.tensors[planned.source];
-    append_parts(tensor, planned, out[tensor.file]);
+    append_parts(tensor, planned, out[files::file_on_disk(source, tensor.file)]);
   }
   return out;
 }

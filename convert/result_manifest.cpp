@@ -26,6 +26,12 @@ files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor&
   return out;
 }
 
+bool is_read_whole(const files::Checkpoint& source, std::size_t file) {
+  std::uint64_t bytes = source.data_offsets[file];
+  for (const files::StoredTensor& tensor : source.tensors) bytes += tensor.file == file ? tensor.size_bytes : 0;
+  return bytes == source.data_files[file]->size_bytes();
+}
+
 }  // namespace
 
 files::Manifest result_manifest(const files::Checkpoint& source, const Plan& plan, const ConversionResult& result) {
@@ -34,8 +40,11 @@ files::Manifest result_manifest(const files::Checkpoint& source, const Plan& pla
   out.created_by = program_and_version();
   out.source_files.clear();
   for (std::size_t i = 0; i < source.data_files.size(); ++i) {
-    const files::InputFile& file = *source.data_files[i];
-    out.source_files.push_back({file.path().filename().string(), file.size_bytes(), result.source_hashes[i]});
+    const files::DataFile& file = *source.data_files[i];
+    if (!file.is_on_disk()) continue;
+    // Tensors that were translated passed in another layout, so the file's own bytes did not pass whole.
+    const std::string hash = is_read_whole(source, i) ? result.source_hashes[i] : "";
+    out.source_files.push_back({file.path().filename().string(), file.size_bytes(), hash});
   }
   out.tensors.clear();
   out.kept.clear();

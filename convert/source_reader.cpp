@@ -35,7 +35,7 @@ std::optional<SourceBlock> SourceReader::next() {
 
 void SourceReader::read(const SourceBlock& block, std::span<std::byte> out) const {
   const files::StoredTensor& tensor = source_.tensors[block.tensor];
-  const files::InputFile& file = *source_.data_files[tensor.file];
+  const files::DataFile& file = *source_.data_files[tensor.file];
   file.read(tensor.offset + block.begin, out);
   // A source that does not fit into the page cache would only push other programs' files out of it.
   if (is_larger_than_cache_) file.drop_cache_behind(tensor.offset + block.begin, block.size);

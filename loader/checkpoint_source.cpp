@@ -10,6 +10,7 @@
 
 #include "loader/files/matrix_shape.h"
 #include "loader/files/nested_scales.h"
+#include "loader/files/parallel.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "models/modules/overflow.h"
@@ -24,6 +25,15 @@ using models::Role;
 
 bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+// Where a tensor's bytes are computed: a word for the report, or nothing.
+std::string translation_note(const files::Checkpoint& checkpoint, const TensorRecord& record) {
+  const bool is_translated = std::ranges::any_of(record.parts.names, [&](const std::string& part) {
+    const files::StoredTensor* stored = part.empty() ? nullptr : checkpoint.find(part);
+    return stored && files::is_translated(checkpoint, *stored);
+  });
+  return is_translated ? "translated from " + checkpoint.kind : "";
 }
 
 at::ScalarType torch_dtype(const std::string& name, Dtype dtype) {
@@ -102,8 +112,22 @@ at::Tensor CheckpointSource::stored(const std::string& name) {
   return mapped(tensor, tensor.shape, torch_dtype(name, tensor.dtype));
 }
 
+// Memory of its own, filled by all threads.
+at::Tensor CheckpointSource::translated(const files::StoredTensor& tensor, at::IntArrayRef shape,
+                                        at::ScalarType type) const {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  at::Tensor out = at::empty(shape, type);
+  const std::span bytes(static_cast<std::byte*>(out.mutable_data_ptr()), tensor.size_bytes);
+  files::parallel_for((bytes.size() + kPiece - 1) / kPiece, 0, [&](std::size_t piece) {
+    const std::uint64_t begin = piece * kPiece;
+    files::read_stored(checkpoint_, tensor, begin, bytes.subspan(begin, std::min(kPiece, bytes.size() - begin)));
+  });
+  return out;
+}
+
 // The bytes of a stored tensor as a tensor of this shape and type, which may lie unaligned.
 at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type) {
+  if (files::is_translated(checkpoint_, tensor)) return translated(tensor, shape, type);
   auto& map = maps_.at(tensor.file);
   if (!map) {
     map = files::map_data_file(checkpoint_, tensor.file);
@@ -175,6 +199,9 @@ at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line
     line.placement = Placement::kCast;
   } else if (record.stored_dtype != wanted) {
     line.placement = Placement::kCast;
+  } else if (const std::string note = translation_note(checkpoint_, record); !note.empty()) {
+    add_note(line, note);
+    line.placement = Placement::kCopied;
   } else if (!is_aligned(value.const_data_ptr(), value.element_size())) {
     value = value.clone();
     line.placement = Placement::kCopied;
@@ -210,13 +237,19 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   const TensorRecord& tensor = record(name);
   verify(tensor);
   LoadedTensor line = line_of(name, tensor);
-  const auto moved = moved_.find(tensor.name);
-  LowBitTensor value = moved == moved_.end() ? read_packed(tensor) : moved->second;
-  if (leaves_the_cpu(line) && moved == moved_.end()) {
-    value = value.to(device_);
-    moved_.emplace(tensor.name, value);
+  const std::string note = translation_note(checkpoint_, tensor);
+  const bool leaves = leaves_the_cpu(line);
+  const auto kept = kept_.find(tensor.name);
+  LowBitTensor value = kept == kept_.end() ? read_packed(tensor) : kept->second;
+  if (kept == kept_.end() && (leaves || !note.empty())) {
+    if (leaves) value = value.to(device_);
+    kept_.emplace(tensor.name, value);
   }
   line.loaded = value.description();
+  if (!note.empty()) {
+    add_note(line, note);
+    if (line.placement == Placement::kMapped) line.placement = Placement::kCopied;
+  }
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
     if (tensor.nested_offset) line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());

@@ -54,6 +54,7 @@ class CheckpointSource : public models::TensorSource {
   // Errors: kContract naming the tensor when finite values do not fit float16.
   at::Tensor read(const files::TensorRecord& record, at::ScalarType type);
   at::Tensor mapped(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type);
+  at::Tensor translated(const files::StoredTensor& tensor, at::IntArrayRef shape, at::ScalarType type) const;
   at::Tensor scales(const files::TensorRecord& record);
   LowBitTensor read_packed(const files::TensorRecord& record);
   // Compares hashes, once a tensor, if the options ask for it. Errors: kCorrupt naming the tensor.
@@ -79,7 +80,7 @@ class CheckpointSource : public models::TensorSource {
   at::Device device_ = at::kCPU;                          // where what it gives goes
   std::map<std::string, at::Tensor> shared_;              // dense tensors by owner: a tie is one storage
   std::map<std::string, Stack> stacks_;                   // rank-3 tensors by name: each is loaded and reported once
-  std::map<std::string, LowBitTensor> moved_;             // packed ones that left the CPU, for the same reason
+  std::map<std::string, LowBitTensor> kept_;              // packed ones with memory of their own, for the same reason
   std::set<std::string> verified_;
 };
 

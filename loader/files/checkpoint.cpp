@@ -17,8 +17,9 @@ namespace halfbyte::files {
 namespace {
 
 void add_data_file(const fs::path& path, Checkpoint& out) {
-  out.data_files.push_back(std::make_shared<InputFile>(path));
-  SafetensorsHeader header = read_safetensors_header(*out.data_files.back());
+  auto input = std::make_shared<InputFile>(path);
+  SafetensorsHeader header = read_safetensors_header(*input);
+  out.data_files.push_back(std::move(input));
   out.data_offsets.push_back(header.data_offset);
   const std::size_t file = out.data_files.size() - 1;
   for (SafetensorsEntry& entry : header.entries) {
@@ -28,7 +29,10 @@ void add_data_file(const fs::path& path, Checkpoint& out) {
   }
 }
 
-void index_names(Checkpoint& out) {
+}  // namespace
+
+void index_tensors(Checkpoint& out) {
+  std::ranges::sort(out.tensors, {}, [](const StoredTensor& t) { return std::pair(t.file, t.offset); });
   out.by_name.resize(out.tensors.size());
   std::iota(out.by_name.begin(), out.by_name.end(), 0U);
   const auto name_of = [&](std::uint32_t i) -> const std::string& { return out.tensors[i].name; };
@@ -41,6 +45,8 @@ void index_names(Checkpoint& out) {
   throw Error(ErrorCode::kCorrupt, printable_path(out.directory) + ": tensor " + in_quotes(name_of(*twice)) +
                                        " is in two files, " + file_of(*twice) + " and " + file_of(*(twice + 1)));
 }
+
+namespace {
 
 // Every tensor is where the index says, and every one that the index names is there.
 void check_index(const Checkpoint& checkpoint, const DirectoryContents& contents) {
@@ -82,24 +88,42 @@ void read_manifest(Checkpoint& out) {
   }
 }
 
+// A config.json of the user's is believed before what the format says.
+std::vector<TensorRecord> open_other_format(const Format& format, std::span<const fs::path> paths, Checkpoint& out) {
+  const nlohmann::ordered_json config = out.config;
+  out.kind = format.kind;
+  std::vector<TensorRecord> packed = format.open(paths, out);
+  if (!config.is_null()) out.config = config;
+  out.architecture = models::find_architecture(nlohmann::json(out.config));
+  index_tensors(out);
+  return packed;
+}
+
 void open_directory(const fs::path& path, Checkpoint& out) {
   out.directory = path;
   DirectoryContents contents = list_checkpoint(path);
-  for (const std::string& name : contents.data_files) add_data_file(path / name, out);
-  index_names(out);
-  if (contents.has_index) check_index(out, contents);
+  std::vector<TensorRecord> packed;
   if (contents.has_config) {
     read_config(out);
-  } else {
-    out.notes.push_back("there is no config.json; the family of the model is not known");
+    out.has_config_file = true;
   }
+  if (contents.format) {
+    std::vector<fs::path> paths;
+    for (const std::string& name : contents.data_files) paths.push_back(path / name);
+    packed = open_other_format(*contents.format, paths, out);
+  } else {
+    for (const std::string& name : contents.data_files) add_data_file(path / name, out);
+    index_tensors(out);
+    if (contents.has_index) check_index(out, contents);
+  }
+  if (out.config.is_null()) out.notes.push_back("there is no config.json; the family of the model is not known");
   out.side_files = std::move(contents.side_files);
   out.remote_code = std::move(contents.remote_code);
   out.other_weights = std::move(contents.other_weights);
   if (contents.has_manifest) {
     read_manifest(out);
   } else {
-    out.manifest = derive_manifest(out, out.notes);
+    out.manifest = derive_manifest(out, std::move(packed));
   }
 }
 
@@ -113,13 +137,18 @@ void refuse_packed(const fs::path& path, const Checkpoint& checkpoint) {
 }
 
 void open_file(const fs::path& path, Checkpoint& out) {
-  refuse_other_formats(path);
   out.directory = path.parent_path();
-  add_data_file(path, out);
-  index_names(out);
-  refuse_packed(path, out);
-  out.notes.push_back("a single file without config.json; the family of the model is not known");
-  out.manifest = derive_manifest(out, out.notes);
+  std::vector<TensorRecord> packed;
+  if (const Format* format = check_format(path)) {
+    packed = open_other_format(*format, std::span(&path, 1), out);
+  } else {
+    add_data_file(path, out);
+    index_tensors(out);
+    refuse_packed(path, out);
+  }
+  if (out.config.is_null())
+    out.notes.push_back("a single file without config.json; the family of the model is not known");
+  out.manifest = derive_manifest(out, std::move(packed));
 }
 
 [[noreturn]] void fail_not_found(const fs::path& path) {
@@ -153,6 +182,15 @@ Checkpoint open_checkpoint(const fs::path& path) {
   }
   check_manifest(out);
   return out;
+}
+
+void read_stored(const Checkpoint& checkpoint, const StoredTensor& tensor, std::uint64_t begin,
+                 std::span<std::byte> out) {
+  checkpoint.data_files[tensor.file]->read(tensor.offset + begin, out);
+}
+
+bool is_translated(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  return !checkpoint.data_files[tensor.file]->is_on_disk();
 }
 
 std::shared_ptr<MappedFile> map_data_file(const Checkpoint& checkpoint, std::size_t file) {

@@ -1,6 +1,7 @@
 // A checkpoint on disk, opened and checked but not read: its files, its tensors, its configuration, its manifest.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,13 +25,18 @@ struct StoredTensor {
 };
 
 struct Checkpoint {
-  fs::path directory;                                  // of a lone file: the folder it lies in
-  nlohmann::ordered_json config;                       // config.json; null when the source is a lone .safetensors file
-  std::vector<std::shared_ptr<InputFile>> data_files;  // in name order
-  std::vector<std::uint64_t> data_offsets;             // per data file: where tensor data begin
-  std::vector<StoredTensor> tensors;                   // by file, then by offset
-  std::vector<fs::path> side_files;                    // relative: tokenizer, generation_config, licence ...
-  std::vector<fs::path> remote_code;                   // relative: *.py, never copied or run
+  fs::path directory;                                 // of a lone file: the folder it lies in
+  nlohmann::ordered_json config;                      // config.json; null when nothing says what the model is
+  std::string kind = "safetensors";                   // of the source, for people: "GGUF", "GPTQ" ...
+  std::vector<std::shared_ptr<DataFile>> data_files;  // in name order; translated ones last
+  std::vector<std::uint64_t> data_offsets;            // per data file: where tensor data begin
+  std::vector<StoredTensor> tensors;                  // by file, then by offset
+  std::vector<fs::path> side_files;                   // relative: tokenizer, generation_config, licence ...
+  // What the source says in another form (GGUF's metadata), as the files it would be beside a checkpoint: name ->
+  // bytes.
+  std::map<std::string, std::string> generated_files;
+  bool has_config_file = false;         // else `config` was made from what the source says, or is null
+  std::vector<fs::path> remote_code;    // relative: *.py, never copied or run
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read
   std::vector<std::string> notes;       // what a user should hear about this checkpoint
   Manifest manifest;                    // read, or derived (is_derived)
@@ -48,7 +54,17 @@ struct Checkpoint {
 // Errors: kNotFound ("org/model" that is no directory: download it first), kCorrupt, kUnsupported.
 Checkpoint open_checkpoint(const fs::path& path);
 
-// One data file mapped whole; keep the pointer as long as the bytes are used.
+// Sorts the tensors by file and offset and makes the index of names. Errors: kCorrupt when a name is there twice.
+void index_tensors(Checkpoint& checkpoint);
+
+// Reads part of a stored tensor. Errors: as DataFile::read. Thread-safe.
+void read_stored(const Checkpoint& checkpoint, const StoredTensor& tensor, std::uint64_t begin,
+                 std::span<std::byte> out);
+
+// Whether the tensor's bytes are computed from another layout.
+bool is_translated(const Checkpoint& checkpoint, const StoredTensor& tensor);
+
+// One data file mapped whole; keep the pointer as long as the bytes are used. The file must be on the disk.
 std::shared_ptr<MappedFile> map_data_file(const Checkpoint& checkpoint, std::size_t file);
 
 }  // namespace halfbyte::files

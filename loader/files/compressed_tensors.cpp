@@ -19,11 +19,6 @@ constexpr const char* kScaleSuffix = "_scale";
 constexpr const char* kZeroPointSuffix = "_zero_point";
 constexpr const char* kShapeSuffix = "_shape";
 
-[[noreturn]] void unsupported(const std::string& where, const std::string& what) {
-  throw Error(ErrorCode::kUnsupported,
-              where + ": " + what + " is not read by this version; use the original checkpoint");
-}
-
 // Fields whose presence (other than null, false, empty) means something that the packed codes alone do not say.
 constexpr auto kMustBeAbsent = std::to_array<const char*>({"sparsity_config", "transform_config", "kv_cache_scheme"});
 constexpr auto kMustBeAbsentInGroup = std::to_array<const char*>({"input_activations", "output_activations"});
@@ -54,12 +49,12 @@ bool is_set(const std::optional<JsonField>& field) {
 
 void refuse_set(const JsonField& object, std::span<const char* const> keys) {
   for (const char* key : keys) {
-    if (const auto field = object.find(key); is_set(field)) unsupported(field->path(), "this setting");
+    if (const auto field = object.find(key); is_set(field)) fail_unsupported(field->path(), "this setting");
   }
 }
 
 void want_text(const JsonField& field, std::string_view wanted) {
-  if (field.string() != wanted) unsupported(field.path(), in_quotes(field.string()));
+  if (field.string() != wanted) fail_unsupported(field.path(), in_quotes(field.string()));
 }
 
 // The integer scheme of so many bits, with zero points or without.
@@ -72,7 +67,7 @@ const Scheme* integer_scheme(const JsonField& weights) {
     return !scheme.codebook && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
   });
   if (row == schemes().end())
-    unsupported(bits.path(), std::to_string(wanted) + " bits" + (has_zero_point ? " with zero points" : ""));
+    fail_unsupported(bits.path(), std::to_string(wanted) + " bits" + (has_zero_point ? " with zero points" : ""));
   return &*row;
 }
 
@@ -82,11 +77,11 @@ Group read_group(const JsonField& group) {
   const JsonField weights = group.at("weights");
   if (const auto type = weights.find("type")) want_text(*type, "int");
   if (const auto dynamic = weights.find("dynamic"); is_set(dynamic))
-    unsupported(dynamic->path(), "dynamic quantisation");
+    fail_unsupported(dynamic->path(), "dynamic quantisation");
   // "weight" (or "static") only ordered the calibration; the stored columns are in place.
   const auto order = weights.find("actorder");
   if (is_set(order) && order->string() != "weight" && order->string() != "static") {
-    unsupported(order->path(), "activation ordering " + in_quotes(order->string()));
+    fail_unsupported(order->path(), "activation ordering " + in_quotes(order->string()));
   }
   const JsonField strategy = weights.at("strategy");
   if (strategy.string() == "channel") return {integer_scheme(weights), 0};
@@ -95,9 +90,6 @@ Group read_group(const JsonField& group) {
 }
 
 std::vector<Group> read_groups(const JsonField& config) {
-  const JsonField method = config.at("quant_method");
-  if (method.string() != "compressed-tensors")
-    unsupported(method.path(), "quantisation method " + in_quotes(method.string()));
   want_text(config.at("format"), "pack-quantized");
   if (const auto status = config.find("quantization_status")) want_text(*status, "compressed");
   refuse_set(config, kMustBeAbsent);
@@ -113,7 +105,7 @@ std::array<std::int64_t, 2> read_shape(const Checkpoint& checkpoint, const Store
   if (tensor.dtype != Dtype::kInt64 || tensor.size_bytes != sizeof shape) {
     throw Error(ErrorCode::kCorrupt, where + ": " + in_quotes(tensor.name) + " is not two int64");
   }
-  checkpoint.data_files[tensor.file]->read(tensor.offset, std::as_writable_bytes(std::span(shape)));
+  read_stored(checkpoint, tensor, 0, std::as_writable_bytes(std::span(shape)));
   if (shape[0] < 0 || shape[1] < 0)
     throw Error(ErrorCode::kCorrupt, where + ": it holds the shape " + printable(shape));
   return shape;
@@ -148,7 +140,7 @@ TensorRecord packed_record(const Checkpoint& checkpoint, const StoredTensor& cod
                                          " and scales " + printable(scale.shape) +
                                          " fit no group of config.json's quantization_config");
   }
-  if (!is_weight_dtype(scale.dtype)) unsupported(where, std::string(name(scale.dtype)) + " scales");
+  if (!is_weight_dtype(scale.dtype)) fail_unsupported(where, std::string(name(scale.dtype)) + " scales");
   out.shape.assign(shape.begin(), shape.end());
   out.scheme = group->scheme;
   out.group_size = group->group_size == 0 ? shape[1] : group->group_size;
@@ -162,7 +154,7 @@ TensorRecord packed_record(const Checkpoint& checkpoint, const StoredTensor& cod
     out.parts[Part::kZeroPoint] = zero_point.name;
     out.size_bytes += zero_point.size_bytes;
   } else if (checkpoint.find(out.name + kZeroPointSuffix)) {
-    unsupported(where, "zero points in " + in_quotes(out.name + kZeroPointSuffix) + " beside symmetric codes");
+    fail_unsupported(where, "zero points in " + in_quotes(out.name + kZeroPointSuffix) + " beside symmetric codes");
   }
   return out;
 }
@@ -181,30 +173,21 @@ bool is_side_part(const Checkpoint& checkpoint, const StoredTensor& tensor) {
 
 void refuse_foreign_part(const StoredTensor& tensor) {
   for (const ForeignPart& row : kForeignParts) {
-    if (tensor.name.ends_with(row.suffix)) unsupported("tensor " + in_quotes(tensor.name), std::string(row.meaning));
+    if (tensor.name.ends_with(row.suffix))
+      fail_unsupported("tensor " + in_quotes(tensor.name), std::string(row.meaning));
   }
-}
-
-std::optional<JsonField> quantization_config(const JsonField& config) {
-  if (const auto field = config.find("bigdl_transformers_low_bit")) unsupported(field->path(), "ipex-llm's format");
-  const auto field = config.find("quantization_config");
-  return field ? field : config.find("compression_config");  // the name of compressed-tensors before 2024
 }
 
 }  // namespace
 
-std::vector<TensorRecord> foreign_records(const Checkpoint& checkpoint) {
-  const nlohmann::json config =
-      checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
-  const JsonField root(config, printable_path(checkpoint.directory / "config.json"));
-  const auto quantization = quantization_config(root);
-  const std::vector<Group> groups = quantization ? read_groups(*quantization) : std::vector<Group>();
+std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const JsonField& config) {
+  const std::vector<Group> groups = read_groups(config);
   std::vector<TensorRecord> out;
   for (const StoredTensor& tensor : checkpoint.tensors) {
-    if (quantization) refuse_foreign_part(tensor);
-    if (quantization && is_packed(tensor)) {
+    refuse_foreign_part(tensor);
+    if (is_packed(tensor)) {
       out.push_back(packed_record(checkpoint, tensor, groups));
-    } else if (!quantization || !is_side_part(checkpoint, tensor)) {
+    } else if (!is_side_part(checkpoint, tensor)) {
       out.push_back(dense_record(checkpoint, tensor));
     }
   }

@@ -4,7 +4,7 @@
 
 #include <halfbyte/error.h>
 
-#include "loader/files/compressed_tensors.h"
+#include "loader/files/quantization.h"
 
 namespace halfbyte::files {
 namespace {
@@ -45,21 +45,22 @@ std::vector<std::pair<std::string, std::string>> declared_ties(const Checkpoint&
   return {};
 }
 
-Manifest derive_manifest(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+Manifest derive_manifest(Checkpoint& checkpoint, std::vector<TensorRecord> packed) {
   Manifest out;
   out.is_derived = true;
-  out.source_kind = "safetensors";
   out.declared_dtype = models::declared_dtype(nlohmann::json(checkpoint.config));
+  out.tensors = packed.empty() ? read_quantization(checkpoint) : with_dense_records(checkpoint, std::move(packed));
+  out.source_kind = checkpoint.kind;
   for (const auto& file : checkpoint.data_files) {
+    if (!file->is_on_disk()) continue;
     out.source_files.push_back({file->path().filename().string(), file->size_bytes(), {}});
   }
-  out.tensors = foreign_records(checkpoint);
   std::ranges::sort(out.tensors, {}, &TensorRecord::name);
   try {
     if (checkpoint.architecture) add_what_the_family_says(checkpoint, out);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) throw;
-    notes.emplace_back(error.what());
+    checkpoint.notes.emplace_back(error.what());
   }
   return out;
 }

@@ -159,23 +159,45 @@ bool is_of_ipex_llm(const fs::path& directory) {
 
 }  // namespace
 
-void refuse_other_formats(const fs::path& file) {
+const Format* check_format(const fs::path& file) {
   const InputFile input(file);
   std::string start(std::min<std::uint64_t>(input.size_bytes(), 8), '\0');
   input.read(0, std::as_writable_bytes(std::span(start)));
   // A safetensors file starts with its header's length, which may look like any magic; the '{' after it decides.
   std::array<char, 1> brace{};
   if (input.size_bytes() > 8) input.read(8, std::as_writable_bytes(std::span(brace)));
-  if (brace[0] == '{') return;
+  if (brace[0] == '{') return nullptr;
+  if (const Format* format = format_of(file)) return format;
   for (const Magic& magic : kMagics) {
     if (start.starts_with(magic.bytes)) refuse(file, magic.kind);
   }
+  return nullptr;
 }
+
+namespace {
+
+// The first format of which the folder has a model.
+void pick_other_format(const fs::path& directory, const std::vector<std::string>& names, DirectoryContents& out) {
+  for (const Format& format : formats()) {
+    out.data_files = format.pick(directory, names);
+    if (out.data_files.empty()) continue;
+    out.format = &format;
+    const auto is_data = [&](const fs::path& name) {
+      return std::ranges::find(out.data_files, name.string()) != out.data_files.end();
+    };
+    std::erase_if(out.other_weights, is_data);
+    std::erase_if(out.side_files, is_data);
+    return;
+  }
+}
+
+}  // namespace
 
 DirectoryContents list_checkpoint(const fs::path& directory) {
   DirectoryContents out;
   std::vector<std::string> candidates;
-  for (const std::string& name : file_names(directory)) {
+  const std::vector<std::string> names = file_names(directory);
+  for (const std::string& name : names) {
     if (name == kConfigFile) {
       out.has_config = true;
     } else if (name == kIndexFile) {
@@ -202,6 +224,7 @@ DirectoryContents list_checkpoint(const fs::path& directory) {
   for (const std::string& name : candidates) {
     if (std::ranges::find(out.data_files, name) == out.data_files.end()) out.other_weights.emplace_back(name);
   }
+  if (out.data_files.empty()) pick_other_format(directory, names, out);
   if (out.data_files.empty()) fail_without_weights(directory, out);
   return out;
 }

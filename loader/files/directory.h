@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/files/formats/format.h"
 #include "loader/files/platform.h"
 
 namespace halfbyte::files {
@@ -14,11 +15,12 @@ inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 inline constexpr const char* kSingleFile = "model.safetensors";
 
 struct DirectoryContents {
-  std::vector<std::string> data_files;            // *.safetensors to read, by name
+  std::vector<std::string> data_files;            // to read, by name
   std::map<std::string, std::string> weight_map;  // tensor -> file; empty without an index
   bool has_index = false;
   bool has_config = false;
   bool has_manifest = false;
+  const Format* format = nullptr;    // of data_files; null: safetensors
   std::vector<fs::path> side_files;  // relative, by name
   std::vector<fs::path> remote_code;
   std::vector<fs::path> other_weights;
@@ -28,7 +30,8 @@ struct DirectoryContents {
 // Errors: kNotFound without weights, kUnsupported when they are of another format only, kCorrupt for a bad index.
 DirectoryContents list_checkpoint(const fs::path& directory);
 
-// Errors: kUnsupported when the file's first bytes are those of GGUF or of a pickle.
-void refuse_other_formats(const fs::path& file);
+// The format of a lone file; null: safetensors. Errors: kUnsupported when its first bytes are those of one that is not
+// read.
+const Format* check_format(const fs::path& file);
 
 }  // namespace halfbyte::files

@@ -4,24 +4,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
+
+#include "loader/files/data_file.h"
 
 namespace halfbyte::files {
 
-namespace fs = std::filesystem;
-
 // A file opened for positioned reads. Errors of every method: kIo (kCorrupt when the file ends early), naming the file.
-class InputFile {
+class InputFile final : public DataFile {
  public:
   explicit InputFile(const fs::path& path);  // kNotFound, kIo
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-  const fs::path& path() const noexcept { return path_; }
-  void read(std::uint64_t offset, std::span<std::byte> out) const;                  // thread-safe
-  void drop_cache_behind(std::uint64_t offset, std::uint64_t size) const noexcept;  // advice only
+  ~InputFile() override;
+  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
+  const fs::path& path() const noexcept override { return path_; }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override;
+  bool is_on_disk() const noexcept override { return true; }
+  void drop_cache_behind(std::uint64_t offset, std::uint64_t size) const noexcept override;
 
  private:
   fs::path path_;

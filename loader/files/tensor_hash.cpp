@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 constexpr const char* kConfigFile = "config.json";
 
-void update(Hash128& hash, const InputFile& file, std::uint64_t begin, std::uint64_t size) {
+void update(Hash128& hash, const DataFile& file, std::uint64_t begin, std::uint64_t size) {
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < size; at += block.size()) {
     block.resize(std::min(kBlockBytes, size - at));

@@ -70,21 +70,23 @@ ordered_json relations_json(const files::Manifest& manifest, ordered_json result
 
 void print_inspection_json(const files::Checkpoint& checkpoint, const Inspection& inspection, bool list_tensors) {
   const files::Manifest& manifest = checkpoint.manifest;
-  ordered_json result = {{"path", checkpoint.directory.string()},
-                         {"family", nullptr},
-                         {"bytes", checkpoint.size_bytes},
-                         {"files", checkpoint.data_files.size()},
-                         {"parameters", inspection.parameters},
-                         {"bits_per_weight", inspection.bits_per_weight()},
-                         {"manifest", manifest.is_derived ? "derived" : "halfbyte.json"},
-                         {"created_by", manifest.created_by},
-                         {"source", source_json(manifest)},
-                         {"recommended_dtype", manifest.recommended_dtype},
-                         {"keep_float32", manifest.keep_float32},
-                         {"stored", tallies_json(inspection.stored)},
-                         {"original_dtypes", tallies_json(inspection.original)},
-                         {"kept", inspection.kept},
-                         {"error", error_json(inspection)}};
+  ordered_json result = {
+      {"path", checkpoint.directory.string()},
+      {"family", nullptr},
+      {"bytes", checkpoint.size_bytes},
+      {"format", manifest.is_derived ? checkpoint.kind : "halfbyte"},
+      {"files", std::ranges::count_if(checkpoint.data_files, [](const auto& f) { return f->is_on_disk(); })},
+      {"parameters", inspection.parameters},
+      {"bits_per_weight", inspection.bits_per_weight()},
+      {"manifest", manifest.is_derived ? "derived" : "halfbyte.json"},
+      {"created_by", manifest.created_by},
+      {"source", source_json(manifest)},
+      {"recommended_dtype", manifest.recommended_dtype},
+      {"keep_float32", manifest.keep_float32},
+      {"stored", tallies_json(inspection.stored)},
+      {"original_dtypes", tallies_json(inspection.original)},
+      {"kept", inspection.kept},
+      {"error", error_json(inspection)}};
   if (checkpoint.architecture != nullptr) result["family"] = checkpoint.architecture->model_type;
   result = relations_json(manifest, std::move(result));
   if (list_tensors) {

@@ -34,15 +34,19 @@ std::string source_of(const files::Manifest& manifest) {
   return text + (manifest.declared_dtype ? ", declared " + std::string(name(*manifest.declared_dtype)) : "");
 }
 
+std::int64_t files_on_disk(const files::Checkpoint& checkpoint) {
+  return std::ranges::count_if(checkpoint.data_files, [](const auto& file) { return file->is_on_disk(); });
+}
+
 void print_head(const files::Checkpoint& checkpoint, const Inspection& inspection) {
   const files::Manifest& manifest = checkpoint.manifest;
   print_line(printable(checkpoint.directory.string()));
-  print_field("size", human_bytes(checkpoint.size_bytes) + " in " +
-                          counted(static_cast<std::int64_t>(checkpoint.data_files.size()), "file") + ", " +
+  print_field("size", human_bytes(checkpoint.size_bytes) + " in " + counted(files_on_disk(checkpoint), "file") + ", " +
                           fixed(inspection.bits_per_weight(), 2) + " bits per weight, " +
                           human_count(inspection.parameters) + " parameters");
   print_field("family", family_of(checkpoint));
   if (manifest.is_derived) {
+    print_field("format", checkpoint.kind);
     print_field("manifest", "derived from config.json and the tensors: there is no halfbyte.json");
   } else {
     print_field("manifest", "halfbyte.json" + (manifest.created_by.empty() ? "" : ", by " + manifest.created_by));

@@ -14,7 +14,7 @@ namespace halfbyte {
 enum class Placement {
   kMapped,   // used where the file is mapped: no memory of its own
   kCast,     // copied into another dtype
-  kCopied,   // copied as it is (the file does not align it)
+  kCopied,   // copied as it is (the file does not align it, or has another layout)
   kDerived,  // computed from config.json
   kMoved,    // copied to another device than the CPU, cast or not
 };

@@ -1,0 +1,25 @@
+#include "loader/files/formats/format.h"
+
+#include <algorithm>
+#include <array>
+
+#include "loader/files/formats/llama2c.h"
+
+namespace halfbyte::files {
+namespace {
+
+constexpr auto kFormats = std::to_array<Format>({
+    {"llama2.c", is_llama2c, pick_llama2c, open_llama2c},
+});
+
+}  // namespace
+
+std::span<const Format> formats() noexcept { return kFormats; }
+
+const Format* format_of(const fs::path& file) {
+  const InputFile input(file);
+  const auto row = std::ranges::find_if(kFormats, [&](const Format& format) { return format.is_format(input); });
+  return row == kFormats.end() ? nullptr : &*row;
+}
+
+}  // namespace halfbyte::files

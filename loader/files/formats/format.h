@@ -1,0 +1,30 @@
+// Checkpoints that are not safetensors: a row of the table each, chosen by content.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+
+struct Format {
+  std::string_view kind;  // Checkpoint::kind
+  // Whether the file is of this format, by its bytes. Errors: kIo.
+  bool (*is_format)(const InputFile& file);
+  // The files of a folder without safetensors that make up a model of this format, in order; empty: none do.
+  std::vector<std::string> (*pick)(const fs::path& directory, const std::vector<std::string>& names);
+  // Adds data files, tensors (see translation.h) and what else the format knows: config, generated files, notes.
+  // Returns the records of packed tensors; all others are dense. `paths` are the files; `directory` is set. Errors:
+  // kCorrupt, kUnsupported, naming the file.
+  std::vector<TensorRecord> (*open)(std::span<const fs::path> paths, Checkpoint& checkpoint);
+};
+
+std::span<const Format> formats() noexcept;
+
+// The format of a lone file, or null: it is none of them.
+const Format* format_of(const fs::path& file);
+
+}  // namespace halfbyte::files
