@@ -33,10 +33,6 @@ constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
 constexpr std::int64_t kBlockValues = std::int64_t{1} << 18;
 constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
 
-// Side files of other tools that would call a plain checkpoint quantised.
-constexpr auto kQuantizationFiles =
-    std::to_array<std::string_view>({"quantization_config.json", "quantize_config.json", "quant_config.json"});
-
 // What becomes of one tensor on record.
 struct Target {
   const TensorRecord* record;
@@ -105,9 +101,7 @@ class DtypeChoice {
 void choose_side_files(const files::Checkpoint& source, Restoration& out) {
   std::vector<fs::path> left_out;
   for (const fs::path& name : source.side_files) {
-    const bool is_stale =
-        source.is_quantized() && std::ranges::find(kQuantizationFiles, name.string()) != kQuantizationFiles.end();
-    (is_stale ? left_out : out.side_files).push_back(name);
+    (source.is_quantized() && is_quantization_file(name) ? left_out : out.side_files).push_back(name);
   }
   if (!left_out.empty()) out.notes.push_back("not copied, since the result is not quantised: " + listed(left_out));
 }

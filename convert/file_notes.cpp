@@ -1,5 +1,9 @@
 #include "convert/file_notes.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
@@ -25,7 +29,14 @@ void check_name(const files::fs::path& directory, const files::fs::path& name) t
                                            "rename it");
 }
 
+constexpr auto kQuantizationFiles = std::to_array<std::string_view>(
+    {"quantization_config.json", "quantize_config.json", "quant_config.json", "load_keys.json", "bigdl_config.json"});
+
 }  // namespace
+
+bool is_quantization_file(const files::fs::path& name) {
+  return std::ranges::find(kQuantizationFiles, name.string()) != kQuantizationFiles.end();
+}
 
 std::vector<std::string> file_notes(const files::Checkpoint& source) {
   for (const auto& name : source.side_files) check_name(source.directory, name);

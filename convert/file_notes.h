@@ -9,8 +9,10 @@
 namespace halfbyte::convert {
 
 std::string listed(const std::vector<files::fs::path>& names);  // "a, b"
-// What opening it gave, then which files are not copied. Errors: kUnsupported for a name that the record of a checkpoint,
-// which is JSON, cannot hold.
+// Side files of other tools that say how a checkpoint is quantised: untrue of what is made of it.
+bool is_quantization_file(const files::fs::path& name);
+// What opening it gave, then which files are not copied. Errors: kUnsupported for a name that the record of a
+// checkpoint, which is JSON, cannot hold.
 std::vector<std::string> file_notes(const files::Checkpoint& source);
 
 }  // namespace halfbyte::convert

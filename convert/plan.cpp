@@ -6,6 +6,7 @@
 #include <set>
 
 #include "convert/file_notes.h"
+#include "convert/quantization_config.h"
 #include "loader/files/derive.h"
 #include "loader/files/family.h"
 #include "loader/files/packed_parts.h"
@@ -118,7 +119,7 @@ class Planner {
       throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) + ": tensor " +
                                                in_quotes(record.name) + " is quantised already (" +
                                                std::string(record.scheme->name) +
-                                               "); quantise the original checkpoint instead");
+                                               "); quantise the original checkpoint, or requantize");
     }
   }
 
@@ -293,22 +294,12 @@ class Planner {
 
   // config.json has one quant_method, so a checkpoint that others read is of one family.
   void decide_readers(Plan& out) const {
-    std::map<Layout, std::string> families;
-    std::string own;
-    for (const PlannedTensor& planned : out.tensors) {
-      if (!planned.scheme) continue;
-      families.emplace(planned.scheme->layout, planned.scheme->name);
-      if (!planned.scheme->has_foreign_readers) own = planned.scheme->name;
-      if (source_.tensors[planned.source].shape.size() == 3) own = "experts stacked in one tensor, packed";
-    }
-    if (own.empty() && families.size() < 2) return note_mixed_zero_points(out);
-    const std::string why = own.empty() ? families[Layout::kPackQuantized] + " (compressed-tensors) and " +
-                                              families[Layout::kBitsandbytes] + " (bitsandbytes) in one checkpoint"
-                                        : own;
+    const std::string why = foreign_reader_obstacle(source_, planned_records(source_, out));
+    if (why.empty()) return note_mixed_zero_points(out);
     if (!options_.halfbyte_only) {
       invalid(why +
-              ": no other program reads that; add --halfbyte-only if halfbyte will be its only reader, or choose " +
-              (own.empty() ? "schemes of one family" : "another scheme"));
+              ": no other program reads that; add --halfbyte-only if halfbyte will be its only reader, or choose "
+              "another scheme");
     }
     out.has_foreign_readers = false;
     out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
@@ -347,6 +338,16 @@ files::TensorRecord packed_record(const StoredTensor& tensor, const PlannedTenso
   out.group_size = planned.group_size;
   if (planned.is_nested) out.nested_offset = 0.0f;
   out.parts = files::packed_part_names(out);
+  return out;
+}
+
+std::vector<files::TensorRecord> planned_records(const files::Checkpoint& source, const Plan& plan) {
+  std::vector<files::TensorRecord> out;
+  for (const PlannedTensor& planned : plan.tensors) {
+    const StoredTensor& tensor = source.tensors[planned.source];
+    if (!planned.tied_to.empty()) continue;
+    out.push_back(planned.scheme ? packed_record(tensor, planned) : files::dense_record(source, tensor));
+  }
   return out;
 }
 

@@ -35,6 +35,9 @@ struct Plan {
 // The record of a tensor that is to be packed, as far as the plan decides it: no bytes, hash, error or nested offset.
 files::TensorRecord packed_record(const files::StoredTensor& tensor, const PlannedTensor& planned);
 
+// The records of the result, so far; tied duplicates have none.
+std::vector<files::TensorRecord> planned_records(const files::Checkpoint& source, const Plan& plan);
+
 // Errors: kInvalidArgument (unknown scheme or group size, a pattern that matches nothing, what only halfbyte could read
 // without halfbyte_only), kUnsupported (already
 // quantised; a scheme asked for a tensor that no reader of the result could use), kCorrupt (tied tensors of different

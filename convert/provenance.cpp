@@ -97,6 +97,7 @@ json conversion_record(const QuantizeOptions& options) {
            {"scheme_for", options.scheme_for}};
   if (options.nested_scales) out["nested_scales"] = true;
   if (options.halfbyte_only) out["halfbyte_only"] = true;
+  if (options.requantize) out["requantize"] = true;
   if (options.shard_size > 0) out["shard_size"] = options.shard_size;
   return out;
 }

@@ -11,8 +11,10 @@
 namespace halfbyte::convert {
 namespace {
 
+using files::TensorRecord;
 using models::Role;
 using nlohmann::ordered_json;
+using Records = std::span<const TensorRecord>;
 
 // (bits, asymmetric, group size; 0: one scale a row) -> modules.
 using GroupKey = std::tuple<int, bool, std::int64_t>;
@@ -23,36 +25,35 @@ std::string module_of(const std::string& tensor) {
 }
 
 // Rows of one group each are called channels only where no single group size would cover them all.
-bool is_per_channel(const files::Checkpoint& source, const Plan& plan) {
+bool is_per_channel(Records records) {
   std::set<std::int64_t> sizes;
-  for (const PlannedTensor& planned : plan.tensors) {
-    if (!planned.scheme) continue;
-    if (planned.group_size != source.tensors[planned.source].shape[1]) return false;
-    sizes.insert(planned.group_size);
+  for (const TensorRecord& record : records) {
+    if (!record.scheme) continue;
+    if (record.group_size != record.shape.back()) return false;
+    sizes.insert(record.group_size);
   }
   return sizes.size() > 1 || (sizes.size() == 1 && !std::ranges::count(kGroupSizes, *sizes.begin()));
 }
 
-Groups groups_of(const files::Checkpoint& source, const Plan& plan) {
-  const bool is_channel = is_per_channel(source, plan);
+Groups groups_of(Records records) {
+  const bool is_channel = is_per_channel(records);
   Groups out;
-  for (const PlannedTensor& planned : plan.tensors) {
-    if (!planned.scheme) continue;
-    const std::string& name = source.tensors[planned.source].name;
-    out[{planned.scheme->bits, planned.scheme->has_zero_point, is_channel ? 0 : planned.group_size}].push_back(
-        module_of(name));
+  for (const TensorRecord& record : records) {
+    if (!record.scheme) continue;
+    out[{record.scheme->bits, record.scheme->has_zero_point, is_channel ? 0 : record.group_size}].push_back(
+        module_of(record.name));
   }
   return out;
 }
 
 // Every module that may be a Linear and was kept: readers expect packed parts of any that is not named.
-std::set<std::string> ignored_modules(const files::Checkpoint& source, const Plan& plan) {
+std::set<std::string> ignored_modules(const files::Checkpoint& source, Records records) {
   std::set<std::string> out;
-  for (const PlannedTensor& planned : plan.tensors) {
-    const files::StoredTensor& tensor = source.tensors[planned.source];
-    const bool may_be_linear = tensor.name.ends_with(".weight") && tensor.shape.size() == 2 &&
-                               planned.role != Role::kEmbedding && planned.role != Role::kNorm;
-    if (!planned.scheme && may_be_linear) out.insert(module_of(tensor.name));
+  for (const TensorRecord& record : records) {
+    const Role role = models::role_of(source.architecture, record.name, record.shape);
+    const bool may_be_linear =
+        record.name.ends_with(".weight") && record.shape.size() == 2 && role != Role::kEmbedding && role != Role::kNorm;
+    if (!record.scheme && may_be_linear) out.insert(module_of(record.name));
   }
   for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
   const auto is_tied = source.config.find("tie_word_embeddings");
@@ -79,8 +80,8 @@ ordered_json group(const GroupKey& key, const ordered_json& targets) {
 }
 
 // Source: transformers, utils/quantization_config.py, CompressedTensorsConfig.
-ordered_json compressed_tensors(const files::Checkpoint& source, const Plan& plan) {
-  const Groups groups = groups_of(source, plan);
+ordered_json compressed_tensors(const files::Checkpoint& source, Records records) {
+  const Groups groups = groups_of(records);
   ordered_json config_groups = ordered_json::object();
   for (const auto& [key, modules] : groups) {
     const ordered_json targets = groups.size() == 1 ? ordered_json::array({"Linear"}) : ordered_json(modules);
@@ -91,31 +92,51 @@ ordered_json compressed_tensors(const files::Checkpoint& source, const Plan& pla
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
           {"config_groups", std::move(config_groups)},
-          {"ignore", ignored_modules(source, plan)},
+          {"ignore", ignored_modules(source, records)},
           {"kv_cache_scheme", nullptr}};
 }
 
 // The scheme of most tensors and the dtype to multiply in are hints: each tensor's quant_state says what it is.
 // Source: transformers, utils/quantization_config.py, BitsAndBytesConfig.
-ordered_json bitsandbytes(const files::Checkpoint& source, const Plan& plan, const PlannedTensor& first) {
+ordered_json bitsandbytes(const files::Checkpoint& source, Records records, const TensorRecord& first) {
   return {{"quant_method", "bitsandbytes"},
           {"load_in_4bit", true},
           {"load_in_8bit", false},
           {"bnb_4bit_quant_type", first.scheme->name},
-          {"bnb_4bit_use_double_quant", first.is_nested},
-          {"bnb_4bit_compute_dtype", name(source.tensors[first.source].dtype)},
+          {"bnb_4bit_use_double_quant", first.nested_offset.has_value()},
+          {"bnb_4bit_compute_dtype", name(first.original_dtype.value_or(Dtype::kFloat32))},
           {"bnb_4bit_quant_storage", "uint8"},
-          {"llm_int8_skip_modules", ignored_modules(source, plan)}};
+          {"llm_int8_skip_modules", ignored_modules(source, records)}};
 }
 
 }  // namespace
 
+std::string foreign_reader_obstacle(const files::Checkpoint& source, Records records) {
+  std::map<Layout, std::string_view> families;
+  std::string own;
+  for (const TensorRecord& record : records) {
+    if (!record.scheme) continue;
+    families.emplace(record.scheme->layout, record.scheme->name);
+    if (!record.scheme->has_foreign_readers) own = record.scheme->name;
+    if (record.shape.size() == 3) own = "experts stacked in one tensor, packed";
+    if (models::role_of(source.architecture, record.name, record.shape) == Role::kEmbedding) own = "a packed embedding";
+  }
+  if (!own.empty() || families.size() < 2) return own;
+  return std::string(families[Layout::kPackQuantized]) + " (compressed-tensors) and " +
+         std::string(families[Layout::kBitsandbytes]) + " (bitsandbytes) in one checkpoint";
+}
+
+ordered_json quantization_config(const files::Checkpoint& source, Records records) {
+  const auto first = std::ranges::find_if(records, [](const TensorRecord& record) { return record.scheme; });
+  if (first == records.end()) return nullptr;
+  if (!foreign_reader_obstacle(source, records).empty())
+    return {{"quant_method", "halfbyte"}};  // refused by name elsewhere
+  return first->scheme->layout == Layout::kBitsandbytes ? bitsandbytes(source, records, *first)
+                                                        : compressed_tensors(source, records);
+}
+
 ordered_json quantization_config(const files::Checkpoint& source, const Plan& plan) {
-  const auto first = std::ranges::find_if(plan.tensors, [](const PlannedTensor& planned) { return planned.scheme; });
-  if (first == plan.tensors.end()) return nullptr;
-  if (!plan.has_foreign_readers) return {{"quant_method", "halfbyte"}};  // refused by name elsewhere
-  return first->scheme->layout == Layout::kBitsandbytes ? bitsandbytes(source, plan, *first)
-                                                        : compressed_tensors(source, plan);
+  return quantization_config(source, planned_records(source, plan));
 }
 
 }  // namespace halfbyte::convert

@@ -1,6 +1,7 @@
 // config.json of a quantised checkpoint: the original, plus what transformers and vLLM read of it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -12,5 +13,11 @@ namespace halfbyte::convert {
 // The "quantization_config" of compressed-tensors' pack-quantized format; null when nothing is quantised.
 // Source: compressed-tensors, quantization/{quant_config,quant_scheme,quant_args}.py.
 nlohmann::ordered_json quantization_config(const files::Checkpoint& source, const Plan& plan);
+// Of these records of the result; `source` gives the family and the ties.
+nlohmann::ordered_json quantization_config(const files::Checkpoint& source,
+                                           std::span<const files::TensorRecord> records);
+
+// Why no other program reads tensors stored so; empty: some do.
+std::string foreign_reader_obstacle(const files::Checkpoint& source, std::span<const files::TensorRecord> records);
 
 }  // namespace halfbyte::convert

@@ -5,6 +5,7 @@
 #include <halfbyte/convert.h>
 
 #include "convert/convert_tensors.h"
+#include "convert/dequantized_view.h"
 #include "convert/destination.h"
 #include "convert/journal.h"
 #include "convert/memory.h"
@@ -92,10 +93,15 @@ struct Preparation {
   MemoryPlan memory;
 };
 
+files::Checkpoint source_of(const fs::path& path, const QuantizeOptions& options) {
+  files::Checkpoint out = files::open_checkpoint(path);
+  return options.requantize && out.is_quantized() ? dequantized_view(std::move(out)) : std::move(out);
+}
+
 Preparation prepare(const fs::path& source_path, const fs::path& destination, const QuantizeOptions& options) {
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
-  Preparation out{files::open_checkpoint(source_path), {}, {}, {}};
+  Preparation out{source_of(source_path, options), {}, {}, {}};
   check_apart(source_path, destination);
   check_apart(source_path, work_path(destination));
   out.plan = plan(out.source, options);

@@ -122,6 +122,7 @@ void open_directory(const fs::path& path, Checkpoint& out) {
   out.other_weights = std::move(contents.other_weights);
   if (contents.has_manifest) {
     read_manifest(out);
+    out.kind = "halfbyte";
   } else {
     out.manifest = derive_manifest(out, std::move(packed));
   }

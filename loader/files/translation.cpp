@@ -34,6 +34,7 @@ void Translation::add(std::string name, Dtype dtype, std::vector<std::int64_t> s
 void Translation::finish() {
   std::erase_if(checkpoint_.tensors, [&](const StoredTensor& tensor) { return consumed_.contains(tensor.name); });
   if (!added_.empty()) {
+    for (StoredTensor& tensor : added_) tensor.file = checkpoint_.data_files.size();
     checkpoint_.data_files.push_back(file_);
     checkpoint_.data_offsets.push_back(0);
     for (StoredTensor& tensor : added_) checkpoint_.tensors.push_back(std::move(tensor));

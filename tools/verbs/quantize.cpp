@@ -1,4 +1,5 @@
 // halfbyte quantize SRC DST
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/scheme.h>
 
+#include "convert/dequantized_view.h"
 #include "convert/plan.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -41,7 +43,12 @@ struct Words {
   bool overwrite = false;
   bool resume = false;
   bool dry_run = false;
+  bool chooses_codes = false;  // an option says how to quantise
 };
+
+// Options that say how to quantise: without them a source that is quantised keeps its codes.
+constexpr const char* kQuantizingOptions[] = {"--scheme",        "--group-size", "--search",
+                                              "--nested-scales", "--scheme-for", "--keep"};
 
 struct SearchName {
   const char* name;
@@ -83,7 +90,9 @@ CLI::Validator scheme_assignment() {
 }
 
 void declare(CLI::App& app, Words& words) {
-  app.add_option("SRC", words.source, "model to read: a Hugging Face directory, or a .safetensors file")->required();
+  app.add_option("SRC", words.source,
+                 "model to read, a directory or a file; one that is quantised keeps its codes unless --scheme is said")
+      ->required();
   app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
   app.add_option("--scheme", words.scheme, "how Linear weights are stored")
       ->check(one_of(scheme_names()))
@@ -138,6 +147,7 @@ convert::QuantizeOptions options_of(const Words& words) {
   if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
+  options.requantize = words.chooses_codes;
   options.resume = words.resume;
   options.overwrite = words.overwrite;
   return options;
@@ -187,10 +197,44 @@ std::string line_of(const Words& words, const convert::Plan& plan, const convert
   return line + ")";
 }
 
+std::string repacked_line(const convert::QuantizeSummary& summary, const std::string& kind) {
+  return human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
+         human_seconds(summary.seconds) + " (" + counted(summary.quantized_tensors, "tensor") + " of " + kind +
+         " with the same codes and scales, " + std::to_string(summary.kept_tensors) + " kept)";
+}
+
+// The source is quantised, and nothing was said of another scheme.
+ExitStatus repack(const Words& words, const CommonOptions& common, const files::Checkpoint& source,
+                  const InterruptWatch& interrupt) {
+  if (words.dry_run || words.resume)
+    throw UsageError(std::string(words.dry_run ? "--dry-run" : "--resume") +
+                     ": the source is quantised already and keeps its codes; say --scheme to quantise it again");
+  convert::RepackOptions options;
+  options.threads = words.threads;
+  if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
+  options.overwrite = words.overwrite;
+  options.stop = interrupt.token();
+  convert::QuantizeSummary summary;
+  {
+    Progress progress("repack", !common.is_quiet);
+    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+    summary = convert::repack(words.source, words.destination, options);
+  }
+  log_notes(summary.notes);
+  common.is_json ? print_json(json_of(words, summary)) : print_line(repacked_line(summary, source.kind));
+  return ExitStatus::kDone;
+}
+
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const InterruptWatch interrupt;  // before OpenMP's threads
   convert::QuantizeOptions options = options_of(words);
-  const files::Checkpoint source = files::open_checkpoint(words.source);
+  files::Checkpoint source = files::open_checkpoint(words.source);
+  if (source.is_quantized()) {
+    if (!words.chooses_codes) return repack(words, common, source, interrupt);
+    log_warning("the source is quantised already (" + source.kind +
+                "): its errors stay, and those of another rounding are added; the original would be better");
+    source = convert::dequantized_view(std::move(source));
+  }
   const convert::Plan plan = convert::plan(source, options);
   if (words.dry_run) {
     log_notes(plan.notes);
@@ -218,7 +262,11 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 Action prepare_quantize(CLI::App& app, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(app, *words);
-  return [words, &common] { return run(*words, common); };
+  return [words, &common, &app] {
+    words->chooses_codes =
+        std::ranges::any_of(kQuantizingOptions, [&](const char* name) { return app.count(name) > 0; });
+    return run(*words, common);
+  };
 }
 
 }  // namespace halfbyte::cli

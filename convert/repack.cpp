@@ -1,0 +1,129 @@
+// A checkpoint that is quantised already, in any format that is read -> halfbyte's own: the same numbers, not quantised
+// again.
+#include <algorithm>
+#include <chrono>
+
+#include <halfbyte/convert.h>
+
+#include "convert/destination.h"
+#include "convert/file_notes.h"
+#include "convert/image.h"
+#include "convert/provenance.h"
+#include "convert/quantization_config.h"
+#include "loader/files/directory.h"
+#include "loader/files/hash.h"
+#include "loader/files/printable.h"
+#include "loader/files/translation.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::Checkpoint;
+using files::TensorRecord;
+
+// For config.json, the index and the manifest when the disk is asked for room. Units: bytes.
+constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
+
+Image image_of(const Checkpoint& source, std::uint64_t shard_size) {
+  std::vector<ImageRecord> records;
+  for (const TensorRecord& record : source.manifest.tensors) {
+    ImageRecord& out = records.emplace_back();
+    for (const std::string& part : record.parts.names) {
+      if (part.empty()) continue;
+      const files::StoredTensor& stored = *source.find(part);
+      out.source_file = files::file_on_disk(source, stored.file);
+      ImageTensor& tensor = out.parts.emplace_back();
+      tensor.tensor = output_tensor(stored.name, stored.dtype, stored.shape);
+      tensor.bytes = stored_bytes(source, stored);
+    }
+  }
+  return lay_out_image(std::move(records), shard_size);
+}
+
+std::vector<std::string> notes_of(const Checkpoint& source) {
+  std::vector<std::string> out = file_notes(source);
+  if (const std::string obstacle = foreign_reader_obstacle(source, source.manifest.tensors); !obstacle.empty())
+    out.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + obstacle);
+  const auto unknown = std::ranges::count_if(
+      source.manifest.tensors, [](const TensorRecord& record) { return record.scheme && !record.original_dtype; });
+  if (unknown > 0)
+    out.push_back("the original dtype of " + std::to_string(unknown) +
+                  " quantised tensors is not known, and recorded so");
+  return out;
+}
+
+files::Manifest manifest_of(const Checkpoint& source, const Image& image, const std::vector<std::string>& hashes) {
+  files::Manifest out = source.manifest;
+  out.is_derived = false;
+  out.created_by = program_and_version();
+  out.conversion = {{"repacked_from", source.kind}};
+  out.files.clear();
+  for (std::size_t i = 0; i < out.tensors.size(); ++i) {
+    out.tensors[i].xxh3_128 = hashes[i];
+    out.tensors[i].size_bytes = image.records[i].size_bytes();
+    if (!out.tensors[i].scheme) out.kept.emplace(out.tensors[i].name, "as it was in the source");
+  }
+  for (const DataFileLayout& file : image.files)
+    out.files.push_back({file.name, file.size_bytes, file.header.size(), files::hash_hex(file.header)});
+  return out;
+}
+
+void write_small_files(const Checkpoint& source, const Image& image, files::Manifest manifest,
+                       const Destination& destination) {
+  const auto write = [&](const std::string& name, const std::string& text) {
+    destination.write_file(name, text);
+    manifest.files.push_back({name, text.size(), text.size(), files::hash_hex(text)});
+  };
+  if (image.files.size() > 1) write(files::kIndexFile, index_text(image.files));
+  if (source.config.is_object()) {
+    nlohmann::ordered_json config = source.config;
+    config["quantization_config"] = quantization_config(source, source.manifest.tensors);
+    write(files::kConfigFile, config.dump(2) + "\n");
+  }
+  for (const fs::path& name : source.side_files) {
+    if (!is_quantization_file(name)) manifest.files.push_back(destination.copy_file(source.directory / name));
+  }
+  for (const auto& [name, text] : source.generated_files) write(name, text);
+  destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
+}
+
+QuantizeSummary summary_of(const Checkpoint& source, const Image& image) {
+  QuantizeSummary out;
+  out.source_bytes = source.size_bytes;
+  out.result_bytes = image.size_bytes;
+  out.notes = notes_of(source);
+  for (const TensorRecord& record : source.manifest.tensors)
+    ++(record.scheme ? out.quantized_tensors : out.kept_tensors);
+  return out;
+}
+
+}  // namespace
+
+QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const RepackOptions& options) try {
+  const auto start = std::chrono::steady_clock::now();
+  const Checkpoint source = files::open_checkpoint(source_path);
+  if (!source.is_quantized()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                files::printable_path(source_path) + ": nothing in it is quantised, so there is nothing to repack");
+  }
+  const fs::path target = destination_path(path);
+  check_apart(source_path, target);
+  check_apart(source_path, work_path(target));
+  const Image image = image_of(source, options.shard_size);
+  QuantizeSummary summary = summary_of(source, image);
+  Destination destination(target, {.overwrite = options.overwrite});
+  destination.check_space(image.size_bytes + kRoomForSmallFiles);
+  const std::vector<std::string> hashes =
+      write_image(image, destination.partial_path(), {options.threads, options.progress, options.stop});
+  write_small_files(source, image, manifest_of(source, image, hashes), destination);
+  destination.commit();
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return summary;
+} catch (const fs::filesystem_error& error) {
+  throw Error(error.code() == std::errc::no_space_on_device ? ErrorCode::kNoResources : ErrorCode::kIo,
+              files::printable(error.what(), 1024));
+} catch (const std::bad_alloc&) {
+  throw Error(ErrorCode::kNoResources, "out of memory while repacking " + files::printable_path(source_path));
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,77 @@
+// A quantised source keeps its codes, or is quantised again when that is asked for.
+#include <halfbyte/convert.h>
+
+#include "loader/files/checkpoint.h"
+#include "loader/files/verify.h"
+#include "tests/loader/files/packed_checkpoint.h"
+
+using namespace halfbyte;
+using namespace halfbyte::testing;
+
+namespace {
+
+void write_source(const fs::path& directory) {
+  write_text(directory / "model.safetensors",
+             safetensors({float_tensor("a.weight", {16, 128}), float_tensor("b.weight", {8, 64}),
+                          float_tensor("norm.weight", {64})}));
+  write_text(directory / "config.json", R"({"model_type": "foo"})");
+  write_text(directory / "quantize_config.json", "{}");
+}
+
+std::vector<std::byte> bytes_of(const files::Checkpoint& checkpoint, const files::StoredTensor& tensor) {
+  std::vector<std::byte> out(tensor.size_bytes);
+  files::read_stored(checkpoint, tensor, 0, out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("repack: the same bytes, on record again", "[repack]") {
+  for (const char* scheme : {"sym_int4", "asym_int4", "nf4"}) {
+    INFO(scheme);
+    const Scratch scratch;
+    write_source(scratch / "source");
+    convert::quantize(scratch / "source", scratch / "once", {.scheme = scheme});
+    const auto summary = convert::repack(scratch / "once", scratch / "twice");
+    CHECK(summary.quantized_tensors == 2);
+    CHECK(summary.kept_tensors == 1);
+    for (const char* name : {"model.safetensors", "config.json"})
+      CHECK(read_text(scratch / "once" / name) == read_text(scratch / "twice" / name));
+    const files::Checkpoint opened = files::open_checkpoint(scratch / "twice");
+    CHECK_FALSE(opened.manifest.is_derived);
+    CHECK(opened.manifest.find("a.weight")->original_dtype == Dtype::kBfloat16);
+    CHECK_FALSE(opened.manifest.find("a.weight")->xxh3_128.empty());
+    CHECK_FALSE(fs::exists(scratch / "twice" / "quantize_config.json"));
+  }
+}
+
+TEST_CASE("repack: shards as asked for, and refuses what is not quantised", "[repack]") {
+  const Scratch scratch;
+  write_source(scratch / "source");
+  CHECK_THROWS_WITH(convert::repack(scratch / "source", scratch / "no"), Catch::Contains("nothing in it is quantised"));
+  convert::quantize(scratch / "source", scratch / "once", {});
+  convert::repack(scratch / "once", scratch / "shards", {.shard_size = 400});
+  CHECK(files::open_checkpoint(scratch / "shards").data_files.size() > 1);
+  CHECK_THROWS_AS(convert::repack(scratch / "once", scratch / "shards"), Error);
+}
+
+TEST_CASE("quantize: a quantised source is refused, or quantised again from its values", "[repack]") {
+  const Scratch scratch;
+  write_source(scratch / "source");
+  convert::quantize(scratch / "source", scratch / "once", {.scheme = "sym_int8"});
+  CHECK_THROWS_WITH(convert::quantize(scratch / "once", scratch / "again", {.scheme = "nf4"}),
+                    Catch::Contains("quantised already"));
+  convert::quantize(scratch / "once", scratch / "again", {.scheme = "nf4", .requantize = true});
+  // The same as from the values written out.
+  convert::dequantize(scratch / "once", scratch / "plain");
+  convert::quantize(scratch / "plain", scratch / "wanted", {.scheme = "nf4"});
+  const files::Checkpoint again = files::open_checkpoint(scratch / "again");
+  const files::Checkpoint wanted = files::open_checkpoint(scratch / "wanted");
+  REQUIRE(again.tensors.size() == wanted.tensors.size());  // in another order: what is translated comes last
+  for (const files::StoredTensor& tensor : wanted.tensors) {
+    INFO(tensor.name);
+    REQUIRE(again.find(tensor.name) != nullptr);
+    CHECK(bytes_of(again, *again.find(tensor.name)) == bytes_of(wanted, tensor));
+  }
+  CHECK(read_text(scratch / "again" / "config.json") == read_text(scratch / "wanted" / "config.json"));
+}

@@ -1,0 +1,173 @@
+// llama2.c's checkpoints, written here as its export.py does, open as the Hugging Face model that they are.
+#include <map>
+
+#include "loader/files/checkpoint.h"
+#include "loader/files/tensor_reader.h"
+#include "tests/loader/files/scratch.h"
+
+using namespace halfbyte;
+using namespace halfbyte::testing;
+
+namespace {
+
+constexpr int kDim = 16, kHidden = 24, kLayers = 2, kHeads = 4, kKvHeads = 2, kVocab = 10, kContext = 8;
+constexpr int kKvDim = kDim / kHeads * kKvHeads;
+constexpr int kGroup = 8;
+
+// Values of a kind that int8 codes hold exactly with the scale 1/8, so that every version says the same.
+float value(int tensor, int index) { return static_cast<float>((tensor * 37 + index * 11) % 255 - 127) / 8; }
+
+struct Written {
+  std::string bytes;
+  int tensors = 0;
+
+  template <typename T>
+  void add(T number) {
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  void header() {
+    for (const int field : {kDim, kHidden, kLayers, kHeads, kKvHeads, kVocab, kContext}) add(field);
+  }
+  void floats(int count) {
+    for (int i = 0; i < count; ++i) add(value(tensors, i));
+    ++tensors;
+  }
+  // One scale a group.
+  void packed(int count) {
+    for (int i = 0; i < count; ++i) add(static_cast<std::int8_t>(value(tensors, i) * 8));
+    for (int i = 0; i < count / kGroup; ++i) add(0.125F);
+    ++tensors;
+  }
+};
+
+std::string file_of(int version) {
+  Written out;
+  if (version > 0) {
+    out.add(std::uint32_t{0x616b3432});
+    out.add(version);
+  }
+  out.header();
+  if (version > 0) {
+    out.add(std::uint8_t{1});  // the classifier is the embedding
+    out.add(version == 2 ? kGroup : 0);
+    out.bytes.resize(256);
+  }
+  const auto weight = [&](int rows, int columns) {
+    version == 2 ? out.packed(rows * columns) : out.floats(rows * columns);
+  };
+  const auto layers = [&](auto&& one) {
+    for (int i = 0; i < kLayers; ++i) one();
+  };
+  const auto norm = [&] { out.floats(kDim); };
+  const auto attention = [&] {
+    for (const int rows : {kDim, kKvDim, kKvDim, kDim}) layers([&] { weight(rows, kDim); });
+  };
+  const auto mlp = [&] {
+    layers([&] { weight(kHidden, kDim); });
+    layers([&] { weight(kDim, kHidden); });
+    layers([&] { weight(kHidden, kDim); });
+  };
+  if (version == 0) {
+    weight(kVocab, kDim);
+    layers(norm);
+    attention();
+    layers(norm);
+    mlp();
+    norm();
+    out.floats(kContext * kDim / kHeads);
+  } else {
+    layers(norm);
+    layers(norm);
+    norm();
+    weight(kVocab, kDim);
+    attention();
+    mlp();
+  }
+  return out.bytes;
+}
+
+// Number of a tensor in the order of its file.
+const std::map<std::string, std::pair<int, int>> kNumbers = {
+    // name: version 0, versions 1 and 2
+    {"model.embed_tokens.weight", {0, 5}},
+    {"model.layers.1.input_layernorm.weight", {2, 1}},
+    {"model.layers.1.self_attn.q_proj.weight", {4, 7}},
+    {"model.layers.0.self_attn.k_proj.weight", {5, 8}},
+    {"model.layers.1.self_attn.v_proj.weight", {8, 11}},
+    {"model.layers.0.mlp.down_proj.weight", {15, 16}},
+    {"model.norm.weight", {19, 4}},
+};
+
+std::vector<float> values_of(const files::Checkpoint& checkpoint, const std::string& tensor) {
+  const files::TensorRecord* record = checkpoint.manifest.find(tensor);
+  REQUIRE(record != nullptr);
+  files::TensorReader reader(checkpoint, *record);
+  std::vector<float> out(static_cast<std::size_t>(reader.size()));
+  reader.read(0, out);
+  return out;
+}
+
+// Meta's row for Hugging Face's: a head's even rows are its first half.
+int source_row(const std::string& tensor, int row) {
+  constexpr int kHead = kDim / kHeads;
+  if (tensor.find("q_proj") == std::string::npos && tensor.find("k_proj") == std::string::npos) return row;
+  const int within = row % kHead;
+  return row - within + (within < kHead / 2 ? within * 2 : (within - kHead / 2) * 2 + 1);
+}
+
+std::string bad(const std::string& bytes) {
+  const Scratch scratch;
+  write_text(scratch / "x.bin", bytes);
+  try {
+    files::open_checkpoint(scratch / "x.bin");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("llama2.c: all versions hold the same model", "[formats]") {
+  const Scratch scratch;
+  for (const int version : {0, 1, 2}) {
+    INFO("version " << version);
+    const fs::path path = scratch / ("model" + std::to_string(version) + ".bin");
+    write_text(path, file_of(version));
+    const files::Checkpoint opened = files::open_checkpoint(path);
+    CHECK(opened.kind == "llama2.c");
+    REQUIRE(opened.architecture != nullptr);
+    CHECK(opened.config["num_key_value_heads"] == kKvHeads);
+    CHECK(opened.is_quantized() == (version == 2));
+    CHECK(opened.manifest.tensors.size() == 3 + 9 * kLayers - 1);
+    for (const auto& [name, numbers] : kNumbers) {
+      INFO(name);
+      const std::vector<float> values = values_of(opened, name);
+      const int number = version == 0 ? numbers.first : numbers.second;
+      const int columns =
+          opened.manifest.find(name)->shape.size() == 1 ? 1 : static_cast<int>(opened.manifest.find(name)->shape[1]);
+      for (int i = 0; i < static_cast<int>(values.size()); ++i) {
+        const int from = source_row(name, i / columns) * columns + i % columns;
+        REQUIRE(values[static_cast<std::size_t>(i)] == value(number, from));
+      }
+    }
+  }
+}
+
+TEST_CASE("llama2.c: what contradicts itself is refused", "[formats]") {
+  const std::string sound = file_of(1);
+  CHECK(bad(sound.substr(0, sound.size() - 1)).find("its header speaks of") != std::string::npos);
+  CHECK(bad(sound + "x").find("its header speaks of") != std::string::npos);
+  std::string version = sound;
+  version[4] = 7;
+  CHECK(bad(version).find("version 7") != std::string::npos);
+  std::string groups = file_of(2);
+  for (const char size : {char{0}, char{5}}) {
+    groups[37] = size;
+    CHECK(bad(groups).find("groups of " + std::to_string(size)) != std::string::npos);
+  }
+  for (std::size_t size = 0; size < 300; ++size) CHECK_FALSE(bad(sound.substr(0, size)).empty());
+  std::string huge = sound;
+  for (std::size_t i = 8; i < 36; ++i) huge[i] = '\x7f';
+  CHECK_FALSE(bad(huge).empty());
+}
