@@ -1,4 +1,4 @@
-// Products of few rows in 8-bit integers with AVX2. Compiled with the flags of avx2.cpp.
+// Products of few rows in 8-bit integers with AVX2, and with AVX-VNNI besides. Compiled with the flags of avx2.cpp.
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -10,12 +10,24 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
+constexpr std::size_t kMostRows = 4;  // of input at once
 // As in avx2.cpp: behind one row, far enough to hide memory's latency.
 constexpr std::size_t kPrefetchBytes = 4096;
-constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const Ints*>(from)); }
 void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), value); }
+Floats load_floats(const float* from) { return _mm256_loadu_ps(from); }
+void store_floats(float* to, Floats value) { _mm256_storeu_ps(to, value); }
+Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
+Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
+
+// Zeros beyond `count` words.
+Ints load_words(const Byte* from, std::size_t count) {
+  if (count >= kWidth) return load(from);
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_maskload_epi32(reinterpret_cast<const int*>(from),
+                               _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane));
+}
 
 template <class Fold>
 std::int32_t reduce(Ints value, Fold fold) {
@@ -44,9 +56,8 @@ float largest_magnitude(const float* x, std::size_t n) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
 }
 
-// Eight values in units of the scale, rounded; zero where they are not finite.
-Ints round_values(const float* x, Floats inverse) {
-  const Floats scaled = _mm256_mul_ps(_mm256_loadu_ps(x), inverse);
+// Values in units of the scale, rounded; zero where they are not finite.
+Ints round_values(Floats scaled) {
   const Floats magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), scaled);
   const Floats is_finite = _mm256_cmp_ps(magnitude, _mm256_set1_ps(128.0f), _CMP_LT_OQ);
   return _mm256_cvtps_epi32(_mm256_and_ps(scaled, is_finite));
@@ -57,26 +68,10 @@ void store_codes(signed char* to, Ints codes) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(words, words));
 }
 
-void quantize(const float* x, const Int8Groups& out) noexcept {
-  for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
-    const float* values = x + group * out.group_size;
-    const float largest = largest_magnitude(values, out.group_size);
-    const Floats inverse = _mm256_set1_ps(largest > kSmallest ? 127.0f / largest : 0.0f);
-    Ints sums = _mm256_setzero_si256();
-    for (std::size_t i = 0; i < out.group_size; i += kWidth) {
-      const Ints codes = round_values(values + i, inverse);
-      sums = _mm256_add_epi32(sums, codes);
-      store_codes(out.codes + group * out.group_size + i, codes);
-    }
-    out.scales[group] = largest * (1.0f / 127.0f);
-    out.sums[group] = sum_of(sums);
-  }
-}
-
 // Sums of pairs of 16-bit values.
 Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
+Ints sums_of_fours(Ints codes) { return sum_pairs(_mm256_maddubs_epi16(_mm256_set1_epi8(1), codes)); }
 
-// Even ones of each 64 first, then the odd ones: as the lower and upper halves of 32 bytes of codes meet them.
 void split_pairs(const signed char* codes, signed char* out) {
   const Ints order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
   const Ints first = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(load(codes), order), 0xd8);
@@ -85,135 +80,82 @@ void split_pairs(const signed char* codes, signed char* out) {
   store(out + 32, _mm256_permute2x128_si256(first, second, 0x31));
 }
 
-void arrange(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept {
-  if (bits == 8) return static_cast<void>(__builtin_memcpy(out, codes, n));
-  const Ints ones = _mm256_set1_epi8(1);
-  for (std::size_t k = 0; k < n; k += 64, inits += kWidth) {
-    split_pairs(codes + k, out + k);
-    const Ints sums =
-        _mm256_add_epi16(_mm256_maddubs_epi16(ones, load(out + k)), _mm256_maddubs_epi16(ones, load(out + k + 32)));
-    store(inits, _mm256_mullo_epi32(sum_pairs(sums), _mm256_set1_epi32(-8)));
+// The scale of each lane of a block that holds kGroups groups.
+template <std::size_t kGroups>
+struct LaneScales {
+  Ints spread;
+  int shift;
+  explicit LaneScales(std::size_t group_size) : shift(__builtin_ctzll(group_size)) {
+    const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    spread = _mm256_srli_epi32(lane, __builtin_ctzll(kWidth / kGroups));
   }
-}
+  Floats at(const float* scales, std::size_t k) const {
+    if constexpr (kGroups == 1) return _mm256_broadcast_ss(scales + (k >> shift));
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(scales + (k >> shift))), spread);
+  }
+};
 
-// Products of 32 bytes of codes, summed word by word.
-template <int kBits>
-struct Block;
-
-template <>
-struct Block<4> {
-  static constexpr std::size_t kInputs = 64;
+// The two codes of each byte.
+struct Nibbles {
   Ints low, high;
-  explicit Block(Ints bytes)
+  explicit Nibbles(Ints bytes)
       : low(_mm256_and_si256(bytes, _mm256_set1_epi8(15))),
         high(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15))) {}
+};
+
+// AVX2 adds products in 16 bits first.
+struct Pairs4 : Nibbles {
+  static constexpr std::size_t kInputs = 64;
+  using Nibbles::Nibbles;
   Ints products(const signed char* x, const std::int32_t* init) const {  // 4 * 15 * 127 fits 16 bits
     const Ints pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, load(x)), _mm256_maddubs_epi16(high, load(x + 32)));
     return _mm256_add_epi32(sum_pairs(pairs), load(init));
   }
 };
 
-template <>
-struct Block<8> {
+struct Pairs8 {
   static constexpr std::size_t kInputs = 32;
   Ints codes, magnitudes;
-  explicit Block(Ints bytes)
+  explicit Pairs8(Ints bytes)
       : codes(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128))), magnitudes(_mm256_abs_epi8(codes)) {}
   Ints products(const signed char* x, const std::int32_t*) const {  // 2 * 128 * 127 fits 16 bits
     return sum_pairs(_mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(load(x), codes)));
   }
 };
 
-// The scales of a row's groups times those of the input, and what the zero points take away.
-template <bool kHasZeros>
-float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
-  const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
-  Floats taken = _mm256_setzero_ps();
-  for (std::size_t g = 0; g < groups; g += kWidth) {
-    const Floats scale = _mm256_loadu_ps(a.scales + at + g);
-    _mm256_storeu_ps(out + g, _mm256_mul_ps(scale, _mm256_loadu_ps(a.input_scales + input_at + g)));
-    if constexpr (kHasZeros) {
-      const Floats zero = _mm256_mul_ps(scale, _mm256_loadu_ps(a.zeros + at + g));
-      taken = _mm256_fmadd_ps(zero, _mm256_loadu_ps(a.input_sums + input_at + g), taken);
-    }
-  }
-  return kHasZeros ? sum_of(taken) : 0.0f;
+// acc += four unsigned bytes of each lane of `codes` times four signed ones of `x`. As assembly, so that this file
+// needs no flag beyond those of avx2.cpp; {vex}, because AVX-512 has the same instruction in another encoding.
+inline void add_products(Ints& acc, Ints codes, const void* x) {
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(codes), "m"(*static_cast<const char(*)[32]>(x)));
 }
 
-// The scale of each lane of the block that begins at element k: one of them all, or of a few groups.
-template <int kBits, bool kIsOne>
-struct LaneScales {
-  Ints spread;
-  int shift;
-  explicit LaneScales(std::size_t group_size) : shift(__builtin_ctzll(group_size)) {
-    const Ints first = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(32 / kBits));
-    spread = _mm256_srl_epi32(first, _mm_cvtsi32_si128(shift));
-  }
-  Floats at(const float* scales, std::size_t k) const {
-    if constexpr (kIsOne) return _mm256_broadcast_ss(scales + (k >> shift));
-    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales + (k >> shift)), spread);
+struct Words4 : Nibbles {
+  static constexpr std::size_t kInputs = 64;
+  using Nibbles::Nibbles;
+  Ints products(const signed char* x, const std::int32_t* init) const {
+    Ints sum = load(init);
+    add_products(sum, low, x);
+    add_products(sum, high, x + 32);
+    return sum;
   }
 };
 
-Ints load_words(const Byte* from, std::size_t count) {
-  if (count >= kWidth) return load(from);
-  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_maskload_epi32(reinterpret_cast<const int*>(from),
-                               _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane));
-}
-
-// One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
-template <int kBits, bool kIsOne, bool kHasZeros, std::size_t kRows>
-void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  constexpr std::size_t kBlock = Block<kBits>::kInputs;
-  const LaneScales<kBits, kIsOne> lanes(a.group_size);
-  const Byte* row = a.rows + r * a.row_bytes;
-  const std::size_t words = (a.in_features * kBits + 31) / 32;
-  float taken[kRows];
-  for (std::size_t i = 0; i < kRows; ++i)
-    taken[i] = combine_scales<kHasZeros>(a, r, m + i, a.scratch + i * a.group_stride);
-  const signed char* input = a.input + m * a.input_stride;
-  const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
-  Floats sums[kRows] = {};
-  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
-    const Block<kBits> block(load_words(row + word * 4, words - word));
-    for (std::size_t i = 0; i < kRows; ++i) {
-      const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
-      const Floats scale = lanes.at(a.scratch + i * a.group_stride, k);
-      sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, sums[i]);
-    }
+struct Words8 {
+  static constexpr std::size_t kInputs = 32;
+  Ints codes;
+  explicit Words8(Ints bytes) : codes(bytes) {}
+  Ints products(const signed char* x, const std::int32_t* init) const {
+    Ints sum = load(init);
+    add_products(sum, codes, x);
+    return sum;
   }
-  for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]) - taken[i];
-}
+};
 
-using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
-
-// Input rows by fours, twos and ones; all weight rows pass for each such set.
-template <int kBits, bool kIsOne, bool kHasZeros>
-void dot_rows(const Int8DotArguments& a) {
-  constexpr DotRow kByRows[] = {dot_row<kBits, kIsOne, kHasZeros, 1>, dot_row<kBits, kIsOne, kHasZeros, 2>,
-                                dot_row<kBits, kIsOne, kHasZeros, 4>};
-  std::size_t m = 0;
-  for (int power = 2; power >= 0; --power) {
-    const std::size_t some = std::size_t{1} << power;
-    for (; m + some <= a.m; m += some) {
-      for (std::size_t r = a.begin; r < a.end; ++r) kByRows[power](a, r, m);
-    }
-  }
-}
-
-template <int kBits>
-void dot(const Int8DotArguments& a) noexcept {
-  const bool is_one = a.group_size >= Block<kBits>::kInputs;
-  if (a.zeros) return is_one ? dot_rows<kBits, true, true>(a) : dot_rows<kBits, false, true>(a);
-  return is_one ? dot_rows<kBits, true, false>(a) : dot_rows<kBits, false, false>(a);
-}
+#include "quant/kernels/int8.inc"
 
 }  // namespace
 
-const Int8Table kAvx2Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<4>, dot<8>}};
+const Int8Table kAvx2Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<Pairs4>, dot<Pairs8>}};
+const Int8Table kAvx2VnniInt8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<Words4>, dot<Words8>}};
 
 }  // namespace halfbyte::quant::kernels

@@ -104,7 +104,8 @@ struct PanelTable {
 
 extern const Int8Table kRefInt8;
 #ifdef HALFBYTE_X86
-extern const Int8Table kAvx2Int8, kAvx512Int8;
+extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
+extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;
 #endif
 
