@@ -3,31 +3,20 @@
 #include <cstdlib>
 
 #ifdef HALFBYTE_X86
-#include <cpuid.h>
+#include "quant/kernels/cpuid.h"
 #endif
 
 namespace halfbyte::quant {
 namespace {
 
 #ifdef HALFBYTE_X86
-// Source: Intel's Architecture Instruction Set Extensions, CPUID leaf 7. A CPU without a leaf gives zeros.
-struct Leaf7 {
-  unsigned edx = 0;       // of subleaf 0
-  unsigned eax_of_1 = 0;  // of subleaf 1
-  Leaf7() {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) edx = d;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) eax_of_1 = a;
-  }
-};
-
 bool has_float16() {
-  const Leaf7 leaf;
+  const kernels::Leaf7 leaf;
   return (leaf.edx & (1U << 23)) || (leaf.eax_of_1 & (1U << 21));
 }
 
 bool has_bfloat16() {
-  const Leaf7 leaf;
+  const kernels::Leaf7 leaf;
   return (leaf.eax_of_1 & (1U << 5)) || (leaf.edx & (1U << 22));
 }
 constexpr const char* kFloat16Names = "AVX512-FP16 and AMX-FP16";

@@ -1,6 +1,6 @@
 // Chooses the kernels: one ordered list, the CPU's word, and HALFBYTE_ISA's.
 #ifdef HALFBYTE_X86
-#include <cpuid.h>
+#include "quant/kernels/cpuid.h"
 #endif
 
 #include <cstdlib>
@@ -23,6 +23,7 @@ bool has_f16c() {  // which Clang's __builtin_cpu_supports does not know
 }
 // __builtin_cpu_supports also asks xgetbv whether the operating system saves the registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
+bool has_avx2_vnni() { return has_avx2() && Leaf7().has_avx_vnni(); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -30,22 +31,28 @@ bool has_avx512() {
 bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_bf16() { return has_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
-// A level that adds instructions to kAvx512's.
-Table with_vnni(const char* name, const PanelTable* bfloat16_panels) {
-  Table table = kAvx512;
+// A level that adds products to another's.
+Table with_products(const char* name, Table table, const Int8Table& int8, const PanelTable& int8_panels,
+                    const PanelTable* bfloat16_panels) {
   table.name = name;
-  table.int8 = &kAvx512Int8;
-  table.int8_panels = &kAvx512Int8Panels;
+  table.int8 = &int8;
+  table.int8_panels = &int8_panels;
   table.bfloat16_panels = bfloat16_panels;
   return table;
 }
 
-const Table* avx512_vnni() {
-  static const Table table = with_vnni("avx512_vnni", nullptr);
+const Table* avx512_bf16() {
+  static const Table table =
+      with_products("avx512_bf16", kAvx512, kAvx512Int8, kAvx512Int8Panels, &kAvx512Bfloat16Panels);
   return &table;
 }
-const Table* avx512_bf16() {
-  static const Table table = with_vnni("avx512_bf16", &kAvx512Bfloat16Panels);
+const Table* avx512_vnni() {
+  static const Table table = with_products("avx512_vnni", kAvx512, kAvx512Int8, kAvx512Int8Panels, nullptr);
+  return &table;
+}
+const Table* avx2_vnni() {
+  static const Table table =
+      with_products("avx2_vnni", kAvx2, kAvx2VnniInt8, kAvx2VnniInt8Panels, kAvx2.bfloat16_panels);
   return &table;
 }
 const Table* avx512() { return &kAvx512; }
@@ -59,6 +66,7 @@ constexpr Level kLevels[] = {
     {"avx512_bf16", avx512_bf16, has_bf16},
     {"avx512_vnni", avx512_vnni, has_vnni},
     {"avx512", avx512, has_avx512},
+    {"avx2_vnni", avx2_vnni, has_avx2_vnni},
     {"avx2", avx2, has_avx2},
 #endif
     {"ref", ref, always},

@@ -81,7 +81,8 @@ void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t
 // Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.
 void convert(const std::byte* source, Dtype source_dtype, std::byte* target, Dtype target_dtype, std::int64_t count);
 
-// Name of the kernels in use: "ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16". HALFBYTE_ISA forces one.
+// Name of the kernels in use: "ref", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16". HALFBYTE_ISA forces
+// one.
 // Errors: kUnsupported when HALFBYTE_ISA names a level that this CPU lacks, or no level.
 const char* isa_name();
 
