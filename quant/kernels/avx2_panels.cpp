@@ -130,9 +130,13 @@ struct Bfloat16Products : ValueProducts {
   static constexpr std::size_t kMostRows = 4;  // values, even and odd, and the sums in 16 registers
   static Floats even(Ints values) { return (Floats)((Words)values << 16); }
   static Floats odd(Ints values) { return (Floats)((Words)values & -0x10000); }
+  // As assembly, lest the compiler moves sums about.
+  static void add(Sums& sums, Floats weights, Floats input) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sums) : "x"(weights), "x"(input));
+  }
   static void add(Sums& sums, Ints weights, Ints input) {
-    sums = fused(even(weights), even(input), sums);
-    sums = fused(odd(weights), odd(input), sums);
+    add(sums, even(weights), even(input));
+    add(sums, odd(weights), odd(input));
   }
 };
 
@@ -142,15 +146,18 @@ void multiply_pairs(const PanelArguments& a) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx2Int8Panels = {.unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx2Int8Panels = {.least_rows = {4, 12},
+                                    .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
                                     .multiply = multiply_pairs,
                                     .interleave = interleave,
                                     .split_pairs = split_pairs};
-const PanelTable kAvx2VnniInt8Panels = {.unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx2VnniInt8Panels = {.least_rows = {4, 4},
+                                        .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
                                         .multiply = multiply<WordProducts>,
                                         .interleave = interleave,
                                         .split_pairs = split_pairs};
-const PanelTable kAvx2Bfloat16Panels = {.unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
+const PanelTable kAvx2Bfloat16Panels = {.least_rows = {8, 8},
+                                        .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
                                         .multiply = multiply<Bfloat16Products>,
                                         .interleave = interleave,
                                         .split_pairs = split_pairs};

@@ -100,11 +100,13 @@ struct Bfloat16Products : ValueProducts {
 
 }  // namespace
 
-const PanelTable kAvx512Int8Panels = {.unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx512Int8Panels = {.least_rows = {6, 6},
+                                      .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
                                       .multiply = multiply<Int8Products>,
                                       .interleave = interleave,
                                       .split_pairs = split_pairs};
-const PanelTable kAvx512Bfloat16Panels = {.unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
+const PanelTable kAvx512Bfloat16Panels = {.least_rows = {4, 4},
+                                          .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
                                           .multiply = multiply<Bfloat16Products>,
                                           .interleave = interleave,
                                           .split_pairs = split_pairs};

@@ -91,6 +91,9 @@ inline constexpr std::size_t kPanelRows = 12;
 // The order of values in steps: bfloat16 panels have two a step as they come, 8-bit panels four; but of each eight that
 // multiply 4-bit codes, 8-bit panels have the even ones first, then the odd ones.
 struct PanelTable {
+  // From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5).
+  // Indexed by kDotInt4, kDotInt8.
+  std::size_t least_rows[2];
   // Indexed by kDotInt4, kDotInt8. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16.
   void (*unpack[2])(const TileArguments& arguments) noexcept;
   void (*multiply)(const PanelArguments& arguments) noexcept;

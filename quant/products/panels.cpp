@@ -21,9 +21,6 @@ constexpr std::size_t kTileBytes = 32 << 10;
 // Groups longer than this are cut: the sums of a step begin anew with each.
 constexpr std::size_t kLongGroup = 512;
 
-// From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5).
-constexpr std::size_t kInt8Rows = 6, kBfloat16Rows = 4;
-
 // How a product is cut. Units: values of a row, unless said otherwise.
 struct Plan {
   const kernels::PanelTable* kernels;
@@ -291,7 +288,7 @@ bool has_panels(const Call& call) noexcept {
   if (!call.weight.is_coded) return false;
   const Plan plan = plan_of(call);
   if (!plan.kernels || plan.group_size == 0 || (!plan.is_int8 && call.input_dtype != kernels::kBfloat16)) return false;
-  return call.rows >= (plan.is_int8 ? kInt8Rows : kBfloat16Rows);
+  return call.rows >= plan.kernels->least_rows[call.weight.dot];
 }
 
 bool shares_panels(const Call& a, const Call& b) noexcept {
