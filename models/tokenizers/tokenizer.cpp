@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/tokenizers/huggingface/tokenizer.h"
 #include "models/tokenizers/sentencepiece/tokenizer.h"
 
 namespace halfbyte::models {
@@ -26,9 +27,13 @@ TokenIds Tokenizer::encode(std::string_view text, SpecialTokens special) const {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  const auto json = directory / "tokenizer.json";
+  if (std::filesystem::exists(json)) return load_tokenizer_json(json);
   const auto model = directory / "tokenizer.model";
-  if (!std::filesystem::exists(model)) return nullptr;
-  return load_sentencepiece(model, directory / "tokenizer_config.json");
+  if (std::filesystem::exists(model)) return load_sentencepiece(model, directory / "tokenizer_config.json");
+  const bool has_lists =
+      std::filesystem::exists(directory / "vocab.json") && std::filesystem::exists(directory / "merges.txt");
+  return has_lists ? load_vocab_and_merges(directory) : nullptr;
 }
 
 std::size_t incomplete_utf8_tail(std::string_view text) noexcept {

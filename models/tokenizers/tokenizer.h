@@ -20,19 +20,20 @@ struct TokenSpan {
   std::size_t end;
 };
 
-// What becomes of a special token's spelling ("</s>", "<|im_end|>") inside a text: the token, as everybody's tokenizers do,
-// or the characters, for text that must not steer the model.
+// What becomes of a special token's spelling ("</s>", "<|im_end|>") inside a text: the token, as everybody's tokenizers
+// do, or the characters, for text that must not steer the model.
 enum class SpecialTokens { kParse, kAsText };
 
 // May be called by many threads at once.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // The text alone, without prefix() and suffix(). Any bytes are accepted; what is not UTF-8 is read as U+FFFD, one for each
-  // longest beginning of a character (as Python's errors="replace").
+  // The text alone, without prefix() and suffix(). Any bytes are accepted; what is not UTF-8 is read as U+FFFD, one for
+  // each longest beginning of a character (as Python's errors="replace").
   virtual std::vector<TokenSpan> encode_spans(std::string_view text, SpecialTokens special) const = 0;
   virtual TokenIds encode(std::string_view text, SpecialTokens special = SpecialTokens::kParse) const;
-  // Special (control) tokens give nothing when `skip_special`. Errors: kInvalidArgument for an id beyond the vocabulary.
+  // Special (control) tokens give nothing when `skip_special`. Errors: kInvalidArgument for an id beyond the
+  // vocabulary.
   virtual std::string decode(const TokenIds& ids, bool skip_special = true) const = 0;
   virtual std::string piece(std::int64_t id) const = 0;  // as the vocabulary spells it. Errors: as decode
   virtual std::optional<std::int64_t> id_of(std::string_view piece) const = 0;
@@ -42,8 +43,8 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;  // ids are smaller
 };
 
-// The tokenizer of a checkpoint directory, found by its files; null when there is none that this version reads.
-// Errors: kCorrupt naming the file.
+// The tokenizer of a checkpoint directory, found by its files: tokenizer.json rules over tokenizer.model, which rules
+// over vocab.json with merges.txt. Null when there is none of them. Errors: kCorrupt naming the file.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 // Prints a growing text as tokens come: never half a UTF-8 character, and nothing lost at the end.

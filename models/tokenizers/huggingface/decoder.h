@@ -1,0 +1,25 @@
+// Decoders: how the spellings of tokens become text again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/tokenizers/huggingface/json.h"
+
+namespace halfbyte::models::huggingface {
+
+// May be used by many threads at once.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  virtual void apply(std::vector<std::string>& tokens) const = 0;
+};
+
+using Decoders = std::vector<std::unique_ptr<Decoder>>;
+
+// The stages of a tokenizer.json's decoder, sequences flattened.
+// Errors: kUnsupported for a type that is not known, kCorrupt.
+Decoders read_decoders(const JsonValue& json);
+
+}  // namespace halfbyte::models::huggingface

@@ -1,0 +1,49 @@
+// Checked access to a tokenizer's JSON files: every error names the file and the path of the value.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace halfbyte::models::huggingface {
+
+// One value of a file. Errors of every accessor: kCorrupt.
+class JsonValue {
+ public:
+  // `where` names the value: "dir/tokenizer.json", "dir/tokenizer.json: normalizer".
+  JsonValue(const nlohmann::json& value, std::string where) : value_(&value), where_(std::move(where)) {}
+
+  const nlohmann::json& json() const noexcept { return *value_; }
+  const std::string& where() const noexcept { return where_; }
+  JsonValue at(const char* key) const;                   // must be there
+  std::optional<JsonValue> find(const char* key) const;  // nothing when absent or null
+  std::vector<JsonValue> items() const;
+  std::vector<JsonValue> list_at(const char* key) const { return at(key).items(); }
+
+  const std::string& string() const;
+  bool boolean() const;
+  double number() const;
+  std::uint32_t id() const;  // an unsigned integer of 32 bits
+  std::string string_or(const char* key, std::string_view fallback) const;
+  bool boolean_or(const char* key, bool fallback) const;
+  std::uint32_t id_or(const char* key, std::uint32_t fallback) const;
+  char32_t character() const;  // a string of exactly one
+
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string where_;
+};
+
+// The whole file. Errors: kCorrupt when it is no regular file or has more than 256 MiB; kIo.
+std::string read_tokenizer_file(const std::filesystem::path& path);
+// Errors: kCorrupt: not JSON, or nested too deep.
+nlohmann::json parse_json(std::string_view text, const std::string& file_name);
+
+}  // namespace halfbyte::models::huggingface

@@ -1,0 +1,82 @@
+#include "models/tokenizers/huggingface/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <halfbyte/error.h>
+
+#include "models/tokenizers/huggingface/bpe.h"
+#include "models/tokenizers/huggingface/unigram.h"
+#include "models/tokenizers/huggingface/word_models.h"
+
+namespace halfbyte::models::huggingface {
+namespace {
+
+struct Source {
+  const JsonValue& json;
+  VocabularyLists lists;
+  bool words_are_bytes;
+};
+
+Vocabulary vocabulary_of(const Source& source) { return {source.lists.ids, source.json.where() + ": vocab"}; }
+
+std::unique_ptr<Model> read_bpe(const Source& source) {
+  const JsonValue& json = source.json;
+  BpeOptions options;
+  if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
+  options.continuing_subword_prefix = json.string_or("continuing_subword_prefix", "");
+  options.end_of_word_suffix = json.string_or("end_of_word_suffix", "");
+  options.fuse_unk = json.boolean_or("fuse_unk", false);
+  options.byte_fallback = json.boolean_or("byte_fallback", false);
+  options.ignore_merges = json.boolean_or("ignore_merges", false);
+  options.words_are_bytes = source.words_are_bytes;
+  return std::make_unique<Bpe>(vocabulary_of(source), std::move(options), source.lists.merges, json.where());
+}
+
+std::unique_ptr<Model> read_unigram(const Source& source) {
+  UnigramOptions options;
+  if (const auto unk = source.json.find("unk_id")) options.unk_id = unk->id();
+  options.byte_fallback = source.json.boolean_or("byte_fallback", false);
+  return std::make_unique<Unigram>(source.lists.scores, options, source.json.where());
+}
+
+std::unique_ptr<Model> read_wordpiece(const Source& source) {
+  return std::make_unique<WordPiece>(vocabulary_of(source), source.json);
+}
+
+std::unique_ptr<Model> read_wordlevel(const Source& source) {
+  return std::make_unique<WordLevel>(vocabulary_of(source), source.json);
+}
+
+struct Row {
+  std::string_view type;
+  std::unique_ptr<Model> (*read)(const Source&);
+};
+
+constexpr Row kRows[] = {
+    {"BPE", read_bpe}, {"Unigram", read_unigram}, {"WordPiece", read_wordpiece}, {"WordLevel", read_wordlevel}};
+
+// Old files leave it out.
+std::string type_of(const JsonValue& json, const VocabularyLists& lists) {
+  if (const auto type = json.find("type")) return type->string();
+  if (lists.has_merges) return "BPE";
+  if (lists.is_scored) return "Unigram";
+  return json.find("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
+}
+
+}  // namespace
+
+bool takes_bytes(const JsonValue& json, const VocabularyLists& lists) {
+  return type_of(json, lists) == "BPE" && !json.boolean_or("byte_fallback", false) &&
+         json.string_or("continuing_subword_prefix", "").empty() && json.string_or("end_of_word_suffix", "").empty();
+}
+
+std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes) {
+  const std::string type = type_of(json, lists);
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
+  if (row == std::end(kRows))
+    throw Error(ErrorCode::kUnsupported, json.where() + ": models of type \"" + type + "\" are not known");
+  return row->read({json, std::move(lists), words_are_bytes});
+}
+
+}  // namespace halfbyte::models::huggingface

@@ -1,0 +1,28 @@
+// Normalizers: how a text is changed before it is cut.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/tokenizers/huggingface/json.h"
+#include "models/tokenizers/huggingface/piece.h"
+
+namespace halfbyte::models::huggingface {
+
+// May be used by many threads at once.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(ChangingText& text) const = 0;
+};
+
+using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
+
+// The stages of a tokenizer.json's normalizer, sequences flattened.
+// Errors: kUnsupported for a type that is not known, kCorrupt.
+Normalizers read_normalizers(const JsonValue& json);
+
+std::string normalized(const Normalizers& all, std::string_view text);
+
+}  // namespace halfbyte::models::huggingface

@@ -1,0 +1,190 @@
+#include "models/tokenizers/huggingface/pipeline.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <halfbyte/error.h>
+
+#include "models/tokenizers/huggingface/unicode.h"
+#include "models/tokenizers/huggingface/utf8.h"
+
+namespace halfbyte::models::huggingface {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::uint32_t>::max() / 4;  // places are kept in 32 bits
+
+}  // namespace
+
+// Where tokens go: only their ids, or their spans too.
+class Pipeline::Output {
+ public:
+  explicit Output(TokenIds& ids) : ids_(&ids) {}
+  explicit Output(std::vector<TokenSpan>& spans) : spans_(&spans) {}
+  bool wants_spans() const noexcept { return spans_ != nullptr; }
+  void add(std::uint32_t id, const Piece& word, std::size_t begin, std::size_t end) {
+    if (ids_) return ids_->push_back(id);
+    const Origin origin = end > begin ? word.origin(begin, end) : Origin{0, 0};
+    spans_->push_back({id, origin.begin, origin.end});
+  }
+
+ private:
+  TokenIds* ids_ = nullptr;
+  std::vector<TokenSpan>* spans_ = nullptr;
+};
+
+// A workspace of one thread, from those that lie idle.
+class Pipeline::Lease {
+ public:
+  explicit Lease(const Pipeline& owner) : owner_(owner) {
+    const std::lock_guard lock(owner.mutex_);
+    if (owner.idle_.empty()) {
+      space_ = std::make_unique<Workspace>();
+    } else {
+      space_ = std::move(owner.idle_.back());
+      owner.idle_.pop_back();
+    }
+  }
+  ~Lease() {
+    space_->release_large();
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.idle_.push_back(std::move(space_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Workspace& operator*() { return *space_; }
+
+ private:
+  const Pipeline& owner_;
+  std::unique_ptr<Workspace> space_;
+};
+
+// One text on its way through the stages; takes the words that come out of the pre-tokenizers.
+class Pipeline::Encoding : public PieceSink {
+ public:
+  Encoding(const Pipeline& pipeline, Output& output, Workspace& space, SpecialTokens special)
+      : parts_(pipeline.parts_), output_(output), space_(space), parses_special_(special == SpecialTokens::kParse) {
+    follows_origins_ = output.wants_spans() || (parts_.pre_tokenizers.looks_at_origins && !parts_.normalizers.empty());
+  }
+
+  void run(std::string_view text) {
+    AddedTokens::Finder::Scan scan(parts_.added.in_raw_text(parses_special_), text);
+    AddedStretch stretch{};
+    const Piece whole{text, nullptr, 0};
+    while (scan.next(stretch)) {
+      const Piece piece = whole.part(stretch.begin, stretch.end);
+      stretch.token ? add_token(*stretch.token, piece) : normalize(piece);
+    }
+  }
+
+  void take(const Piece& word) override {
+    if (word.text.empty()) return;
+    if (word.text.size() > WordCache::kMaxBytes) return tokenize(word);
+    const auto place = space_.cache.find(word.text);
+    if (!place.matches) {
+      tokenize(word);
+      return WordCache::store(place, space_.tokens);
+    }
+    for (std::size_t i = 0; i < place.word->count; ++i)
+      output_.add(place.word->ids[i], word, place.word->begins[i], place.word->ends[i]);
+  }
+
+ private:
+  void add_token(const AddedToken& token, const Piece& piece) { output_.add(token.id, piece, 0, piece.text.size()); }
+
+  void normalize(const Piece& piece) {
+    ChangingText text(piece, follows_origins_);
+    for (const auto& stage : parts_.normalizers) stage->apply(text);
+    AddedTokens::Finder::Scan scan(parts_.added.in_normalized_text(parses_special_), text.text());
+    AddedStretch stretch{};
+    while (scan.next(stretch)) {
+      const Piece part = text.piece().part(stretch.begin, stretch.end);
+      stretch.token ? add_token(*stretch.token, part) : cut_by_all(parts_.pre_tokenizers, part, *this);
+    }
+  }
+
+  void tokenize(const Piece& word) {
+    space_.tokens.clear();
+    parts_.model->tokenize(word.text, space_);
+    for (const WordToken& token : space_.tokens) output_.add(token.id, word, token.begin, token.end);
+  }
+
+  const Components& parts_;
+  Output& output_;
+  Workspace& space_;
+  bool parses_special_;
+  bool follows_origins_;
+};
+
+Pipeline::Pipeline(Components components)
+    : parts_(std::move(components)), id_end_(std::max(parts_.model->vocabulary().id_end(), parts_.added.id_end())) {}
+
+void Pipeline::encode_into(Output& output, std::string_view text, SpecialTokens special) const {
+  if (text.size() > kMaxTextBytes)
+    throw Error(ErrorCode::kInvalidArgument, "a text of more than 1 GiB cannot become tokens at once; split it");
+  Lease space(*this);
+  Encoding(*this, output, *space, special).run(text);
+}
+
+TokenIds Pipeline::encode(std::string_view text, SpecialTokens special) const {
+  TokenIds ids;
+  Output output(ids);
+  encode_into(output, ValidText(text).text(), special);
+  return ids;
+}
+
+std::vector<TokenSpan> Pipeline::encode_spans(std::string_view text, SpecialTokens special) const {
+  std::vector<TokenSpan> spans;
+  Output output(spans);
+  const ValidText valid(text);
+  encode_into(output, valid.text(), special);
+  for (TokenSpan& token : spans) {
+    if (parts_.post.trims_spans) trim(token, valid.text(), &token == spans.data());
+    token.begin = valid.raw_offset(token.begin);
+    token.end = valid.raw_offset(token.end);
+  }
+  return spans;
+}
+
+// Takes off as many characters as the token's spelling has white space at that end.
+void Pipeline::trim(TokenSpan& token, std::string_view text, bool is_first) const {
+  const auto is_space = [](char32_t code) { return code == 0x120 || is_white_space(code); };
+  const std::u32string codes = to_utf32(spelling(token.id));
+  auto leading = std::find_if_not(codes.begin(), codes.end(), is_space) - codes.begin();
+  auto trailing = std::find_if_not(codes.rbegin(), codes.rend(), is_space) - codes.rbegin();
+  if (leading == 1 && parts_.post.keeps_added_space && (is_first || token.begin == 0)) leading = 0;
+  for (; leading > 0 && token.begin < token.end; --leading) token.begin += utf8_bytes(text[token.begin]);
+  for (; trailing > 0 && token.end > token.begin; --trailing)
+    token.end -= read_last_char(text.substr(token.begin, token.end - token.begin)).bytes;
+}
+
+std::string_view Pipeline::spelling(std::int64_t id) const {
+  if (id < 0 || id >= id_end_)
+    throw Error(ErrorCode::kInvalidArgument,
+                "token id " + std::to_string(id) + " is beyond the tokenizer's " + std::to_string(id_end_) + " tokens");
+  const AddedToken* added = parts_.added.find(static_cast<std::uint32_t>(id));
+  return added ? added->content : parts_.model->vocabulary().token(static_cast<std::uint32_t>(id));
+}
+
+std::string Pipeline::piece(std::int64_t id) const { return std::string(spelling(id)); }
+
+std::optional<std::int64_t> Pipeline::id_of(std::string_view piece) const {
+  if (const AddedToken* added = parts_.added.find(piece)) return added->id;
+  return parts_.model->vocabulary().find(piece);
+}
+
+std::string Pipeline::decode(const TokenIds& ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const std::int64_t id : ids) {
+    const std::string_view token = spelling(id);
+    const auto narrow = static_cast<std::uint32_t>(id);
+    if (!parts_.added.find(narrow) && !parts_.model->vocabulary().has(narrow)) continue;  // a hole
+    if (!skip_special || !parts_.added.is_special(token)) tokens.emplace_back(token);
+  }
+  for (const auto& stage : parts_.decoders) stage->apply(tokens);
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i) text += (i > 0 && !parts_.has_decoder ? " " : "") + tokens[i];
+  return text;
+}
+
+}  // namespace halfbyte::models::huggingface

@@ -1,0 +1,91 @@
+#include "models/tokenizers/huggingface/post_processor.h"
+
+#include <algorithm>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::models::huggingface {
+namespace {
+
+void read(const JsonValue& json, PostProcessing& result);
+
+void read_sequence(const JsonValue& json, PostProcessing& result) {
+  for (const JsonValue& item : json.list_at("processors")) read(item, result);
+}
+
+void read_byte_level(const JsonValue& json, PostProcessing& result) {
+  if (!json.boolean_or("trim_offsets", true)) return;
+  result.trims_spans = true;
+  result.keeps_added_space = json.boolean_or("add_prefix_space", true);
+}
+
+std::int64_t id_of_pair(const JsonValue& json) {
+  const auto items = json.items();
+  if (items.size() != 2) json.fail("is no pair of a token and its id");
+  return items[1].id();
+}
+
+void read_cls_and_sep(const JsonValue& json, PostProcessing& result) {
+  result.prefix.insert(result.prefix.begin(), id_of_pair(json.at("cls")));
+  result.suffix.push_back(id_of_pair(json.at("sep")));
+}
+
+void read_roberta(const JsonValue& json, PostProcessing& result) {
+  read_byte_level(json, result);
+  read_cls_and_sep(json, result);
+}
+
+TokenIds special_ids(const JsonValue& tokens, const std::string& name) {
+  const auto token = tokens.find(name.c_str());
+  if (!token) tokens.fail("has no \"" + name + "\", which the template names");
+  TokenIds ids;
+  for (const JsonValue& id : token->list_at("ids")) ids.push_back(id.id());
+  return ids;
+}
+
+void read_template(const JsonValue& json, PostProcessing& result) {
+  TokenIds before, after;
+  bool has_text = false;
+  for (const JsonValue& item : json.list_at("single")) {
+    if (const auto sequence = item.find("Sequence")) {
+      if (has_text || sequence->at("id").string() != "A")
+        throw Error(ErrorCode::kUnsupported, item.where() + ": only templates with the text once, as A, are known");
+      has_text = true;
+      continue;
+    }
+    const TokenIds ids = special_ids(json.at("special_tokens"), item.at("SpecialToken").at("id").string());
+    (has_text ? after : before).insert((has_text ? after : before).end(), ids.begin(), ids.end());
+  }
+  if (!has_text) throw Error(ErrorCode::kUnsupported, json.where() + ": the template does not contain the text");
+  result.prefix.insert(result.prefix.begin(), before.begin(), before.end());
+  result.suffix.insert(result.suffix.end(), after.begin(), after.end());
+}
+
+struct Row {
+  std::string_view type;
+  void (*read)(const JsonValue&, PostProcessing&);
+};
+
+constexpr Row kRows[] = {{"Sequence", read_sequence},
+                         {"ByteLevel", read_byte_level},
+                         {"TemplateProcessing", read_template},
+                         {"BertProcessing", read_cls_and_sep},
+                         {"RobertaProcessing", read_roberta}};
+
+void read(const JsonValue& json, PostProcessing& result) {
+  const std::string& type = json.at("type").string();
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
+  if (row == std::end(kRows))
+    throw Error(ErrorCode::kUnsupported, json.where() + ": post-processors of type \"" + type + "\" are not known");
+  row->read(json, result);
+}
+
+}  // namespace
+
+PostProcessing read_post_processor(const JsonValue& json) {
+  PostProcessing result;
+  read(json, result);
+  return result;
+}
+
+}  // namespace halfbyte::models::huggingface

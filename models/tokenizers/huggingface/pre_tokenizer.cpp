@@ -1,0 +1,338 @@
+#include "models/tokenizers/huggingface/pre_tokenizer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include <halfbyte/error.h>
+
+#include "models/tokenizers/huggingface/byte_alphabet.h"
+#include "models/tokenizers/huggingface/delimiter.h"
+#include "models/tokenizers/huggingface/patterns.h"
+#include "models/tokenizers/huggingface/regex.h"
+#include "models/tokenizers/huggingface/unicode.h"
+#include "models/tokenizers/huggingface/utf8.h"
+
+namespace halfbyte::models::huggingface {
+namespace {
+
+constexpr std::size_t kMaxStages = 64;
+
+DelimiterBehavior read_behavior(const JsonValue& json) {
+  static constexpr std::pair<std::string_view, DelimiterBehavior> kNames[] = {
+      {"Removed", DelimiterBehavior::kRemoved},
+      {"Isolated", DelimiterBehavior::kIsolated},
+      {"MergedWithPrevious", DelimiterBehavior::kMergedWithPrevious},
+      {"MergedWithNext", DelimiterBehavior::kMergedWithNext},
+      {"Contiguous", DelimiterBehavior::kContiguous}};
+  for (const auto& [name, behavior] : kNames)
+    if (json.string() == name) return behavior;
+  json.fail("\"" + json.string() + "\" is no way to treat delimiters");
+}
+
+using Predicate = bool (*)(char32_t) noexcept;
+
+// Cuts at every character of a kind.
+class CharSplit : public PreTokenizer {
+ public:
+  CharSplit(Predicate is_delimiter, DelimiterBehavior behavior) : is_delimiter_(is_delimiter), behavior_(behavior) {}
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    DelimiterCutter cutter(piece, behavior_, false, sink);
+    for (std::size_t i = 0; i < piece.text.size();) {
+      const Utf8Char next = read_char(piece.text.data() + i);
+      if (is_delimiter_(next.code)) cutter.delimiter(i, i + next.bytes);
+      i += next.bytes;
+    }
+    cutter.finish();
+  }
+
+ private:
+  Predicate is_delimiter_;
+  DelimiterBehavior behavior_;
+};
+
+class DelimiterSplit : public PreTokenizer {
+ public:
+  explicit DelimiterSplit(char32_t delimiter) { append_utf8(delimiter_, delimiter); }
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    DelimiterCutter cutter(piece, DelimiterBehavior::kRemoved, false, sink);
+    for (std::size_t i = piece.text.find(delimiter_); i != std::string_view::npos;
+         i = piece.text.find(delimiter_, i + delimiter_.size()))
+      cutter.delimiter(i, i + delimiter_.size());
+    cutter.finish();
+  }
+
+ private:
+  std::string delimiter_;
+};
+
+class RegexSplit : public PreTokenizer {
+ public:
+  RegexSplit(Regex regex, DelimiterBehavior behavior, bool inverted)
+      : regex_(std::move(regex)), behavior_(behavior), is_inverted_(inverted) {}
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    DelimiterCutter cutter(piece, behavior_, is_inverted_, sink);
+    Regex::Scan scan(regex_, piece.text);
+    while (const auto match = scan.next()) cutter.delimiter(match->begin, match->end);
+    cutter.finish();
+  }
+
+ private:
+  Regex regex_;
+  DelimiterBehavior behavior_;
+  bool is_inverted_;
+};
+
+// Words of \w, and runs of what is neither \w nor white.
+class Whitespace : public PreTokenizer {
+ public:
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    std::size_t begin = 0;
+    int kind = 0;
+    for (std::size_t i = 0; i < piece.text.size();) {
+      const Utf8Char next = read_char(piece.text.data() + i);
+      const int next_kind = is_word(next.code) ? 1 : is_white_space(next.code) ? 0 : 2;
+      if (next_kind != kind) {
+        if (kind != 0) sink.take(piece.part(begin, i));
+        begin = i;
+        kind = next_kind;
+      }
+      i += next.bytes;
+    }
+    if (kind != 0 && begin < piece.text.size()) sink.take(piece.part(begin, piece.text.size()));
+  }
+};
+
+class FixedLength : public PreTokenizer {
+ public:
+  explicit FixedLength(std::size_t chars) : chars_(chars) {}
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    std::size_t begin = 0, chars = 0;
+    for (std::size_t i = 0; i < piece.text.size(); i += utf8_bytes(piece.text[i])) {
+      if (chars == chars_) {
+        sink.take(piece.part(begin, i));
+        begin = i;
+        chars = 0;
+      }
+      ++chars;
+    }
+    if (chars > 0) sink.take(piece.part(begin, piece.text.size()));
+  }
+
+ private:
+  std::size_t chars_;
+};
+
+enum class PrependScheme { kAlways, kFirst, kNever };
+
+class Metaspace : public PreTokenizer {
+ public:
+  Metaspace(char32_t replacement, PrependScheme scheme, bool splits) : scheme_(scheme), splits_(splits) {
+    append_utf8(replacement_, replacement);
+  }
+
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    if (piece.text.empty()) return;
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    const bool prepends = is_prepended(piece);
+    if (prepends || piece.text.find(' ') != std::string_view::npos) rewrite(text, prepends);
+    if (splits_) return split(text.piece(), sink);
+    sink.take(text.piece());
+  }
+
+ private:
+  bool is_prepended(const Piece& piece) const {
+    if (scheme_ == PrependScheme::kNever || piece.text.starts_with(replacement_)) return false;
+    if (piece.text.starts_with(' ')) return false;  // becomes the replacement
+    return scheme_ == PrependScheme::kAlways || piece.begins_text();
+  }
+
+  void rewrite(ChangingText& text, bool prepends) const {
+    const std::string_view old = text.text();
+    TextRewriter out(text);
+    if (prepends) out.prepend(replacement_);
+    for (std::size_t i = 0; i < old.size();) {
+      const std::size_t space = std::min(old.find(' ', i), old.size());
+      out.keep(space - i);
+      if (space < old.size()) out.replace_next(replacement_);
+      i = space + 1;
+    }
+    out.finish();
+  }
+
+  void split(const Piece& piece, PieceSink& sink) const {
+    DelimiterCutter cutter(piece, DelimiterBehavior::kMergedWithNext, false, sink);
+    for (std::size_t i = piece.text.find(replacement_); i != std::string_view::npos;
+         i = piece.text.find(replacement_, i + replacement_.size()))
+      cutter.delimiter(i, i + replacement_.size());
+    cutter.finish();
+  }
+
+  std::string replacement_;
+  PrependScheme scheme_;
+  bool splits_;
+};
+
+// Adds ByteLevel's leading space.
+class LeadingSpace : public PreTokenizer {
+ public:
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    if (piece.text.empty()) return;
+    if (piece.text.starts_with(' ')) return sink.take(piece);
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    TextRewriter out(text);
+    out.prepend(" ");
+    out.keep(piece.text.size());
+    out.finish();
+    sink.take(text.piece());
+  }
+};
+
+class ToByteAlphabet : public PreTokenizer {
+ public:
+  void cut(const Piece& piece, PieceSink& sink) const override {
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    TextRewriter out(text);
+    out.spell_bytes();
+    out.finish();
+    sink.take(text.piece());
+  }
+};
+
+using Stages = std::vector<std::unique_ptr<PreTokenizer>>;
+
+struct Reading {
+  PreTokenizers result;
+  bool leaves_bytes;
+};
+
+void read(const JsonValue& json, Reading& reading, bool is_last);
+
+void read_sequence(const JsonValue& json, Reading& reading, bool is_last) {
+  const auto items = json.list_at("pretokenizers");
+  for (std::size_t i = 0; i < items.size(); ++i) read(items[i], reading, is_last && i + 1 == items.size());
+}
+
+void read_byte_level(const JsonValue& json, Reading& reading, bool is_last) {
+  Stages& stages = reading.result.stages;
+  if (json.boolean_or("add_prefix_space", true)) stages.push_back(std::make_unique<LeadingSpace>());
+  if (json.boolean_or("use_regex", true))
+    stages.push_back(
+        std::make_unique<RegexSplit>(Regex::compiled(kGpt2Pattern, json.where()), DelimiterBehavior::kIsolated, false));
+  reading.result.ends_in_bytes = is_last && reading.leaves_bytes;
+  if (!reading.result.ends_in_bytes) stages.push_back(std::make_unique<ToByteAlphabet>());
+}
+
+void read_split(const JsonValue& json, Reading& reading, bool) {
+  const JsonValue pattern = json.at("pattern");
+  const auto text = pattern.find("String");
+  const std::string where = pattern.where();
+  Regex regex = text ? Regex::literal(text->string(), where) : Regex::compiled(pattern.at("Regex").string(), where);
+  reading.result.stages.push_back(std::make_unique<RegexSplit>(std::move(regex), read_behavior(json.at("behavior")),
+                                                               json.boolean_or("invert", false)));
+}
+
+PrependScheme read_scheme(const JsonValue& json) {
+  const bool adds = json.boolean_or("add_prefix_space", true);
+  const std::string name = json.string_or("prepend_scheme", adds ? "always" : "never");
+  if (name == "always") return PrependScheme::kAlways;
+  if (name == "first") return PrependScheme::kFirst;
+  if (name == "never") return PrependScheme::kNever;
+  json.fail("\"" + name + "\" is no prepend_scheme");
+}
+
+void read_metaspace(const JsonValue& json, Reading& reading, bool) {
+  const PrependScheme scheme = read_scheme(json);
+  reading.result.looks_at_origins |= scheme == PrependScheme::kFirst;
+  reading.result.stages.push_back(
+      std::make_unique<Metaspace>(json.at("replacement").character(), scheme, json.boolean_or("split", true)));
+}
+
+void read_whitespace(const JsonValue&, Reading& reading, bool) {
+  reading.result.stages.push_back(std::make_unique<Whitespace>());
+}
+
+void read_whitespace_split(const JsonValue&, Reading& reading, bool) {
+  reading.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
+}
+
+void read_digits(const JsonValue& json, Reading& reading, bool) {
+  const bool individual = json.boolean_or("individual_digits", false);
+  reading.result.stages.push_back(std::make_unique<CharSplit>(
+      is_numeric, individual ? DelimiterBehavior::kIsolated : DelimiterBehavior::kContiguous));
+}
+
+void read_punctuation(const JsonValue& json, Reading& reading, bool) {
+  const auto behavior = json.find("behavior");
+  reading.result.stages.push_back(
+      std::make_unique<CharSplit>(is_punctuation, behavior ? read_behavior(*behavior) : DelimiterBehavior::kIsolated));
+}
+
+void read_bert(const JsonValue&, Reading& reading, bool) {
+  reading.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
+  reading.result.stages.push_back(std::make_unique<CharSplit>(is_punctuation, DelimiterBehavior::kIsolated));
+}
+
+void read_delimiter(const JsonValue& json, Reading& reading, bool) {
+  reading.result.stages.push_back(std::make_unique<DelimiterSplit>(json.at("delimiter").character()));
+}
+
+void read_fixed_length(const JsonValue& json, Reading& reading, bool) {
+  const std::uint32_t length = json.id_or("length", 5);
+  if (length == 0) json.fail("length is 0");
+  reading.result.stages.push_back(std::make_unique<FixedLength>(length));
+}
+
+struct Row {
+  std::string_view type;
+  void (*read)(const JsonValue&, Reading&, bool);
+};
+
+constexpr Row kRows[] = {{"Sequence", read_sequence},
+                         {"ByteLevel", read_byte_level},
+                         {"Split", read_split},
+                         {"Metaspace", read_metaspace},
+                         {"Whitespace", read_whitespace},
+                         {"WhitespaceSplit", read_whitespace_split},
+                         {"Digits", read_digits},
+                         {"Punctuation", read_punctuation},
+                         {"BertPreTokenizer", read_bert},
+                         {"CharDelimiterSplit", read_delimiter},
+                         {"FixedLength", read_fixed_length}};
+
+void read(const JsonValue& json, Reading& reading, bool is_last) {
+  const std::string& type = json.at("type").string();
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
+  if (row == std::end(kRows))
+    throw Error(ErrorCode::kUnsupported, json.where() + ": pre-tokenizers of type \"" + type + "\" are not known");
+  row->read(json, reading, is_last);
+}
+
+// Hands what one stage cuts to the next.
+class Chain : public PieceSink {
+ public:
+  Chain(std::span<const std::unique_ptr<PreTokenizer>> stages, PieceSink& end) : stages_(stages), end_(end) {}
+  void take(const Piece& piece) override {
+    if (stages_.empty()) return end_.take(piece);
+    if (stages_.size() == 1) return stages_.front()->cut(piece, end_);
+    Chain rest(stages_.subspan(1), end_);
+    stages_.front()->cut(piece, rest);
+  }
+
+ private:
+  std::span<const std::unique_ptr<PreTokenizer>> stages_;
+  PieceSink& end_;
+};
+
+}  // namespace
+
+PreTokenizers read_pre_tokenizers(const JsonValue& json, bool leaves_bytes) {
+  Reading reading{{}, leaves_bytes};
+  read(json, reading, true);
+  if (reading.result.stages.size() > kMaxStages) json.fail("more than 64 pre-tokenizers");
+  return std::move(reading.result);
+}
+
+void cut_by_all(const PreTokenizers& all, const Piece& piece, PieceSink& sink) { Chain(all.stages, sink).take(piece); }
+
+}  // namespace halfbyte::models::huggingface

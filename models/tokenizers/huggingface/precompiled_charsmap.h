@@ -1,0 +1,31 @@
+// SentencePiece's compiled normalization rules: a double-array trie over UTF-8, and the texts that its leaves point to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/tokenizers/huggingface/normalizer.h"
+
+namespace halfbyte::models::huggingface {
+
+// Every index of the trie is checked when it is followed: the map may come from anywhere.
+// Source: the unit's layout is Darts-clone's; how it is asked, grapheme by grapheme, is Hugging Face's.
+class PrecompiledCharsmap : public Normalizer {
+ public:
+  // Errors: kCorrupt for what is not base64, a trie longer than the map, or texts that are not UTF-8.
+  PrecompiledCharsmap(std::string_view base64, const std::string& where);
+  void apply(ChangingText& text) const override;
+
+ private:
+  // What stands for the shortest rule that `text` begins with.
+  std::optional<std::string_view> find(std::string_view text) const;
+  void replace(std::string_view old, std::string_view replacement, TextRewriter& out) const;
+
+  std::vector<std::uint32_t> units_;
+  std::string texts_;  // each ends with a zero
+};
+
+}  // namespace halfbyte::models::huggingface

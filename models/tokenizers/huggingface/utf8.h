@@ -1,0 +1,65 @@
+// UTF-8 for the tokenizer's parts: reading what is known to be valid, and making valid what is not.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace halfbyte::models::huggingface {
+
+struct Utf8Char {
+  char32_t code;
+  std::size_t bytes;
+};
+
+// Bytes of the character that begins with `lead`; the text is valid.
+inline std::size_t utf8_bytes(char lead) noexcept {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+inline bool is_continuation(char byte) noexcept { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+// The character at `text`, which is valid UTF-8.
+inline Utf8Char read_char(const char* text) noexcept {
+  const auto at = [text](int i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
+  const char32_t lead = at(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1F) << 6 | (at(1) & 0x3F), 2};
+  if (lead < 0xF0) return {(lead & 0x0F) << 12 | (at(1) & 0x3F) << 6 | (at(2) & 0x3F), 3};
+  return {(lead & 0x07) << 18 | (at(1) & 0x3F) << 12 | (at(2) & 0x3F) << 6 | (at(3) & 0x3F), 4};
+}
+
+// The last character of `text`, which is valid and not empty.
+Utf8Char read_last_char(std::string_view text) noexcept;
+void append_utf8(std::string& text, char32_t code);
+std::u32string to_utf32(std::string_view text);
+std::string to_utf8(std::u32string_view text);
+
+// Bytes at the beginning of `text` that are valid UTF-8.
+std::size_t valid_utf8_prefix(std::string_view text) noexcept;
+
+// A text with U+FFFD in place of each longest beginning of a character that has no end, as Python's errors="replace".
+class ValidText {
+ public:
+  explicit ValidText(std::string_view raw);
+  std::string_view text() const noexcept { return is_raw_ ? raw_ : std::string_view(repaired_); }
+  // Where a character boundary of text() lies in the raw text.
+  std::size_t raw_offset(std::size_t offset) const noexcept;
+
+ private:
+  struct Resumption {  // valid bytes begin here, after a replaced sequence
+    std::size_t offset;
+    std::size_t raw_offset;
+  };
+  std::string_view raw_;
+  bool is_raw_;
+  std::string repaired_;
+  std::vector<Resumption> resumptions_;
+};
+
+// The same text as ValidText's, without its map.
+std::string repaired_utf8(std::string_view raw);
+
+}  // namespace halfbyte::models::huggingface
