@@ -45,15 +45,15 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     highest = std::max(highest.value_or(0), token.id);
     id_end_ = std::max(id_end_, token.id + 1);
     if (!known) order[token.is_special ? 0 : 1].push_back(token.content);
+    token.spelling = token.is_normalized ? huggingface::normalized(normalizers, token.content) : token.content;
     by_content_[token.content] = token;
     by_id_[token.id] = token;
   }
   for (const auto& contents : order) {
     for (const std::string& content : contents) {
       const AddedToken& token = by_content_.at(content);
-      const std::string pattern = token.is_normalized ? huggingface::normalized(normalizers, content) : content;
-      (token.is_normalized ? normalized_ : raw_).add(token, pattern);
-      if (!token.is_special) (token.is_normalized ? normalized_plain_ : raw_plain_).add(token, pattern);
+      (token.is_normalized ? normalized_ : raw_).add(token);
+      if (!token.is_special) (token.is_normalized ? normalized_plain_ : raw_plain_).add(token);
     }
   }
   for (Finder* finder : {&raw_, &raw_plain_, &normalized_, &normalized_plain_}) finder->finish();
@@ -69,9 +69,9 @@ const AddedToken* AddedTokens::find(std::uint32_t id) const {
   return found == by_id_.end() ? nullptr : &found->second;
 }
 
-void AddedTokens::Finder::add(const AddedToken& token, std::string pattern) {
+void AddedTokens::Finder::add(const AddedToken& token) {
   tokens_.push_back(token);
-  spellings_.push_back(std::move(pattern));
+  spellings_.push_back(token.spelling);
 }
 
 void AddedTokens::Finder::finish() {

@@ -17,6 +17,7 @@ namespace halfbyte::models::huggingface {
 
 struct AddedToken {
   std::string content;
+  std::string spelling;  // as it is decoded: the content, normalised where is_normalized
   std::uint32_t id = 0;
   bool is_special = false;
   bool is_normalized = false;  // found in the normalised text
@@ -41,7 +42,7 @@ class AddedTokens {
   // The tokens of one kind, found by their spelling.
   class Finder {
    public:
-    void add(const AddedToken& token, std::string pattern);
+    void add(const AddedToken& token);
     void finish();
     bool empty() const noexcept { return tokens_.empty(); }
 

@@ -19,8 +19,7 @@ struct Name {
 
 // What Oniguruma calls properties that PCRE2 knows by another name; without case, spaces, _ and -.
 constexpr Name kNames[] = {{"letter", "L"},
-                           {"casedletter", "L&"},
-                           {"lc", "L&"},
+
                            {"uppercaseletter", "Lu"},
                            {"lowercaseletter", "Ll"},
                            {"titlecaseletter", "Lt"},
@@ -62,28 +61,54 @@ constexpr Name kNames[] = {{"letter", "L"},
 struct Class {
   std::string_view name;
   std::string_view in_brackets;
+  std::string_view difference;
 };
 
-// Properties and POSIX classes that are unions.
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+
+// Properties and POSIX classes that are unions, and what class_difference calls them.
 constexpr Class kClasses[] = {
-    {"alpha", "\\p{Alphabetic}"},
-    {"digit", "\\p{Nd}"},
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"},
-    {"space", HALFBYTE_WHITE_SPACE},
-    {"whitespace", HALFBYTE_WHITE_SPACE},
-    {"blank", "\\p{Zs}\\x{9}"},
-    {"cntrl", "\\p{Cc}"},
-    {"xdigit", "0-9A-Fa-f"},
-    {"ascii", "\\x{0}-\\x{7f}"},
-    {"any", "\\x{0}-\\x{10ffff}"},
-    {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
-    {"punct", "\\p{P}$+<=>^`|~"},
+    {"alpha", "\\p{Alphabetic}", "alpha"},
+    {"alphabetic", "\\p{Alphabetic}", "alpha"},
+    {"digit", "\\p{Nd}", "Nd"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}", "alnum"},
+    {"upper", "\\p{Uppercase}", "upper"},
+    {"uppercase", "\\p{Uppercase}", "upper"},
+    {"lower", "\\p{Lowercase}", "lower"},
+    {"lowercase", "\\p{Lowercase}", "lower"},
+    {"space", HALFBYTE_WHITE_SPACE, "space"},
+    {"whitespace", HALFBYTE_WHITE_SPACE, "space"},
+    {"blank", "\\p{Zs}\\x{9}", "blank"},
+    {"cntrl", "\\p{Cc}", "Cc"},
+    {"xdigit", "0-9A-Fa-f", "xdigit"},
+    {"ascii", "\\x{0}-\\x{7f}", "ascii"},
+    {"any", "\\x{0}-\\x{10ffff}", "any"},
+    {"word", kWord, "word"},
+    {"punct", "\\p{P}", "P"},
 };
 
-constexpr Class kShorthands[] = {
-    {"s", HALFBYTE_WHITE_SPACE}, {"w", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"}, {"d", "\\p{Nd}"}, {"h", "0-9A-Fa-f"}};
+constexpr std::string_view kBinaryProperties[] = {"math",
+                                                  "hexdigit",
+                                                  "asciihexdigit",
+                                                  "ideographic",
+                                                  "emoji",
+                                                  "emojipresentation",
+                                                  "emojimodifier",
+                                                  "emojimodifierbase",
+                                                  "emojicomponent",
+                                                  "extendedpictographic",
+                                                  "dash",
+                                                  "extender",
+                                                  "quotationmark",
+                                                  "variationselector",
+                                                  "defaultignorablecodepoint",
+                                                  "cased"};
+
+struct Shorthand {
+  char letter;
+  std::string_view name;
+};
+constexpr Shorthand kShorthands[] = {{'s', "space"}, {'w', "word"}, {'d', "digit"}, {'h', "xdigit"}};
 
 std::string folded(std::string_view name) {
   std::string letters;
@@ -93,9 +118,12 @@ std::string folded(std::string_view name) {
   return letters;
 }
 
-SetItem item_of(std::string in_brackets, bool is_negated) {
-  if (is_negated) return {{}, "[^" + in_brackets + "]"};
-  return {std::move(in_brackets), {}};
+SetItem item_of(std::string_view in_brackets, std::string_view name, bool is_negated) {
+  const ClassDifference difference = class_difference(name);
+  const std::string set = std::string(in_brackets) + std::string(difference.added);
+  const std::string removed = "[" + std::string(difference.removed) + "]";
+  if (difference.removed.empty()) return is_negated ? SetItem{{}, "[^" + set + "]"} : SetItem{set, {}};
+  return {{}, is_negated ? "(?:" + removed + "|[^" + set + "])" : "(?:(?!" + removed + ")[" + set + "])"};
 }
 
 template <class Rows>
@@ -108,7 +136,7 @@ const auto* find_row(const Rows& rows, std::string_view name) {
 bool is_general_category(std::string_view name) {
   if (name.empty() || name.size() > 2 || std::string_view("LMNPSZC").find(name[0]) == std::string_view::npos)
     return false;
-  return name.size() == 1 || name == "L&" || std::islower(static_cast<unsigned char>(name[1]));
+  return name.size() == 1 || std::islower(static_cast<unsigned char>(name[1]));
 }
 
 // A general category's short name in its usual case, or nothing.
@@ -155,10 +183,10 @@ SetItem CharSet::item() const {
 const SetItem* shorthand(char letter) {
   static const auto items = [] {
     std::vector<std::pair<char, SetItem>> all;
-    for (const Class& row : kShorthands) {
-      const std::string text = std::string(row.in_brackets) + std::string(newer_in_class(row.name));
-      all.emplace_back(row.name[0], item_of(text, false));
-      all.emplace_back(static_cast<char>(row.name[0] - 'a' + 'A'), item_of(text, true));
+    for (const Shorthand& row : kShorthands) {
+      const Class* named = find_row(kClasses, row.name);
+      all.emplace_back(row.letter, item_of(named->in_brackets, named->difference, false));
+      all.emplace_back(static_cast<char>(row.letter - 'a' + 'A'), item_of(named->in_brackets, named->difference, true));
     }
     return all;
   }();
@@ -171,17 +199,25 @@ SetItem property(std::string_view name, bool is_negated) {
   if (name.starts_with('^')) return property(name.substr(1), !is_negated);
   const std::string letters = folded(name);
   const std::string category = general_category(name);
-  if (!category.empty()) return item_of("\\p{" + category + "}" + std::string(newer_in_class(category)), is_negated);
-  if (const Class* row = find_row(kClasses, letters))
-    return item_of(std::string(row->in_brackets) + std::string(newer_in_class(row->name)), is_negated);
+  if (!category.empty()) return item_of("\\p{" + category + "}", category, is_negated);
+  if (letters == "assigned") return property("Cn", !is_negated);
+  if (const Class* row = find_row(kClasses, letters)) return item_of(row->in_brackets, row->difference, is_negated);
   const bool is_binary =
       std::find(std::begin(kBinaryProperties), std::end(kBinaryProperties), letters) != std::end(kBinaryProperties);
-  const bool is_assigned = letters == "assigned";
-  if (is_assigned) return property("Cn", !is_negated);
-  return item_of((is_binary ? "\\p{" : "\\p{sc:") + std::string(name) + "}", is_negated);
+  return item_of((is_binary ? "\\p{" : "\\p{sc:") + std::string(name) + "}", letters, is_negated);
 }
 
-SetItem posix_class(std::string_view name) { return property(name, false); }
+SetItem posix_class(std::string_view name) {
+  const bool is_negated = name.starts_with('^');
+  const std::string_view plain = is_negated ? name.substr(1) : name;
+  if (plain == "word") return item_of(kWord, "posixword", is_negated);
+  if (plain != "punct") return property(name, false);
+  CharSet set;
+  set.add(property("P", false));
+  set.add(property("S", false));
+  if (is_negated) set.negate();
+  return set.item();
+}
 
 std::string word_boundary(bool is_negated) {
   const std::string word = "[" + shorthand('w')->in_brackets + "]";

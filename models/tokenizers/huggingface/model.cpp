@@ -1,11 +1,14 @@
 #include "models/tokenizers/huggingface/model.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include <halfbyte/error.h>
 
 #include "models/tokenizers/huggingface/bpe.h"
+#include "models/tokenizers/huggingface/byte_alphabet.h"
 #include "models/tokenizers/huggingface/unigram.h"
 #include "models/tokenizers/huggingface/word_models.h"
 
@@ -64,11 +67,24 @@ std::string type_of(const JsonValue& json, const VocabularyLists& lists) {
   return json.find("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
 }
 
+// Where a byte has no token and no unknown one stands in, the library's offsets depend on how the alphabet spells
+// bytes.
+bool has_every_byte(const JsonValue& json, const VocabularyLists& lists) {
+  std::unordered_set<std::string_view> missing(byte_alphabet().begin(), byte_alphabet().end());
+  const std::string unk = json.string_or("unk_token", "");
+  for (const auto& [token, id] : lists.ids) {
+    if (!unk.empty() && token == unk) return true;
+    missing.erase(token);
+  }
+  return missing.empty();
+}
+
 }  // namespace
 
 bool takes_bytes(const JsonValue& json, const VocabularyLists& lists) {
   return type_of(json, lists) == "BPE" && !json.boolean_or("byte_fallback", false) &&
-         json.string_or("continuing_subword_prefix", "").empty() && json.string_or("end_of_word_suffix", "").empty();
+         json.string_or("continuing_subword_prefix", "").empty() && json.string_or("end_of_word_suffix", "").empty() &&
+         has_every_byte(json, lists);
 }
 
 std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes) {

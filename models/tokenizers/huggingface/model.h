@@ -61,6 +61,8 @@ class Model {
   // Appends the tokens of `word` to `space.tokens`. Errors: kCorrupt when the word needs an unknown token that the file
   // lacks.
   virtual void tokenize(std::string_view word, Workspace& space) const = 0;
+  // The token stands for whatever text it was made of, not for its spelling.
+  virtual bool shows_text(std::uint32_t) const noexcept { return false; }
   const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
 
  protected:

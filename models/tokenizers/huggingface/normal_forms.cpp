@@ -15,6 +15,7 @@ namespace halfbyte::models::huggingface {
 namespace {
 
 constexpr char32_t kHangulBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTailBase = 0x11A7;
+constexpr auto kNoSequence = static_cast<utf8proc_uint16_t>(-1);  // utf8proc's mark of a character that is whole
 constexpr char32_t kLeads = 19, kVowels = 21, kTails = 28;
 
 struct MarkedChar {
@@ -27,20 +28,24 @@ bool is_composed(NormalForm form) { return form == NormalForm::kNfc || form == N
 bool is_compatible(NormalForm form) { return form == NormalForm::kNfkc || form == NormalForm::kNfkd; }
 
 bool is_newer(char32_t code) {
-  return std::any_of(std::begin(kNormalFormUnknown), std::end(kNormalFormUnknown),
-                     [code](const CodeRange& range) { return code >= range.first && code <= range.last; });
+  const auto after = std::upper_bound(std::begin(kNormalFormUnknown), std::end(kNormalFormUnknown), code,
+                                      [](char32_t value, const CodeRange& range) { return value < range.first; });
+  return after != std::begin(kNormalFormUnknown) && code <= (after - 1)->last;
 }
 
 int combining_class(char32_t code) {
-  if (code < 0x300 || is_newer(code)) return 0;
-  return utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->combining_class;
+  if (code < 0x300) return 0;
+  const int known = utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->combining_class;
+  return known != 0 && is_newer(code) ? 0 : known;
 }
 
 // The full decomposition of one character.
 std::u32string_view decompose(char32_t code, bool compatible, utf8proc_int32_t (&buffer)[32]) {
   buffer[0] = static_cast<utf8proc_int32_t>(code);
   const auto* codes = reinterpret_cast<const char32_t*>(buffer);
-  if (code < 0xA0 || is_newer(code)) return {codes, 1};
+  const bool is_hangul = code - kHangulBase < kLeads * kVowels * kTails;
+  const bool is_whole = !is_hangul && utf8proc_get_property(buffer[0])->decomp_seqindex == kNoSequence;
+  if (is_whole || is_newer(code)) return {codes, 1};
   int boundary = UTF8PROC_BOUNDCLASS_START;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   const auto length = utf8proc_decompose_char(buffer[0], buffer, 32, options, &boundary);
@@ -63,7 +68,7 @@ std::unordered_map<std::uint64_t, char32_t> primary_composites() {
   utf8proc_int32_t buffer[32];
   for (char32_t code = 0xC0; code < 0x30000; ++code) {
     if (code >= 0x3400 && code < 0xF900) continue;  // ideographs and Hangul
-    if (utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->decomp_seqindex == 0xFFFF) continue;
+    if (utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->decomp_seqindex == kNoSequence) continue;
     const std::u32string_view whole = decompose(code, false, buffer);
     if (whole.size() < 2 || composed(whole) != code) continue;
     if (const auto first = composed(whole.substr(0, whole.size() - 1))) pairs[pair_key(*first, whole.back())] = code;

@@ -202,7 +202,7 @@ class Bert : public Normalizer {
   static void space_ideographs(ChangingText& text) {
     rewrite_chars(text, [](Utf8Char c, TextRewriter& out) {
       const bool is_apart = is_ideograph_of_bert(c.code);
-      if (is_apart) out.insert(" ");
+      if (is_apart) out.prepend(" ");
       out.keep(c.bytes);
       if (is_apart) out.insert(" ");
     });

@@ -20,17 +20,50 @@ constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::uint32_t>::max() 
 class Pipeline::Output {
  public:
   explicit Output(TokenIds& ids) : ids_(&ids) {}
-  explicit Output(std::vector<TokenSpan>& spans) : spans_(&spans) {}
+  Output(std::vector<TokenSpan>& spans, const Pipeline& pipeline, std::string_view text)
+      : spans_(&spans), pipeline_(&pipeline), text_(text) {}
   bool wants_spans() const noexcept { return spans_ != nullptr; }
-  void add(std::uint32_t id, const Piece& word, std::size_t begin, std::size_t end) {
+
+  // Bytes [begin, end) of `word`. An added token shows the text that it was found as.
+  void add(std::uint32_t id, const Piece& word, std::size_t begin, std::size_t end, bool is_added = false) {
     if (ids_) return ids_->push_back(id);
-    const Origin origin = end > begin ? word.origin(begin, end) : Origin{0, 0};
-    spans_->push_back({id, origin.begin, origin.end});
+    spans_->push_back(span(id, word, begin, end));
+    if (!pipeline_->parts_.post.trims_spans) return;
+    const bool shows_text = is_added || pipeline_->parts_.model->shows_text(id);
+    const std::string_view shown = shows_text ? word.text.substr(begin, end - begin) : pipeline_->spelling(id);
+    trim(spans_->back(), shown, spans_->size() == 1);
   }
 
  private:
+  TokenSpan span(std::uint32_t id, const Piece& word, std::size_t begin, std::size_t end) const {
+    if (end > begin && end <= word.text.size()) {
+      const Origin origin = word.origin(begin, end);
+      return {id, origin.begin, origin.end};
+    }
+    // The library counts an affix's bytes too; what lies beyond the word, it takes for a place in the text.
+    begin = std::min(begin, text_.size());
+    end = std::clamp(end, begin, text_.size());
+    while (begin > 0 && begin < text_.size() && is_continuation(text_[begin])) --begin;
+    while (end < text_.size() && is_continuation(text_[end])) ++end;
+    return {id, begin, end};
+  }
+
+  // Takes off as many characters as the shown text has white space at that end.
+  void trim(TokenSpan& token, std::string_view shown, bool is_first) const {
+    const auto is_space = [](char32_t code) { return code == 0x120 || is_white_space(code); };
+    const std::u32string codes = to_utf32(shown);
+    auto leading = std::find_if_not(codes.begin(), codes.end(), is_space) - codes.begin();
+    auto trailing = std::find_if_not(codes.rbegin(), codes.rend(), is_space) - codes.rbegin();
+    if (leading == 1 && pipeline_->parts_.post.keeps_added_space && (is_first || token.begin == 0)) leading = 0;
+    for (; leading > 0 && token.begin < token.end; --leading) token.begin += utf8_bytes(text_[token.begin]);
+    for (; trailing > 0 && token.end > token.begin; --trailing)
+      token.end -= read_last_char(text_.substr(token.begin, token.end - token.begin)).bytes;
+  }
+
   TokenIds* ids_ = nullptr;
   std::vector<TokenSpan>* spans_ = nullptr;
+  const Pipeline* pipeline_ = nullptr;
+  std::string_view text_;
 };
 
 // A workspace of one thread, from those that lie idle.
@@ -90,7 +123,9 @@ class Pipeline::Encoding : public PieceSink {
   }
 
  private:
-  void add_token(const AddedToken& token, const Piece& piece) { output_.add(token.id, piece, 0, piece.text.size()); }
+  void add_token(const AddedToken& token, const Piece& piece) {
+    output_.add(token.id, piece, 0, piece.text.size(), true);
+  }
 
   void normalize(const Piece& piece) {
     ChangingText text(piece, follows_origins_);
@@ -135,27 +170,14 @@ TokenIds Pipeline::encode(std::string_view text, SpecialTokens special) const {
 
 std::vector<TokenSpan> Pipeline::encode_spans(std::string_view text, SpecialTokens special) const {
   std::vector<TokenSpan> spans;
-  Output output(spans);
   const ValidText valid(text);
+  Output output(spans, *this, valid.text());
   encode_into(output, valid.text(), special);
   for (TokenSpan& token : spans) {
-    if (parts_.post.trims_spans) trim(token, valid.text(), &token == spans.data());
     token.begin = valid.raw_offset(token.begin);
     token.end = valid.raw_offset(token.end);
   }
   return spans;
-}
-
-// Takes off as many characters as the token's spelling has white space at that end.
-void Pipeline::trim(TokenSpan& token, std::string_view text, bool is_first) const {
-  const auto is_space = [](char32_t code) { return code == 0x120 || is_white_space(code); };
-  const std::u32string codes = to_utf32(spelling(token.id));
-  auto leading = std::find_if_not(codes.begin(), codes.end(), is_space) - codes.begin();
-  auto trailing = std::find_if_not(codes.rbegin(), codes.rend(), is_space) - codes.rbegin();
-  if (leading == 1 && parts_.post.keeps_added_space && (is_first || token.begin == 0)) leading = 0;
-  for (; leading > 0 && token.begin < token.end; --leading) token.begin += utf8_bytes(text[token.begin]);
-  for (; trailing > 0 && token.end > token.begin; --trailing)
-    token.end -= read_last_char(text.substr(token.begin, token.end - token.begin)).bytes;
 }
 
 std::string_view Pipeline::spelling(std::int64_t id) const {
@@ -163,7 +185,7 @@ std::string_view Pipeline::spelling(std::int64_t id) const {
     throw Error(ErrorCode::kInvalidArgument,
                 "token id " + std::to_string(id) + " is beyond the tokenizer's " + std::to_string(id_end_) + " tokens");
   const AddedToken* added = parts_.added.find(static_cast<std::uint32_t>(id));
-  return added ? added->content : parts_.model->vocabulary().token(static_cast<std::uint32_t>(id));
+  return added ? added->spelling : parts_.model->vocabulary().token(static_cast<std::uint32_t>(id));
 }
 
 std::string Pipeline::piece(std::int64_t id) const { return std::string(spelling(id)); }

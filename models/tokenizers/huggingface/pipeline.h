@@ -46,7 +46,6 @@ class Pipeline : public Tokenizer {
   class Encoding;
   class Lease;
   void encode_into(Output& output, std::string_view text, SpecialTokens special) const;
-  void trim(TokenSpan& token, std::string_view text, bool is_first) const;
   std::string_view spelling(std::int64_t id) const;
 
   Components parts_;

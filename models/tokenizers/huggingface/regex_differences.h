@@ -1,37 +1,19 @@
-// Characters that Oniguruma's Unicode version knows and PCRE2's does not, by class.
+// Where Oniguruma's character classes and PCRE2's differ, because their Unicode versions do.
 #pragma once
 
 #include <string_view>
 
 namespace halfbyte::models::huggingface {
 
-inline constexpr std::string_view kBinaryProperties[] = {"alphabetic",
-                                                         "uppercase",
-                                                         "lowercase",
-                                                         "math",
-                                                         "hexdigit",
-                                                         "asciihexdigit",
-                                                         "ideographic",
-                                                         "emoji",
-                                                         "emojipresentation",
-                                                         "emojimodifier",
-                                                         "emojimodifierbase",
-                                                         "emojicomponent",
-                                                         "extendedpictographic",
-                                                         "idstart",
-                                                         "idcontinue",
-                                                         "xidstart",
-                                                         "xidcontinue",
-                                                         "dash",
-                                                         "diacritic",
-                                                         "extender",
-                                                         "quotationmark",
-                                                         "variationselector",
-                                                         "defaultignorablecodepoint",
-                                                         "cased",
-                                                         "caseignorable"};
+// Ranges as they stand between brackets.
+struct ClassDifference {
+  std::string_view name;
+  std::string_view added;    // Oniguruma's class has them, PCRE2's has not
+  std::string_view removed;  // PCRE2's has them
+};
 
-// As it stands between brackets; `name` is a general category ("L", "Lu"), or a class of char_set.cpp.
-inline std::string_view newer_in_class(std::string_view) { return {}; }
+// Of a general category ("L", "Lu"), a script, a binary property or a class of char_set.cpp (in small letters); empty
+// where both agree.
+ClassDifference class_difference(std::string_view name);
 
 }  // namespace halfbyte::models::huggingface

@@ -66,9 +66,7 @@ bool is_nonspacing_mark(char32_t code) noexcept {
 
 bool is_other(char32_t code) noexcept {
   if (code < 0x80) return code < 0x20 || code == 0x7F;
-  const utf8proc_category_t found = category(code);
-  return (found == UTF8PROC_CATEGORY_CN || is_between(found, UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CO)) !=
-         is_in(code, kOtherDifferences);
+  return is_between(category(code), UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CO) != is_in(code, kOtherDifferences);
 }
 
 bool is_ideograph_of_bert(char32_t code) noexcept {
@@ -83,8 +81,9 @@ void append_lowercase(std::u32string& text, char32_t code) {
     text += U"i\u0307";
     return;
   }
-  if (is_in(code, kLowercaseUnknown)) {
-    text.push_back(code);
+  for (const LowercaseRange& range : kNewerLowercase) {
+    if (code < range.first || code > range.last) continue;
+    text.push_back(static_cast<char32_t>(static_cast<std::int32_t>(code) + range.distance));
     return;
   }
   text.push_back(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));

@@ -12,7 +12,7 @@ bool is_word(char32_t code) noexcept;               // \w: alphabetic, marks, de
 bool is_punctuation(char32_t code) noexcept;        // ASCII's, and P*
 bool is_mark(char32_t code) noexcept;               // M*
 bool is_nonspacing_mark(char32_t code) noexcept;    // Mn
-bool is_other(char32_t code) noexcept;              // C*: control, format, unassigned, private
+bool is_other(char32_t code) noexcept;              // Cc, Cf, Cs, Co
 bool is_ideograph_of_bert(char32_t code) noexcept;  // what BERT sets apart by spaces
 void append_lowercase(std::u32string& text, char32_t code);
 

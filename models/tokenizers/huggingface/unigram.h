@@ -21,6 +21,7 @@ class Unigram : public Model {
  public:
   Unigram(const std::vector<std::pair<std::string, double>>& pieces, UnigramOptions options, const std::string& where);
   void tokenize(std::string_view word, Workspace& space) const override;
+  bool shows_text(std::uint32_t id) const noexcept override { return options_.unk_id == id; }
 
  private:
   class Search;
