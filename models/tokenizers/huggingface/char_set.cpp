@@ -121,7 +121,8 @@ std::string folded(std::string_view name) {
 SetItem item_of(std::string_view in_brackets, std::string_view name, bool is_negated) {
   const ClassDifference difference = class_difference(name);
   const std::string set = std::string(in_brackets) + std::string(difference.added);
-  const std::string removed = "[" + std::string(difference.removed) + "]";
+  std::string removed = "[";
+  removed.append(difference.removed).append("]");
   if (difference.removed.empty()) return is_negated ? SetItem{{}, "[^" + set + "]"} : SetItem{set, {}};
   return {{}, is_negated ? "(?:" + removed + "|[^" + set + "])" : "(?:(?!" + removed + ")[" + set + "])"};
 }
