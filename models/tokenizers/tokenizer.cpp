@@ -1,6 +1,7 @@
 #include "models/tokenizers/tokenizer.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "models/tokenizers/huggingface/tokenizer.h"
@@ -11,6 +12,7 @@ namespace {
 
 // A window this long is cut back to its last half once all of it is printed, so that decoding stays linear in the text.
 constexpr std::size_t kWindowTokens = 32;
+constexpr std::size_t kLongestCharacter = 4;  // tokens, one a byte
 
 int sequence_length(unsigned char lead) noexcept {
   if (lead >= 0xF0 && lead <= 0xF4) return 4;
@@ -49,37 +51,42 @@ StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, std::vector<std::
     : tokenizer_(tokenizer) {
   if (context.size() > kWindowTokens) context.erase(context.begin(), context.end() - kWindowTokens);
   window_ = std::move(context);
-  printed_bytes_ = tokenizer_.decode(window_).size();
-}
-
-std::string StreamingDecoder::fresh_text() {
-  const std::string text = tokenizer_.decode(window_);
-  return text.substr(std::min(printed_bytes_, text.size()));
+  printed_ = tokenizer_.decode(window_);
 }
 
 std::string StreamingDecoder::push(std::int64_t token) {
-  window_.push_back(token);
-  std::string fresh = fresh_text();
-  // A decoder may show an unfinished character as U+FFFD; wait for its other bytes.
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  std::size_t held = incomplete_utf8_tail(fresh);
-  while (std::string_view(fresh).substr(0, fresh.size() - held).ends_with(kReplacement) &&
-         held < 4 * kReplacement.size()) {
-    held += kReplacement.size();
-  }
-  if (held >= 4 * kReplacement.size()) held = 0;  // not a character in the making
-  fresh.resize(fresh.size() - held);
-  printed_bytes_ += fresh.size();
-  if (held == 0 && window_.size() > kWindowTokens) {
-    window_.erase(window_.begin(), window_.end() - kWindowTokens / 2);
-    printed_bytes_ = tokenizer_.decode(window_).size();
-  }
+  window_.push_back(token);
+  const std::string text = tokenizer_.decode(window_);
+  // A decoder may show an unfinished character, or all that came with it, as U+FFFD; wait for its other bytes.
+  const bool waits = text.ends_with(kReplacement) && ++waited_tokens_ < kLongestCharacter;
+  if (waits) return {};
+  waited_tokens_ = 0;
+  std::string fresh = text.substr(std::min(printed_.size(), text.size()));
+  fresh.resize(fresh.size() - incomplete_utf8_tail(fresh));
+  const bool is_all = printed_.size() + fresh.size() >= text.size();
+  printed_ = text.substr(0, printed_.size() + fresh.size());
+  if (is_all && window_.size() > kWindowTokens) shorten_window();
   return fresh;
 }
 
+// Where a decoder takes a run of tokens together, only some of its ends read as they did in the whole.
+void StreamingDecoder::shorten_window() {
+  const bool must_shorten = window_.size() > 8 * kWindowTokens;
+  for (std::size_t kept = kWindowTokens / 2; kept < kWindowTokens / 2 + kLongestCharacter; ++kept) {
+    const TokenIds last(window_.end() - static_cast<std::ptrdiff_t>(kept), window_.end());
+    const std::string end = tokenizer_.decode(last);
+    if (!must_shorten && (end.empty() || !printed_.ends_with(end))) continue;
+    window_ = last;
+    printed_ = end;
+    return;
+  }
+}
+
 std::string StreamingDecoder::finish() {
-  std::string fresh = fresh_text();
-  printed_bytes_ += fresh.size();
+  const std::string text = tokenizer_.decode(window_);
+  std::string fresh = text.substr(std::min(printed_.size(), text.size()));
+  printed_ = text;
   return fresh;
 }
 

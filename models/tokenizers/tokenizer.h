@@ -57,10 +57,11 @@ class StreamingDecoder {
   std::string finish();
 
  private:
-  std::string fresh_text();
+  void shorten_window();
   const Tokenizer& tokenizer_;
   std::vector<std::int64_t> window_;  // tokens that still influence how the next one is decoded
-  std::size_t printed_bytes_ = 0;     // of the window's text
+  std::string printed_;               // of the window's text
+  std::size_t waited_tokens_ = 0;     // since something was printed
 };
 
 // Bytes at the end of `text` that begin a UTF-8 character without finishing it.
