@@ -42,6 +42,11 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16\n"
      "  halfbyte perplexity llama-4bit --text book.txt --policies all",
      Home::kModel},
+    {"tokenize", "split a text into token ids, or make text of them",
+     "  halfbyte tokenize llama-4bit --text 'Once upon a time' --pieces\n"
+     "  halfbyte tokenize llama-4bit --file book.txt --count\n"
+     "  halfbyte tokenize llama-4bit --decode --text 1,9038,2501,263,931",
+     Home::kCore},
     {"bench", "measure the speed of prefill and decode",
      "  halfbyte bench llama-4bit --prompt-tokens 512 --gen-tokens 64", Home::kModel},
     {"synth", "write a random-weight checkpoint of a real model's shape, for measuring",

@@ -12,5 +12,6 @@ Action prepare_dequantize(CLI::App& app, const CommonOptions& common);
 Action prepare_diff(CLI::App& app, const CommonOptions& common);
 Action prepare_doctor(CLI::App& app, const CommonOptions& common);
 Action prepare_synth(CLI::App& app, const CommonOptions& common);
+Action prepare_tokenize(CLI::App& app, const CommonOptions& common);
 
 }  // namespace halfbyte::cli
