@@ -1,103 +1,130 @@
 #include "models/tokenizers/sentencepiece/tokenizer.h"
 
-#include <fstream>
-#include <iterator>
-
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
 
 #include <halfbyte/error.h>
-#include <halfbyte/isolated_library.h>
 
-#include "models/tokenizers/sentencepiece/shim.h"
+#include "models/tokenizers/sentencepiece/config.h"
+#include "models/tokenizers/sentencepiece/encoder.h"
+#include "models/tokenizers/sentencepiece/special_tokens.h"
+#include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte::models {
 namespace {
 
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
+using sentencepiece::AddedToken;
+using sentencepiece::Config;
+using sentencepiece::Encoder;
+using sentencepiece::SpecialTokenTable;
+using sentencepiece::Stretch;
 
-std::string read_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
-  if (std::filesystem::file_size(path, ignored) > kMaxFileBytes)
-    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any tokenizer");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-bool adds_bos(const std::filesystem::path& config) {
-  if (!std::filesystem::exists(config)) return true;
-  const auto json = nlohmann::json::parse(read_file(config), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw Error(ErrorCode::kCorrupt, config.string() + ": is not a JSON object");
-  const auto flag = json.find("add_bos_token");
-  return flag == json.end() || !flag->is_boolean() || flag->get<bool>();
-}
-
-const HalfbyteSentencePiece& library() {
-  static const IsolatedLibrary opened = open_isolated("libhalfbyte_sentencepiece.so", "HALFBYTE_SENTENCEPIECE");
-  const auto function = reinterpret_cast<HalfbyteSentencePieceFunction*>(opened.symbol(HALFBYTE_SENTENCEPIECE));
-  if (!function) throw Error(ErrorCode::kNotFound, "tokenizer.model cannot be read: " + opened.why_not);
-  if (function()->abi == HALFBYTE_SENTENCEPIECE_ABI) return *function();
-  throw Error(ErrorCode::kUnsupported, opened.path + " belongs to another version of halfbyte; install both again");
-}
+constexpr std::uintmax_t kMaxModelBytes = std::uintmax_t{1} << 27;
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::filesystem::path& path, bool add_bos)
-      : library_(library()), model_(nullptr, library_.close) {
-    const std::string bytes = read_file(path);
-    model_.reset(library_.open(bytes.data(), bytes.size()));
-    if (!model_)
-      throw Error(ErrorCode::kCorrupt, path.string() + ": is not a SentencePiece model; copy tokenizer.model again");
-    const std::int64_t bos = library_.bos(model_.get());
-    if (add_bos && bos >= 0) prefix_ = {bos};
+  SentencePieceTokenizer(const std::filesystem::path& path, const Config& config)
+      : encoder_(sentencepiece::read_file(path, kMaxModelBytes), path.string()),
+        tokens_(config, encoder_.model()),
+        is_legacy_(config.is_legacy || config.is_chatglm),
+        adds_prefix_space_(config.adds_prefix_space) {
+    for (std::size_t id = 0; id < pieces().size(); ++id) ids_.emplace(pieces()[id].text, static_cast<std::int64_t>(id));
+    if (config.is_chatglm) {
+      prefix_ = {*tokens_.id_of("[gMASK]"), *tokens_.id_of("sop")};
+      return;
+    }
+    if (config.adds_bos) append_if_known(config.bos.value_or(encoder_.model().bos_piece), prefix_);
+    if (config.adds_eos) append_if_known(config.eos.value_or(encoder_.model().eos_piece), suffix_);
   }
 
-  std::vector<TokenSpan> encode_spans(std::string_view text, SpecialTokens) const override {
-    std::vector<TokenSpan> tokens;
-    const auto emit = [](void* out, std::int64_t id, size_t begin, size_t end) {
-      static_cast<std::vector<TokenSpan>*>(out)->push_back({id, begin, end});
-    };
-    if (library_.encode(model_.get(), text.data(), text.size(), emit, &tokens) == 0) return tokens;
-    throw Error(ErrorCode::kInvalidArgument, "SentencePiece cannot split the text into tokens");
+  std::vector<TokenSpan> encode_spans(std::string_view bytes, SpecialTokens special) const override {
+    const Utf8Text utf8(bytes);
+    const std::string_view text = utf8.text();
+    std::vector<TokenSpan> out;
+    const std::vector<Stretch> stretches = tokens_.stretches(text, special);
+    if (!is_legacy_ && adds_prefix_space_ && !stretches.empty() && stretches[0].id >= 0 &&
+        !tokens_.find(stretches[0].id)->is_special) {
+      encode_space(out);
+    }
+    for (const Stretch& stretch : stretches) {
+      if (stretch.id >= 0) {
+        out.push_back({stretch.id, stretch.begin, stretch.end});
+      } else {
+        const bool adds_space = is_legacy_ || (adds_prefix_space_ && &stretch == stretches.data());
+        encoder_.encode(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin, adds_space, out);
+      }
+    }
+    if (text.data() != bytes.data()) to_source(utf8, out);
+    return out;
   }
 
   std::string decode(const TokenIds& ids, bool skip_special) const override {
-    if (skip_special) return decode_text(ids);
     std::string text;
     TokenIds run;
+    bool is_first = true;
+    const auto flush = [&] {
+      if (!run.empty()) text += encoder_.decode(run, is_legacy_ || is_first);
+      is_first = is_first && run.empty();
+      run.clear();
+    };
     for (const std::int64_t id : ids) {
       check(id);
-      if (!library_.is_control(model_.get(), id)) {
-        run.push_back(id);
-        continue;
+      const AddedToken* token = tokens_.find(id);
+      if (!token) {
+        if (static_cast<std::size_t>(id) < pieces().size()) run.push_back(id);
+      } else if (!token->is_special || !skip_special) {
+        flush();
+        text += token->text;
+        is_first = false;
       }
-      text += decode_text(run) + piece(id);
-      run.clear();
     }
-    return text + decode_text(run);
-  }
-
-  std::string piece(std::int64_t id) const override {
-    check(id);
-    std::string text;
-    library_.piece(model_.get(), id, append_text, &text);
+    flush();
     return text;
   }
 
+  // Ids between the pieces and the added tokens are spelled as nothing.
+  std::string piece(std::int64_t id) const override {
+    check(id);
+    if (const AddedToken* token = tokens_.find(id)) return token->text;
+    const auto index = static_cast<std::size_t>(id);
+    return index < pieces().size() ? pieces()[index].text : "";
+  }
+
   std::optional<std::int64_t> id_of(std::string_view piece) const override {
-    const std::int64_t id = library_.id_of(model_.get(), piece.data(), piece.size());
-    return id >= 0 ? std::optional(id) : std::nullopt;
+    if (const auto id = tokens_.id_of(piece)) return id;
+    const auto found = ids_.find(piece);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
   const TokenIds& prefix() const override { return prefix_; }
   const TokenIds& suffix() const override { return suffix_; }
-  std::int64_t vocab_size() const override { return library_.vocab_size(model_.get()); }
+  std::int64_t vocab_size() const override {
+    return std::max(static_cast<std::int64_t>(pieces().size()), tokens_.end_id());
+  }
 
  private:
-  static void append_text(void* out, const char* data, size_t size) {
-    static_cast<std::string*>(out)->append(data, size);
+  const std::vector<sentencepiece::Piece>& pieces() const noexcept { return encoder_.model().pieces; }
+
+  void append_if_known(const std::string& piece, TokenIds& out) const {
+    if (const auto id = id_of(piece)) out.push_back(*id);
+  }
+
+  // The space before the text, alone.
+  void encode_space(std::vector<TokenSpan>& out) const {
+    if (const auto id = id_of(sentencepiece::kSpaceSymbol); id && encoder_.model().normalizer.add_dummy_prefix)
+      out.push_back({*id, 0, 0});
+  }
+
+  // Begins and ends apart: neither ever falls.
+  static void to_source(const Utf8Text& utf8, std::vector<TokenSpan>& spans) {
+    Utf8Text::Cursor begins(utf8);
+    Utf8Text::Cursor ends(utf8);
+    for (TokenSpan& span : spans) {
+      const bool is_empty = span.begin == span.end;
+      span.begin = begins.source(span.begin, Utf8Text::Side::kBegin);
+      span.end = is_empty ? span.begin : ends.source(span.end, Utf8Text::Side::kEnd);
+    }
   }
 
   void check(std::int64_t id) const {
@@ -106,23 +133,19 @@ class SentencePieceTokenizer : public Tokenizer {
                                                  std::to_string(vocab_size()) + " pieces");
   }
 
-  std::string decode_text(const TokenIds& ids) const {
-    for (const std::int64_t id : ids) check(id);
-    std::string text;
-    if (library_.decode(model_.get(), ids.data(), ids.size(), append_text, &text) == 0) return text;
-    throw Error(ErrorCode::kInvalidArgument, "SentencePiece cannot make text of the tokens");
-  }
-
-  const HalfbyteSentencePiece& library_;
+  Encoder encoder_;
+  SpecialTokenTable tokens_;
+  bool is_legacy_;
+  bool adds_prefix_space_;
+  std::unordered_map<std::string_view, std::int64_t> ids_;
   TokenIds prefix_;
   TokenIds suffix_;
-  std::unique_ptr<HalfbyteSentencePieceModel, void (*)(HalfbyteSentencePieceModel*)> model_;
 };
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model, const std::filesystem::path& config) {
-  return std::make_unique<SentencePieceTokenizer>(model, adds_bos(config));
+  return std::make_unique<SentencePieceTokenizer>(model, sentencepiece::read_config(config));
 }
 
 }  // namespace halfbyte::models
