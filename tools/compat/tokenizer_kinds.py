@@ -140,7 +140,7 @@ def unigram_trained(texts):
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=1500, special_tokens=["<unk>", "<pad>"], unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator([text for text in texts if text.isascii()], trainer)  # fewer characters than pieces
     return tokenizer
 
 

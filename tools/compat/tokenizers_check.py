@@ -222,8 +222,14 @@ class Comparison:
             if isinstance(example, tuple) and what.startswith("ids"):
                 options = ["--no-special"] if "without" in what else []
                 example = self.shortest(example[0], [*options, *self.library.plain], not options)
+            elif isinstance(example, tuple) and what == "offsets":
+                text, mine, other = example
+                at = next((i for i, pair in enumerate(zip(mine, other)) if pair[0] != pair[1]), min(len(mine), len(other)))
+                near = slice(max(0, at - 2), at + 3)
+                place = max(0, other[near][0][0] - 2) if other[near] else 0
+                example = (f"token {at}, near {replaced(text)[0][place:place + 12]!a}", mine[near], other[near])
             if isinstance(example, tuple):
-                example = "\n      ".join(f"{title}: {str(part)[:400]}" for title, part in zip(("input", "halfbyte", "library"), example))
+                example = "\n      ".join(f"{title}: {ascii(part)[:300]}" for title, part in zip(("input", "halfbyte", "library"), example))
             print(f"    {what}: {example}")
 
 

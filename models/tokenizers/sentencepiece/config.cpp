@@ -78,7 +78,7 @@ void read_added_tokens_decoder(const File& file, Config& config) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     const auto text = File::text_of(token);
     if (error != std::errc() || end != key.data() + key.size() || !text || text->empty())
-      file.fail("added_tokens_decoder has an entry that is no token: \"" + key.substr(0, 32) + "\"");
+      file.fail("added_tokens_decoder has an entry that is no token: " + key.substr(0, 32));
     file.check_id(id);
     config.added[id] = {.text = *text,
                         .is_special = flag_of(token, "special"),
@@ -91,7 +91,7 @@ void read_added_tokens_decoder(const File& file, Config& config) {
 // {"<|im_end|>": 32000}; what added_tokens_decoder says of an id counts.
 void read_added_tokens(const File& file, Config& config) {
   for (const auto& [text, id] : file.tree().items()) {
-    if (!id.is_number_integer() || text.empty()) file.fail("\"" + text.substr(0, 32) + "\" has no id");
+    if (!id.is_number_integer() || text.empty()) file.fail("has a token without an id: " + text.substr(0, 32));
     file.check_id(id.get<std::int64_t>());
     config.added.try_emplace(id.get<std::int64_t>(), AddedToken{.text = text});
   }
