@@ -50,8 +50,8 @@ void append_bytes(std::string_view bytes, std::string& out) {
 // Writes the tokens of one text with the bytes that they stand for.
 class TokenWriter {
  public:
-  TokenWriter(const ModelFile& model, std::string_view source, std::size_t base, std::vector<TokenSpan>& out)
-      : model_(model), source_(source), base_(base), out_(out) {}
+  TokenWriter(const ModelFile& model, std::string_view source, std::size_t base, const TakeTokens& take)
+      : model_(model), source_(source), base_(base), take_(take) {}
 
   void write(const NormalizedText& part, std::span<const Split> splits) {
     std::size_t at = 0;
@@ -68,9 +68,17 @@ class TokenWriter {
       is_after_unknown_ = is_unknown;
       at += size;
     }
+    if (out_.size() > 1) hand_on(out_.size() - 1);  // the last may yet grow
   }
 
+  void finish() { hand_on(out_.size()); }
+
  private:
+  void hand_on(std::size_t count) {
+    take_(std::span(out_).first(count));
+    out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
   // A byte stands for itself, or for all of what was replaced by others.
   void write_bytes(std::string_view bytes, TokenSpan span) {
     const bool is_unchanged = source_.substr(span.begin - base_, span.end - span.begin) == bytes;
@@ -84,7 +92,8 @@ class TokenWriter {
   const ModelFile& model_;
   const std::string_view source_;
   const std::size_t base_;
-  std::vector<TokenSpan>& out_;
+  const TakeTokens& take_;
+  std::vector<TokenSpan> out_;  // not handed on yet
   bool is_after_unknown_ = false;
 };
 
@@ -111,13 +120,12 @@ std::size_t Encoder::last_cut(std::string_view text) const noexcept {
   return cut;
 }
 
-void Encoder::encode(std::string_view text, std::size_t base, bool adds_dummy_prefix,
-                     std::vector<TokenSpan>& out) const {
+void Encoder::encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, const TakeTokens& take) const {
   Normalizer::Run run(normalizer_, text, adds_dummy_prefix && normalizer_.adds_dummy_prefix());
   NormalizedText part;
   SplitState state;
   std::vector<Split> splits;
-  TokenWriter writer(model_, text, base, out);
+  TokenWriter writer(model_, text, base, take);
   while (!run.is_done()) {
     run.read(std::max(kPartBytes, part.bytes.size()), part);
     if (part.bytes.size() > std::numeric_limits<std::int32_t>::max())
@@ -128,6 +136,7 @@ void Encoder::encode(std::string_view text, std::size_t base, bool adds_dummy_pr
     writer.write(part, splits);
     erase_front(part, cut);
   }
+  writer.finish();
 }
 
 std::string Encoder::decode(std::span<const std::int64_t> ids, bool drops_first_space) const {

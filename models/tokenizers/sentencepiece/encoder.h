@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,15 +15,17 @@
 
 namespace halfbyte::models::sentencepiece {
 
+using TakeTokens = std::function<void(std::span<const TokenSpan>)>;
+
 class Encoder {
  public:
   // Errors: as parse_model.
   Encoder(std::string_view bytes, const std::string& name);
 
-  // Appends the tokens of `text`, which is UTF-8; spans count from `base`. Without `adds_dummy_prefix`, no space is put
-  // before the text even where the model does. Memory besides `out` does not grow with a text that has places which no
-  // piece crosses.
-  void encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, std::vector<TokenSpan>& out) const;
+  // Gives `take` the tokens of `text`, which is UTF-8, in order and in parts; spans count from `base`. Without
+  // `adds_dummy_prefix`, no space is put before the text even where the model does. Memory does not grow with a text
+  // that has places which no piece crosses.
+  void encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, const TakeTokens& take) const;
 
   // Ids are pieces'. `drops_first_space`: as the model does where its texts begin.
   std::string decode(std::span<const std::int64_t> ids, bool drops_first_space) const;

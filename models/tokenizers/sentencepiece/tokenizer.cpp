@@ -1,6 +1,7 @@
 #include "models/tokenizers/sentencepiece/tokenizer.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +20,7 @@ using sentencepiece::Config;
 using sentencepiece::Encoder;
 using sentencepiece::SpecialTokenTable;
 using sentencepiece::Stretch;
+using sentencepiece::TakeTokens;
 
 constexpr std::uintmax_t kMaxModelBytes = std::uintmax_t{1} << 27;
 
@@ -40,23 +42,19 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::vector<TokenSpan> encode_spans(std::string_view bytes, SpecialTokens special) const override {
     const Utf8Text utf8(bytes);
-    const std::string_view text = utf8.text();
     std::vector<TokenSpan> out;
-    const std::vector<Stretch> stretches = tokens_.stretches(text, special);
-    if (!is_legacy_ && adds_prefix_space_ && !stretches.empty() && stretches[0].id >= 0 &&
-        !tokens_.find(stretches[0].id)->is_special) {
-      encode_space(out);
-    }
-    for (const Stretch& stretch : stretches) {
-      if (stretch.id >= 0) {
-        out.push_back({stretch.id, stretch.begin, stretch.end});
-      } else {
-        const bool adds_space = is_legacy_ || (adds_prefix_space_ && &stretch == stretches.data());
-        encoder_.encode(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin, adds_space, out);
-      }
-    }
-    if (text.data() != bytes.data()) to_source(utf8, out);
+    encode_text(utf8.text(), special,
+                [&](std::span<const TokenSpan> tokens) { out.insert(out.end(), tokens.begin(), tokens.end()); });
+    if (utf8.text().data() != bytes.data()) to_source(utf8, out);
     return out;
+  }
+
+  TokenIds encode(std::string_view bytes, SpecialTokens special) const override {
+    TokenIds ids;
+    encode_text(Utf8Text(bytes).text(), special, [&](std::span<const TokenSpan> tokens) {
+      for (const TokenSpan& token : tokens) ids.push_back(token.id);
+    });
+    return ids;
   }
 
   std::string decode(const TokenIds& ids, bool skip_special) const override {
@@ -110,10 +108,27 @@ class SentencePieceTokenizer : public Tokenizer {
     if (const auto id = id_of(piece)) out.push_back(*id);
   }
 
+  void encode_text(std::string_view text, SpecialTokens special, const TakeTokens& take) const {
+    const std::vector<Stretch> stretches = tokens_.stretches(text, special);
+    for (const Stretch& stretch : stretches) {
+      const bool is_first = &stretch == stretches.data();
+      if (stretch.id < 0) {
+        const bool adds_space = is_legacy_ || (adds_prefix_space_ && is_first);
+        encoder_.encode(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin, adds_space, take);
+        continue;
+      }
+      if (is_first && !is_legacy_ && adds_prefix_space_ && !tokens_.find(stretch.id)->is_special) take_space(take);
+      const TokenSpan token = {stretch.id, stretch.begin, stretch.end};
+      take({&token, 1});
+    }
+  }
+
   // The space before the text, alone.
-  void encode_space(std::vector<TokenSpan>& out) const {
-    if (const auto id = id_of(sentencepiece::kSpaceSymbol); id && encoder_.model().normalizer.add_dummy_prefix)
-      out.push_back({*id, 0, 0});
+  void take_space(const TakeTokens& take) const {
+    const auto id = id_of(sentencepiece::kSpaceSymbol);
+    if (!id || !encoder_.model().normalizer.add_dummy_prefix) return;
+    const TokenSpan token = {*id, 0, 0};
+    take({&token, 1});
   }
 
   // Begins and ends apart: neither ever falls.
