@@ -32,6 +32,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
   const auto json = directory / "tokenizer.json";
   if (std::filesystem::exists(json)) return load_tokenizer_json(json);
   const auto model = directory / "tokenizer.model";
+  if (is_ranked_tokens(model)) return load_ranked_tokens(model);
   if (std::filesystem::exists(model)) return load_sentencepiece(model, directory / "tokenizer_config.json");
   const bool has_lists =
       std::filesystem::exists(directory / "vocab.json") && std::filesystem::exists(directory / "merges.txt");

@@ -1,4 +1,5 @@
 """`halfbyte tokenize` as a user sees it: ids, pieces, bytes, texts of many lines, and what is refused."""
+import base64
 import json
 import resource
 import shutil
@@ -65,6 +66,23 @@ class Tokenize(CommandLineTest):
         ids = tokenize("--file", "-", "--lines", "-0", data=b"a\nb\0c\0")
         self.assertEqual(len(ids.splitlines()), 2)
         self.assertEqual(tokenize("--decode", "--lines", "-0", data=ids.replace(b"\n", b"\0")), b"a\nb\0c\0")
+
+    def test_a_list_of_ranked_tokens_is_read_with_its_configuration(self):
+        tokens = [bytes([value]) for value in range(256)] + [b"ab", b"bc", b" a", b"abc", b" abc"]
+        lines = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens))
+        (self.scratch / "tokenizer.model").write_text(lines)
+        self.fails(1, ["tokenizer.model", "tokenizer_config.json"], "tokenize", self.scratch, "--text", "a")
+        special = {str(261 + i): {"content": text, "special": True} for i, text in enumerate(["[gMASK]", "<sop>", "<|user|>"])}
+        config = self.scratch / "tokenizer_config.json"
+        config.write_text(json.dumps({"added_tokens_decoder": special}))
+        result = self.json_of("tokenize", self.scratch, "--text", "abc abc<|user|>é")
+        self.assertEqual(result["ids"], [261, 262, 259, 260, 263, 0xC3, 0xA9])
+        self.assertEqual(self.succeeds("tokenize", self.scratch, "--decode", "--text", "261 262 259 260"), "abc abc\n")
+        config.write_text("{}")
+        self.fails(3, ["tokenizer_config.json", "[gMASK]"], "tokenize", self.scratch, "--text", "a")
+        (self.scratch / "tokenizer.model").write_text(lines + "?? 9\n")
+        config.write_text(json.dumps({"added_tokens_decoder": special}))
+        self.fails(3, ["tokenizer.model", "line 262"], "tokenize", self.scratch, "--text", "a")
 
     def test_any_bytes_are_a_text(self):
         data = bytes(range(1, 256)) * 3

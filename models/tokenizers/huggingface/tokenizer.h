@@ -12,4 +12,9 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file
 // tokenizer_config.json. Errors: as above.
 std::unique_ptr<Tokenizer> load_vocab_and_merges(const std::filesystem::path& directory);
 
+// Whether a tokenizer.model is a list of tokens in base64 with their ranks, as GLM-4's, and no SentencePiece model.
+bool is_ranked_tokens(const std::filesystem::path& file);
+// GLM-4's; needs tokenizer_config.json beside it. Errors: as above; kNotFound without it.
+std::unique_ptr<Tokenizer> load_ranked_tokens(const std::filesystem::path& file);
+
 }  // namespace halfbyte::models
