@@ -9,6 +9,7 @@
 #include <halfbyte/error.h>
 
 #include "models/architectures/architecture.h"
+#include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
 #include "models/modules/session.h"
 #include "quant/operators/translate.h"
@@ -41,7 +42,7 @@ void check_options(const GenerateOptions& options) {
 }
 
 void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& config) {
-  const std::string which = "prompt " + std::to_string(index);
+  const std::string which = "prompt " + std::to_string(index + 1);
   if (prompt.empty()) throw Error(ErrorCode::kInvalidArgument, which + " has no tokens");
   if (static_cast<std::int64_t>(prompt.size()) > config.max_position_embeddings) {
     throw Error(ErrorCode::kInvalidArgument, which + " has " + std::to_string(prompt.size()) +
@@ -60,7 +61,8 @@ void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& 
 struct Sequence {
   Generation result;
   Sampler sampler;
-  TokenIds tokens;    // prompt and what came of it
+  TokenIds tokens;  // prompt and what came of it
+  std::size_t prompt_tokens;
   std::int64_t room;  // tokens it may still gain
   std::int64_t last_token = 0;
   bool is_done = false;
@@ -69,7 +71,7 @@ struct Sequence {
 class Generator {
  public:
   Generator(const CausalLM& model, const std::vector<TokenIds>& prompts, const GenerateOptions& options)
-      : model_(model), prompts_(prompts), options_(options), session_(make_session()) {
+      : model_(model), prompts_(prompts), options_(options), session_(open_session()) {
     if (!options.ignore_eos) stop_tokens_ = model.config().eos_token_ids;
     stop_tokens_.insert(stop_tokens_.end(), options.stop_tokens.begin(), options.stop_tokens.end());
     for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -78,27 +80,53 @@ class Generator {
       sequences_.push_back({{},
                             Sampler(options.temperature, options.top_p, options.seed, i),
                             prompts[i],
+                            prompts[i].size(),
                             std::min(options.max_gen_len, context)});
     }
   }
 
   std::vector<Generation> run() {
     for (std::size_t i = 0; i < prompts_.size(); ++i) start(i);
-    while (std::ranges::any_of(sequences_, [](const Sequence& s) { return !s.is_done; })) step();
+    while (std::ranges::any_of(sequences_, [](const Sequence& s) { return !s.is_done; })) {
+      if (options_.stop.stop_requested()) {
+        for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
+      } else {
+        step();
+      }
+    }
+    if (options_.cache) options_.cache->state().close(sequences_.front().tokens);
     std::vector<Generation> results;
     for (Sequence& sequence : sequences_) results.push_back(std::move(sequence.result));
     return results;
   }
 
  private:
-  Session make_session() const {
+  Session& open_session() {
     std::int64_t capacity = 1;
     for (const TokenIds& prompt : prompts_) {
       capacity = std::max(capacity, static_cast<std::int64_t>(prompt.size()) + options_.max_gen_len);
     }
     capacity = std::min(capacity, model_.config().max_position_embeddings);
-    // One place more: a finished sequence still takes part in the others' steps.
-    return model_.make_session(static_cast<std::int64_t>(prompts_.size()), capacity + 1);
+    ++capacity;  // a finished sequence still takes part in the others' steps
+    if (!options_.cache) {
+      return own_session_.emplace(model_.make_session(static_cast<std::int64_t>(prompts_.size()), capacity));
+    }
+    PromptCache::State& cache = options_.cache->state();
+    cached_ = cache.open(model_, prompts_.front(), capacity, !(options_.echo && options_.logprobs));
+    return *cache.session;
+  }
+
+  static void finish(Sequence& sequence, FinishReason reason) {
+    if (sequence.is_done) return;
+    sequence.is_done = true;
+    sequence.result.finish_reason = reason;
+  }
+
+  FinishReason reason_of_no_room(const Sequence& sequence) const {
+    const bool is_full = static_cast<std::int64_t>(sequence.tokens.size()) >= model_.config().max_position_embeddings;
+    const auto made = sequence.tokens.size() - sequence.prompt_tokens;
+    return is_full && static_cast<std::int64_t>(made) < options_.max_gen_len ? FinishReason::kContext
+                                                                             : FinishReason::kLength;
   }
 
   // Runs the prompt, records it if asked, and chooses the first token.
@@ -107,19 +135,21 @@ class Generator {
     const TokenIds& prompt = prompts_[index];
     if (options_.echo) sequence.result.tokens = prompt;
     if (options_.echo && options_.logprobs) sequence.result.logprobs.emplace_back(std::nullopt);
+    sequence.result.cached_tokens = cached_;
     at::Tensor last;
-    read(index, prompt, prompt.size(), [&](std::int64_t begin, const at::Tensor& hidden) {
+    const std::span fresh = std::span(prompt).subspan(static_cast<std::size_t>(cached_));
+    read(index, fresh, prompt.size(), [&](std::int64_t begin, const at::Tensor& hidden) {
       if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, hidden);
       last = hidden.narrow(1, hidden.size(1) - 1, 1);
+      return !options_.stop.stop_requested();
     });
-    if (sequence.room == 0) {
-      sequence.is_done = true;
-      return;
-    }
+    if (options_.stop.stop_requested()) return finish(sequence, FinishReason::kCancelled);
+    if (sequence.room == 0) return finish(sequence, reason_of_no_room(sequence));
     accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
   }
 
-  // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least.
+  // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least. `use` says
+  // whether to go on.
   template <class Use>
   void read(std::size_t index, std::span<const std::int64_t> tokens, std::size_t length, const Use& use) {
     const auto row = static_cast<std::int64_t>(index);
@@ -128,7 +158,7 @@ class Generator {
     for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
       const auto count = static_cast<std::size_t>(std::min(kPrefillTokens, size - begin));
       const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
-      use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row));
+      if (!use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row))) return;
     }
   }
 
@@ -141,7 +171,8 @@ class Generator {
     if (rope.type != RopeType::kLongrope || sequence.is_done || length != rope.fixed_length()) return;
     session_.advance(static_cast<std::int64_t>(index), 1, -length);
     const std::span tokens(sequence.tokens);
-    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
+    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(),
+         [](std::int64_t, const at::Tensor&) { return true; });
   }
 
   void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, const at::Tensor& hidden) {
@@ -177,14 +208,12 @@ class Generator {
     const std::int64_t token = sequence.sampler.sample(logits);
     sequence.last_token = token;
     sequence.tokens.push_back(token);
-    if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) {
-      sequence.is_done = true;
-      return;
-    }
+    if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) return finish(sequence, FinishReason::kStop);
     sequence.result.tokens.push_back(token);
     if (options_.logprobs) sequence.result.logprobs.emplace_back(log_probability(logits, token));
-    sequence.is_done = --sequence.room == 0;
-    if (options_.on_token && !options_.on_token(index, token)) sequence.is_done = true;
+    --sequence.room;
+    if (options_.on_token && !options_.on_token(index, token)) finish(sequence, FinishReason::kCancelled);
+    if (sequence.room == 0) finish(sequence, reason_of_no_room(sequence));
   }
 
   const CausalLM& model_;
@@ -192,13 +221,17 @@ class Generator {
   const GenerateOptions& options_;
   TokenIds stop_tokens_;
   std::vector<Sequence> sequences_;
-  Session session_;
+  std::int64_t cached_ = 0;  // of the only prompt
+  std::optional<Session> own_session_;
+  Session& session_;
 };
 
 }  // namespace
 
 std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
   check_options(options);
+  if (options.cache && prompts.size() > 1)
+    throw Error(ErrorCode::kInvalidArgument, "a prompt cache holds one sequence; generate from one prompt at a time");
   for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
   if (prompts.empty()) return {};
   const c10::InferenceMode guard;

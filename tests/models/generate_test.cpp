@@ -151,8 +151,8 @@ TEST_CASE("a long prompt prefilled in chunks gives the logits of one pass", "[ge
 }
 
 TEST_CASE("what generate cannot do it refuses in one line", "[generate]") {
-  CHECK_THAT(refusal({{}}, {}), Catch::Contains("prompt 0 has no tokens"));
-  CHECK_THAT(refusal({{1}, {1024}}, {}), Catch::Contains("prompt 1 has token id 1024"));
+  CHECK_THAT(refusal({{}}, {}), Catch::Contains("prompt 1 has no tokens"));
+  CHECK_THAT(refusal({{1}, {1024}}, {}), Catch::Contains("prompt 2 has token id 1024"));
   CHECK_THAT(refusal({{-1}}, {}), Catch::Contains("token id -1"));
   CHECK_THAT(refusal({TokenIds(257, 1)}, {}), Catch::Contains("context is 256"));
   CHECK_THAT(refusal({{1}}, {.temperature = -1}), Catch::Contains("temperature"));

@@ -11,6 +11,8 @@
 
 namespace halfbyte::cli {
 
+bool stdin_is_terminal() noexcept;
+bool stdout_is_terminal() noexcept;
 bool stderr_is_terminal() noexcept;
 int terminal_columns() noexcept;  // of stderr; 80 when it is none
 
@@ -47,6 +49,9 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   std::stop_token token() const noexcept;
+  // A token that no Ctrl-C so far has stopped. From the first call on Ctrl-C never ends the process; SIGTERM does, and
+  // leaves the terminal as it was when the watch began.
+  std::stop_token renew();
 
  private:
   struct State;

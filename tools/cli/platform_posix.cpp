@@ -4,11 +4,14 @@
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -17,6 +20,8 @@
 
 namespace halfbyte::cli {
 
+bool stdin_is_terminal() noexcept { return isatty(STDIN_FILENO) == 1; }
+bool stdout_is_terminal() noexcept { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }
 
 int terminal_columns() noexcept {
@@ -109,9 +114,17 @@ Finished run_to_end(const std::filesystem::path& program, const std::vector<std:
 // A thread waits for the signals instead of a handler catching them: request_stop() runs callbacks and takes locks,
 // which a handler must not.
 struct InterruptWatch::State {
+  mutable std::mutex mutex;  // of the next two
   std::stop_source source;
+  bool is_renewed = false;
+  std::optional<termios> terminal;
   sigset_t previous{};
   std::thread thread;
+
+  State() {
+    termios now{};
+    if (tcgetattr(STDIN_FILENO, &now) == 0) terminal = now;
+  }
 
   static sigset_t watched() {
     sigset_t set;
@@ -123,11 +136,27 @@ struct InterruptWatch::State {
   void wait() {
     const sigset_t set = watched();
     for (int signal = 0; sigwait(&set, &signal) == 0 && signal != SIGUSR2;) {
-      if (!source.request_stop()) die_of(signal);
+      const auto [current, never_ends] = now();
+      std::stop_source stopping = current;
+      const bool is_first = stopping.request_stop();
+      if (never_ends ? signal == SIGTERM : !is_first) die_of(signal);
     }
   }
 
-  static void die_of(int signal) {
+  std::pair<std::stop_source, bool> now() const {
+    const std::lock_guard lock(mutex);
+    return {source, is_renewed};
+  }
+
+  std::stop_token renew() {
+    const std::lock_guard lock(mutex);
+    is_renewed = true;
+    source = std::stop_source();
+    return source.get_token();
+  }
+
+  void die_of(int signal) const {
+    if (terminal) tcsetattr(STDIN_FILENO, TCSANOW, &*terminal);
     std::signal(signal, SIG_DFL);
     sigset_t set;
     sigemptyset(&set);
@@ -149,6 +178,8 @@ InterruptWatch::~InterruptWatch() {
   pthread_sigmask(SIG_SETMASK, &state_->previous, nullptr);
 }
 
-std::stop_token InterruptWatch::token() const noexcept { return state_->source.get_token(); }
+std::stop_token InterruptWatch::token() const noexcept { return state_->now().first.get_token(); }
+
+std::stop_token InterruptWatch::renew() { return state_->renew(); }
 
 }  // namespace halfbyte::cli

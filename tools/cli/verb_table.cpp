@@ -35,7 +35,12 @@ constexpr VerbInfo kVerbs[] = {
      Home::kCore},
     {"generate", "continue a prompt",
      "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"
-     "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json",
+     "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json\n"
+     "  halfbyte generate llama-4bit --chat --system 'Answer in one word.' --prompt 'What is the capital of Peru?'",
+     Home::kModel},
+    {"chat", "converse with a model",
+     "  halfbyte chat llama-4bit --system 'You are a patient teacher.'\n"
+     "  printf 'Hello\\nAnd in French?\\n' | halfbyte chat llama-4bit --temperature 0 --json",
      Home::kModel},
     {"perplexity", "measure a checkpoint on a text, alone or against the original",
      "  halfbyte perplexity llama-4bit --text book.txt --ctx 512\n"

@@ -1,8 +1,8 @@
-// halfbyte generate CKPT --prompt TEXT
+// halfbyte generate CKPT --prompt TEXT [--chat]
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <limits>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,14 +10,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include <halfbyte/causal_lm.h>
+
+#include "models/architectures/model_config.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
-#include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
+#include "tools/model/chat_options.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/sampling_options.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -28,7 +32,9 @@ struct Words {
   ModelWords model;
   std::vector<std::string> prompts;
   std::vector<std::string> prompt_tokens;
-  std::vector<std::int64_t> stop_tokens;
+  std::vector<std::string> message_files;
+  bool is_chat = false;
+  ChatWords chat;
   GenerateOptions options;
 };
 
@@ -37,28 +43,21 @@ void declare(CLI::App& app, Words& words) {
   app.add_option("--prompt", words.prompts, "text to continue; repeat for a batch")
       ->type_name("TEXT")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);  // or "[a, b]" would be two, without their brackets
   app.add_option("--prompt-tokens", words.prompt_tokens, "token ids to continue, as they are; repeat for a batch")
       ->type_name("ID,ID,...")
       ->expected(1)
       ->take_all();
   GenerateOptions& options = words.options;
-  app.add_option("--max-gen-len", options.max_gen_len, "most tokens to add")
-      ->check(whole_number(0, 1'000'000'000))
-      ->capture_default_str();
-  app.add_option("--temperature", options.temperature, "0: always the most likely token")
-      ->check(number_between(0, 1000))
-      ->capture_default_str();
-  app.add_option("--top-p", options.top_p, "sample among the likeliest tokens that make up this probability")
-      ->check(number_between(1e-9, 1))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "same seed, same text")
-      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
-      ->capture_default_str();
-  app.add_option("--stop-token", words.stop_tokens, "stop at this token id too; repeatable")
-      ->check(whole_number(0, 1'000'000'000))
+  app.add_flag("--chat", words.is_chat, "each prompt is a user's turn, written as the model's chat template has it");
+  declare_chat(app, words.chat);
+  app.add_option("--messages", words.message_files,
+                 "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON; repeatable")
+      ->type_name("FILE")
       ->expected(1)
       ->take_all();
+  declare_sampling(app, options);
   app.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
   app.add_flag("--echo", options.echo, "begin with the prompt");
   app.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");
@@ -87,14 +86,67 @@ TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& te
   return ids;
 }
 
-std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* tokenizer) {
+std::optional<models::Speaker> role_of(const std::string& name) {
+  if (name == "system") return models::Speaker::kSystem;
+  if (name == "user") return models::Speaker::kUser;
+  if (name == "assistant") return models::Speaker::kAssistant;
+  return std::nullopt;
+}
+
+models::Conversation read_messages(const std::string& path) {
+  const auto fail = [&] {
+    throw Error(ErrorCode::kCorrupt,
+                path + ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}");
+  };
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
+  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array() || json.empty()) fail();
+  models::Conversation messages;
+  for (const auto& item : json) {
+    const bool has_both = item.is_object() && item.contains("role") && item.contains("content");
+    if (!has_both || !item["role"].is_string() || !item["content"].is_string()) fail();
+    const auto role = role_of(item["role"]);
+    const bool is_late_system = role == models::Speaker::kSystem && !messages.empty();
+    if (!role || is_late_system) fail();
+    messages.push_back({*role, item["content"]});
+  }
+  return messages;
+}
+
+void check_words(const Words& words) {
+  const bool has_text = !words.prompts.empty() || !words.message_files.empty();
+  if (!has_text && words.prompt_tokens.empty())
+    throw UsageError("generate needs --prompt TEXT or --prompt-tokens ID,ID,...");
+  if (has_text && !words.prompt_tokens.empty()) throw UsageError("give --prompt or --prompt-tokens, not both");
+  if (words.is_chat && !words.prompt_tokens.empty())
+    throw UsageError("--chat writes text as the model's template has it; --prompt-tokens are taken as they are");
+  const ChatWords& chat = words.chat;
+  const bool needs_chat =
+      chat.system || !chat.choice.name.empty() || !chat.choice.date.empty() || !words.message_files.empty();
+  if (needs_chat && !words.is_chat) throw UsageError("--system, --chat-template, --date and --messages go with --chat");
+}
+
+// A prompt as the user gave it, for a template or for the tokenizer alone.
+std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* tokenizer,
+                                 const models::ChatTemplate* chat) {
   std::vector<TokenIds> prompts;
   if (!words.prompts.empty() && !tokenizer) {
     throw Error(
         ErrorCode::kUnsupported,
         words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read; give --prompt-tokens");
   }
-  for (const std::string& text : words.prompts) prompts.push_back(encode_prompt(*tokenizer, text));
+  for (const std::string& text : words.prompts) {
+    prompts.push_back(
+        chat ? chat->encode(conversation_of(words.chat.system, {{models::Speaker::kUser, text}}), *tokenizer)
+             : encode_prompt(*tokenizer, text));
+  }
+  for (const std::string& path : words.message_files) {
+    const models::Conversation messages = read_messages(path);
+    if (words.chat.system && messages.front().role == models::Speaker::kSystem)
+      throw UsageError("give the system text by --system or in " + path + ", not both");
+    prompts.push_back(chat->encode(conversation_of(words.chat.system, messages), *tokenizer));
+  }
   for (const std::string& list : words.prompt_tokens) prompts.push_back(parse_token_ids(list));
   return prompts;
 }
@@ -113,22 +165,28 @@ std::string ids_text(const TokenIds& ids) {
 // The only prompt of a call, written as it grows.
 class Stream {
  public:
-  Stream(const models::Tokenizer* tokenizer, const TokenIds& prompt, bool echo) {
+  Stream(const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, const TokenIds& prompt, bool echo) {
     if (!tokenizer) {
       if (echo) push_ids(prompt);
       return;
     }
-    decoder_.emplace(*tokenizer, prompt);
+    if (chat) {
+      answer_.emplace(*tokenizer, chat->family->begins_with_line);
+    } else {
+      decoder_.emplace(*tokenizer, prompt);
+    }
     if (echo) write_out(tokenizer->decode(prompt));
   }
   void push(std::int64_t token) {
     if (decoder_) {
       write_out(decoder_->push(token));
+    } else if (answer_) {
+      write_out(answer_->push(token));
     } else {
       push_ids({token});
     }
   }
-  void finish() { write_out((decoder_ ? decoder_->finish() : "") + "\n"); }
+  void finish() { write_out((decoder_ ? decoder_->finish() : answer_ ? answer_->finish() : "") + "\n"); }
 
  private:
   void push_ids(const TokenIds& ids) {
@@ -136,6 +194,7 @@ class Stream {
     is_first_ = false;
   }
   std::optional<models::StreamingDecoder> decoder_;
+  std::optional<AnswerStream> answer_;
   bool is_first_ = true;
 };
 
@@ -143,6 +202,7 @@ ordered_json json_of(const std::vector<Generation>& generations, const models::T
   ordered_json list = ordered_json::array();
   for (const Generation& generation : generations) {
     ordered_json item = {{"tokens", generation.tokens}};
+    item["finish_reason"] = finish_reason_name(generation.finish_reason);
     item["text"] = tokenizer ? ordered_json(tokenizer->decode(generation.tokens)) : ordered_json(nullptr);
     if (logprobs) {
       item["logprobs"] = ordered_json::array();
@@ -183,30 +243,43 @@ struct Timing {
   }
 };
 
+void warn_of_full_context(const std::vector<Generation>& generations, std::int64_t context) {
+  for (std::size_t i = 0; i < generations.size(); ++i) {
+    if (generations[i].finish_reason != FinishReason::kContext) continue;
+    log_warning("prompt " + std::to_string(i + 1) + ": its text ends where the model's context of " +
+                std::to_string(context) + " tokens is full, before --max-gen-len");
+  }
+}
+
 ExitStatus run(Words& words, const CommonOptions& common) {
   const auto tokenizer =
       std::filesystem::exists(words.model.checkpoint) ? tokenizer_of(words.model.checkpoint) : nullptr;
-  if (words.prompts.empty() == words.prompt_tokens.empty()) {
-    throw UsageError(words.prompts.empty() ? "generate needs --prompt TEXT or --prompt-tokens ID,ID,..."
-                                           : "give --prompt or --prompt-tokens, not both");
-  }
+  check_words(words);
   const InterruptWatch interrupt;  // before OpenMP's threads
+  std::optional<models::ChatTemplate> chat;
+  if (words.is_chat) chat = chat_template_of(words.model.checkpoint, tokenizer.get(), words.chat);
+  const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
   const Model model = load_model(words.model, common);
-  const std::vector<TokenIds> prompts = prompts_of(words, tokenizer.get());
+  const std::vector<TokenIds> prompts = prompts_of(words, tokenizer.get(), turns);
   GenerateOptions& options = words.options;
-  options.stop_tokens = words.stop_tokens;
+  if (!options.ignore_eos) {
+    const TokenIds stops = stop_tokens_of(words.model.checkpoint, turns, tokenizer.get());
+    options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
+  }
   std::optional<Stream> stream;
-  if (!common.is_json && prompts.size() == 1) stream.emplace(tokenizer.get(), prompts.front(), options.echo);
+  if (!common.is_json && prompts.size() == 1) stream.emplace(tokenizer.get(), turns, prompts.front(), options.echo);
   Timing timing;
+  options.stop = interrupt.token();
   options.on_token = [&](std::size_t, std::int64_t token) {
     timing.token();
     if (stream) stream->push(token);
-    return !interrupt.token().stop_requested();
+    return true;
   };
   const std::vector<Generation> generations = model.generate(prompts, options);
   if (stream) stream->finish();
   if (common.is_json) print_json(json_of(generations, tokenizer.get(), options.logprobs));
   if (!common.is_json && !stream) print_batch(generations, tokenizer.get());
+  warn_of_full_context(generations, model.module().config().max_position_embeddings);
   if (!common.is_quiet) std::fprintf(stderr, "%s\n", timing.line().c_str());
   return interrupt.token().stop_requested() ? ExitStatus::kInterrupted : ExitStatus::kDone;
 }

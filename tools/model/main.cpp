@@ -21,6 +21,7 @@ namespace {
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
   constexpr VerbRow kRows[] = {{"generate", prepare_generate},
+                               {"chat", prepare_chat},
                                {"perplexity", prepare_perplexity},
                                {"bench", prepare_bench},
                                {"doctor", prepare_doctor}};

@@ -6,6 +6,7 @@
 namespace halfbyte::cli {
 
 Action prepare_generate(CLI::App& app, const CommonOptions& common);
+Action prepare_chat(CLI::App& app, const CommonOptions& common);
 Action prepare_perplexity(CLI::App& app, const CommonOptions& common);
 Action prepare_doctor(CLI::App& app, const CommonOptions& common);
 Action prepare_bench(CLI::App& app, const CommonOptions& common);

@@ -4,12 +4,33 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 namespace halfbyte {
 
 using TokenIds = std::vector<std::int64_t>;
+
+// Keys and values of one sequence, kept from one generate() to the next: a prompt that begins as the sequence did costs
+// its other tokens only. Gives what a call without it gives, but for the rounding of products in passes of other sizes.
+// One call at a time; the memory goes with it. Another model than the last call's begins anew.
+class PromptCache {
+ public:
+  PromptCache();
+  ~PromptCache();
+  PromptCache(PromptCache&&) noexcept;
+  PromptCache& operator=(PromptCache&&) noexcept;
+  std::int64_t tokens() const noexcept;  // that are held
+  void clear();
+
+  struct State;  // for generate() alone
+  State& state() noexcept { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
 
 struct GenerateOptions {
   std::int64_t max_gen_len = 64;
@@ -22,13 +43,20 @@ struct GenerateOptions {
   TokenIds stop_tokens = {};  // stop at these too; a stop token is not part of the result
   // Called with (prompt's index, token) as tokens come; false ends that prompt's generation.
   std::function<bool(std::size_t prompt, std::int64_t token)> on_token = {};
+  std::stop_token stop = {};     // asked between passes, those over a long prompt too; ends all prompts
+  PromptCache* cache = nullptr;  // for a single prompt; outlives the call
 };
+
+// kStop: a stop token. kLength: max_gen_len. kContext: the model's context is full. kCancelled: the caller said so.
+enum class FinishReason { kStop, kLength, kContext, kCancelled };
 
 struct Generation {
   TokenIds tokens;
   // Natural logarithms under the model's own distribution (temperature 1), one a token, when asked for; nothing for a
   // prompt's first token, which no other precedes.
   std::vector<std::optional<double>> logprobs;
+  FinishReason finish_reason = FinishReason::kLength;
+  std::int64_t cached_tokens = 0;  // of the prompt, that options.cache had
 };
 
 }  // namespace halfbyte

@@ -1,0 +1,31 @@
+// What a PromptCache holds, and what of it serves another prompt. For generate().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <halfbyte/causal_lm.h>
+
+#include "models/modules/session.h"
+
+namespace halfbyte {
+
+struct PromptCache::State {
+  std::weak_ptr<const torch::nn::Module> model;  // whose keys and values they are
+  std::optional<models::Session> session;        // of one sequence
+  TokenIds tokens;                               // whose keys and values the session has
+  bool is_whole = false;                         // no call was broken off by an error
+
+  // A session for `prompt`, with room for `capacity` tokens, that has the first so many of its tokens already.
+  // `may_reuse`: false: none of them. Returns how many; at least one is left to read.
+  std::int64_t open(const models::CausalLM& model, const TokenIds& prompt, std::int64_t capacity, bool may_reuse);
+  // `all`: what the session has read, and what came after.
+  void close(const TokenIds& all);
+
+ private:
+  std::int64_t usable(const models::CausalLM& model, const TokenIds& prompt) const;
+  void grow(const models::CausalLM& model, std::int64_t capacity, std::int64_t kept);
+};
+
+}  // namespace halfbyte

@@ -1,0 +1,64 @@
+#include "tools/model/chat_options.h"
+
+#include <algorithm>
+
+#include <halfbyte/error.h>
+
+#include "tools/cli/log.h"
+#include "tools/cli/parse.h"
+
+namespace halfbyte::cli {
+
+void declare_chat(CLI::App& app, ChatWords& words) {
+  std::vector<std::string> names;
+  for (const models::ChatFamily& family : models::chat_families()) names.emplace_back(family.name);
+  app.add_option("--system", words.system, "what the model is told before the first turn")
+      ->type_name("TEXT")
+      ->expected(1);
+  app.add_option("--chat-template", words.choice.name, "how turns are written, if not as the checkpoint says")
+      ->type_name("NAME")
+      ->check(one_of(names));
+  app.add_option("--date", words.choice.date, "for templates that tell the model one (Llama 3.1 and later)")
+      ->type_name("'26 Jul 2024'");
+}
+
+models::ChatTemplate chat_template_of(const std::string& checkpoint, const models::Tokenizer* tokenizer,
+                                      const ChatWords& words) {
+  if (!tokenizer) {
+    throw Error(ErrorCode::kUnsupported,
+                checkpoint + ": has no tokenizer that is read, so there is no text to chat in");
+  }
+  models::ChatTemplate chat = models::load_chat_template(directory_of(checkpoint), *tokenizer, words.choice);
+  log_info("chat template: " + std::string(chat.name()));
+  return chat;
+}
+
+models::Conversation conversation_of(const std::optional<std::string>& system, const models::Conversation& turns) {
+  models::Conversation all;
+  if (system) all.push_back({models::Speaker::kSystem, *system});
+  all.insert(all.end(), turns.begin(), turns.end());
+  return all;
+}
+
+TokenIds stop_tokens_of(const std::string& checkpoint, const models::ChatTemplate* chat,
+                        const models::Tokenizer* tokenizer) {
+  TokenIds ids = models::generation_stop_tokens(directory_of(checkpoint));
+  if (!chat) return ids;
+  const TokenIds own = chat->stop_tokens(*tokenizer);
+  ids.insert(ids.end(), own.begin(), own.end());
+  return ids;
+}
+
+std::filesystem::path directory_of(const std::string& checkpoint) {
+  const std::filesystem::path path(checkpoint);
+  return std::filesystem::is_directory(path) ? path : path.parent_path();
+}
+
+std::string AnswerStream::without_beginning(std::string text) {
+  if (!drops_blanks_) return text;
+  text.erase(0, std::min(text.find_first_not_of(" \n"), text.size()));
+  drops_blanks_ = text.empty();
+  return text;
+}
+
+}  // namespace halfbyte::cli

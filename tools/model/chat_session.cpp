@@ -1,0 +1,94 @@
+#include "tools/model/chat_session.h"
+
+#include <algorithm>
+
+#include <halfbyte/causal_lm.h>
+
+#include "models/architectures/model_config.h"
+#include "tools/model/chat_options.h"
+
+namespace halfbyte::cli {
+
+using models::Speaker;
+
+ChatSession::ChatSession(const Model& model, const models::Tokenizer& tokenizer, const models::ChatTemplate& chat,
+                         GenerateOptions options)
+    : model_(model),
+      tokenizer_(tokenizer),
+      chat_(chat),
+      options_(std::move(options)),
+      context_(model.module().config().max_position_embeddings) {
+  options_.cache = &cache_;
+}
+
+models::Conversation ChatSession::conversation() const { return conversation_of(system_, turns_); }
+
+void ChatSession::reset() {
+  turns_.clear();
+  cache_.clear();
+}
+
+// A user's turn and its answer.
+void ChatSession::drop_oldest() { turns_.erase(turns_.begin(), turns_.begin() + 2); }
+
+// When turns must go, they make room for half of the context: what is left is read again, which should be seldom.
+std::int64_t ChatSession::fit(TokenIds& tokens) {
+  const auto needed = [&] { return static_cast<std::int64_t>(tokens.size()); };
+  const std::int64_t answer = std::min(options_.max_gen_len, context_ / 4);
+  std::int64_t dropped = 0;
+  tokens = chat_.encode(conversation(), tokenizer_);
+  if (needed() + answer <= context_) return 0;
+  while (turns_.size() > 1 && needed() > context_ / 2) {
+    drop_oldest();
+    ++dropped;
+    tokens = chat_.encode(conversation(), tokenizer_);
+  }
+  if (needed() < context_) return dropped;
+  throw Error(ErrorCode::kInvalidArgument, "this turn takes " + std::to_string(needed()) +
+                                               " tokens with the system text; the model's context is " +
+                                               std::to_string(context_));
+}
+
+Generation ChatSession::answer(const TokenIds& prompt, std::stop_token stop,
+                               const std::function<void(const std::string&)>& show, std::string& text) {
+  AnswerStream stream(tokenizer_, chat_.family->begins_with_line);
+  const auto say = [&](const std::string& piece) {
+    text += piece;
+    if (!piece.empty()) show(piece);
+  };
+  options_.stop = std::move(stop);
+  options_.on_token = [&](std::size_t, std::int64_t token) {
+    say(stream.push(token));
+    return true;
+  };
+  Generation generation = model_.generate({prompt}, options_).front();
+  say(stream.finish());
+  ++options_.seed;  // or every answer would take the same chances
+  return generation;
+}
+
+Answer ChatSession::ask(const std::string& text, std::stop_token stop,
+                        const std::function<void(const std::string&)>& show,
+                        const std::function<void(std::int64_t)>& dropping) {
+  const models::Conversation before = turns_;
+  turns_.push_back({Speaker::kUser, text});
+  Answer out;
+  try {
+    TokenIds prompt;
+    out.dropped_turns = fit(prompt);
+    out.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+    if (out.dropped_turns > 0) dropping(out.dropped_turns);
+    out.generation = answer(prompt, std::move(stop), show, out.text);
+  } catch (...) {
+    turns_ = before;
+    throw;
+  }
+  if (out.generation.finish_reason == FinishReason::kCancelled && out.text.empty()) {
+    turns_.pop_back();
+  } else {
+    turns_.push_back({Speaker::kAssistant, out.text});
+  }
+  return out;
+}
+
+}  // namespace halfbyte::cli

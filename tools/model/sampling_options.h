@@ -1,0 +1,16 @@
+// What the verbs that make text ask for: how long, how random, where to stop.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <halfbyte/generate.h>
+
+namespace halfbyte::cli {
+
+// Declares the options; parsing fills `options`, whose values are the defaults.
+void declare_sampling(CLI::App& app, GenerateOptions& options);
+
+// "stop", "length", "context", "cancelled".
+const char* finish_reason_name(FinishReason reason) noexcept;
+
+}  // namespace halfbyte::cli
