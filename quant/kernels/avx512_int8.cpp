@@ -14,23 +14,11 @@ using Ints = __m512i;
 using Floats = __m512;
 
 constexpr std::size_t kWidth = 16;
-constexpr std::size_t kMostRows = 8;  // of input at once
 // As in avx512.cpp: behind one row, far enough to hide memory's latency.
 constexpr std::size_t kPrefetchBytes = 6144;
+constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
-void store(void* to, Ints value) { _mm512_storeu_si512(to, value); }
-Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
-void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
-Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
-Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
-std::int32_t sum_of(Ints value) { return _mm512_reduce_add_epi32(value); }
-float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
-
-// Zeros beyond `count` words.
-Ints load_words(const Byte* from, std::size_t count) {
-  return _mm512_maskz_loadu_epi32(static_cast<__mmask16>(count >= kWidth ? 0xffffu : (1u << count) - 1u), from);
-}
 
 // NaN counts as larger than infinity.
 float largest_magnitude(const float* x, std::size_t n) {
@@ -41,14 +29,23 @@ float largest_magnitude(const float* x, std::size_t n) {
   return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
 }
 
-// Values in units of the scale, rounded; zero where they are not finite.
-Ints round_values(Floats scaled) {
-  const __mmask16 is_finite = _mm512_cmp_ps_mask(_mm512_abs_ps(scaled), _mm512_set1_ps(128.0f), _CMP_LT_OQ);
-  return _mm512_maskz_cvtps_epi32(is_finite, scaled);
-}
-
-void store_codes(signed char* to, Ints codes) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes));
+void quantize(const float* x, const Int8Groups& out) noexcept {
+  for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
+    const float* values = x + group * out.group_size;
+    signed char* codes = out.codes + group * out.group_size;
+    const float largest = largest_magnitude(values, out.group_size);
+    const Floats inverse = _mm512_set1_ps(largest > kSmallest ? 127.0f / largest : 0.0f);
+    Ints sums = _mm512_setzero_si512();
+    for (std::size_t i = 0; i < out.group_size; i += kWidth) {
+      const Floats scaled = _mm512_mul_ps(_mm512_loadu_ps(values + i), inverse);
+      const __mmask16 is_finite = _mm512_cmp_ps_mask(_mm512_abs_ps(scaled), _mm512_set1_ps(128.0f), _CMP_LT_OQ);
+      const Ints code = _mm512_maskz_cvtps_epi32(is_finite, scaled);
+      sums = _mm512_add_epi32(sums, code);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(code));
+    }
+    out.scales[group] = largest * (1.0f / 127.0f);
+    out.sums[group] = _mm512_reduce_add_epi32(sums);
+  }
 }
 
 // acc += four unsigned bytes of each lane of `codes` times four signed ones of `x`. As assembly, so that the compiler
@@ -57,13 +54,7 @@ inline void add_products(Ints& acc, Ints codes, const void* x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "m"(*static_cast<const char(*)[64]>(x)));
 }
 
-Ints sums_of_fours(Ints codes) {
-  Ints sums = _mm512_setzero_si512();
-  add_products(sums, _mm512_set1_epi8(1), &codes);
-  return sums;
-}
-
-// Even ones of each 128 first, then the odd ones.
+// Even ones of each 128 first, then the odd ones: as the lower and upper halves of 64 bytes of codes meet them.
 void split_pairs(const signed char* codes, signed char* out) {
   for (std::size_t half = 0; half < 2; ++half) {
     const Ints pairs = load(codes + half * 64);
@@ -73,9 +64,74 @@ void split_pairs(const signed char* codes, signed char* out) {
   }
 }
 
+void arrange(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept {
+  const Ints ones = _mm512_set1_epi8(1);
+  const std::size_t block = bits == 4 ? 128 : 64;
+  const Ints offset = _mm512_set1_epi32(bits == 4 ? -8 : -128);
+  for (std::size_t k = 0; k < n; k += block, inits += kWidth) {
+    if (bits == 4) {
+      split_pairs(codes + k, out + k);
+    } else {
+      _mm512_storeu_si512(out + k, load(codes + k));
+    }
+    Ints sums = _mm512_setzero_si512();
+    add_products(sums, ones, out + k);
+    if (bits == 4) add_products(sums, ones, out + k + 64);
+    _mm512_storeu_si512(inits, _mm512_mullo_epi32(sums, offset));
+  }
+}
+
+// Products of 64 bytes of codes, of which the first `words` words are there.
+template <int kBits>
+struct Block;
+
+template <>
+struct Block<4> {
+  static constexpr std::size_t kInputs = 128;
+  Ints low, high;
+  explicit Block(Ints bytes)
+      : low(_mm512_and_si512(bytes, _mm512_set1_epi8(15))),
+        high(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15))) {}
+  Ints products(const signed char* x, const std::int32_t* init) const {
+    Ints sum = load(init);
+    add_products(sum, low, x);
+    add_products(sum, high, x + 64);
+    return sum;
+  }
+};
+
+template <>
+struct Block<8> {
+  static constexpr std::size_t kInputs = 64;
+  Ints codes;
+  explicit Block(Ints bytes) : codes(bytes) {}
+  Ints products(const signed char* x, const std::int32_t* init) const {
+    Ints sum = load(init);
+    add_products(sum, codes, x);
+    return sum;
+  }
+};
+
+// The scales of a row's groups times those of the input, and what the zero points take away.
+template <bool kHasZeros>
+float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+  const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+  Floats taken = _mm512_setzero_ps();
+  for (std::size_t g = 0; g < groups; g += kWidth) {
+    const Floats scale = _mm512_loadu_ps(a.scales + at + g);
+    _mm512_storeu_ps(out + g, _mm512_mul_ps(scale, _mm512_loadu_ps(a.input_scales + input_at + g)));
+    if constexpr (kHasZeros) {
+      const Floats zero = _mm512_mul_ps(scale, _mm512_loadu_ps(a.zeros + at + g));
+      taken = _mm512_fmadd_ps(zero, _mm512_loadu_ps(a.input_sums + input_at + g), taken);
+    }
+  }
+  return kHasZeros ? _mm512_reduce_add_ps(taken) : 0.0f;
+}
+
 // The scale of each lane of a block that holds kGroups groups. Loads no more than those: a load that spans two stores
 // of combine_scales would wait for both to reach the cache.
-template <std::size_t kGroups>
+template <int kBits, std::size_t kGroups>
 struct LaneScales {
   Ints spread;
   int shift;
@@ -94,35 +150,67 @@ struct LaneScales {
   Floats spread_of(__m128 scales) const { return _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(scales)); }
 };
 
-struct Block4 {
-  static constexpr std::size_t kInputs = 128;
-  Ints low, high;
-  explicit Block4(Ints bytes)
-      : low(_mm512_and_si512(bytes, _mm512_set1_epi8(15))),
-        high(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15))) {}
-  Ints products(const signed char* x, const std::int32_t* init) const {
-    Ints sum = load(init);
-    add_products(sum, low, x);
-    add_products(sum, high, x + 64);
-    return sum;
+// One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
+template <int kBits, std::size_t kGroups, bool kHasZeros, std::size_t kRows>
+void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kBlock = Block<kBits>::kInputs;
+  const LaneScales<kBits, kGroups> lanes(a.group_size);
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::size_t words = (a.in_features * kBits + 31) / 32;
+  float taken[kRows];
+  for (std::size_t i = 0; i < kRows; ++i)
+    taken[i] = combine_scales<kHasZeros>(a, r, m + i, a.scratch + i * a.group_stride);
+  const signed char* input = a.input + m * a.input_stride;
+  const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
+  Floats sums[kRows] = {};
+  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
+    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
+    const std::size_t left = words - word;
+    const __mmask16 mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
+    const Block<kBits> block(_mm512_maskz_loadu_epi32(mask, row + word * 4));
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
+      const Floats scale = lanes.at(a.scratch + i * a.group_stride, k);
+      sums[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), scale, sums[i]);
+    }
   }
-};
-
-struct Block8 {
-  static constexpr std::size_t kInputs = 64;
-  Ints codes;
-  explicit Block8(Ints bytes) : codes(bytes) {}
-  Ints products(const signed char* x, const std::int32_t* init) const {
-    Ints sum = load(init);
-    add_products(sum, codes, x);
-    return sum;
+  for (std::size_t i = 0; i < kRows; ++i) {
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]) - taken[i];
   }
-};
+}
 
-#include "quant/kernels/int8.inc"
+using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
+
+// Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
+template <int kBits, std::size_t kGroups, bool kHasZeros>
+void dot_rows(const Int8DotArguments& a) {
+  constexpr DotRow kByRows[] = {dot_row<kBits, kGroups, kHasZeros, 1>, dot_row<kBits, kGroups, kHasZeros, 2>,
+                                dot_row<kBits, kGroups, kHasZeros, 4>, dot_row<kBits, kGroups, kHasZeros, 8>};
+  std::size_t m = 0;
+  for (int power = 3; power >= 0; --power) {
+    const std::size_t some = std::size_t{1} << power;
+    for (; m + some <= a.m; m += some) {
+      for (std::size_t r = a.begin; r < a.end; ++r) kByRows[power](a, r, m);
+    }
+  }
+}
+
+template <int kBits, std::size_t kGroups>
+void dot_groups(const Int8DotArguments& a) {
+  (a.zeros ? dot_rows<kBits, kGroups, true> : dot_rows<kBits, kGroups, false>)(a);
+}
+
+template <int kBits>
+void dot(const Int8DotArguments& a) noexcept {
+  const std::size_t groups = Block<kBits>::kInputs / a.group_size;
+  if (groups >= 8) return dot_groups<kBits, 8>(a);  // 8-bit codes have 4 at most
+  if (groups >= 4) return dot_groups<kBits, 4>(a);
+  if (groups >= 2) return dot_groups<kBits, 2>(a);
+  dot_groups<kBits, 1>(a);
+}
 
 }  // namespace
 
-const Int8Table kAvx512Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<Block4>, dot<Block8>}};
+const Int8Table kAvx512Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<4>, dot<8>}};
 
 }  // namespace halfbyte::quant::kernels

@@ -14,33 +14,7 @@ using Ints = __m512i;
 using Floats = __m512;
 
 constexpr std::size_t kWidth = 16;
-
-Ints load(const void* from) { return _mm512_loadu_si512(from); }
-void store(void* to, Ints value) { _mm512_storeu_si512(to, value); }
-Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
-void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
-Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
-Ints round_to_words(Floats value) { return _mm512_cvtps_epi32(value); }
-Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
-
-__mmask16 first_lanes(std::size_t count) {
-  return static_cast<__mmask16>(count >= kWidth ? 0xffffu : (1u << count) - 1u);
-}
-// Zeros beyond `count` words.
-Ints load_words(const Byte* from, std::size_t count) { return _mm512_maskz_loadu_epi32(first_lanes(count), from); }
-void store_words(Byte* to, Ints value, std::size_t count) { _mm512_mask_storeu_epi32(to, first_lanes(count), value); }
-
-Ints broadcast_word(const Byte* from) {
-  int word;
-  __builtin_memcpy(&word, from, kStepBytes);
-  return _mm512_set1_epi32(word);
-}
-
-// Of each eight bytes, the even ones first.
-Ints order_pairs(Ints codes) {
-  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-  return _mm512_shuffle_epi8(codes, _mm512_broadcast_i32x4(order));
-}
+constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
 
 // Sixteen words of each of sixteen rows become sixteen rows of each word.
 inline __attribute__((always_inline)) void transpose(Ints (&rows)[kWidth]) {
@@ -67,6 +41,21 @@ inline __attribute__((always_inline)) void transpose(Ints (&rows)[kWidth]) {
   }
 }
 
+// How one word of codes of sixteen rows becomes the steps of a tile. Steps of a word: kSteps.
+struct Int8Of4 {
+  static constexpr std::size_t kSteps = 2;
+  explicit Int8Of4(const TileArguments&) {}
+  Ints step(Ints words, std::size_t s) const {
+    return _mm512_and_si512(s == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(15));
+  }
+};
+
+struct Int8Of8 {
+  static constexpr std::size_t kSteps = 1;
+  explicit Int8Of8(const TileArguments&) {}
+  Ints step(Ints words, std::size_t) const { return words; }
+};
+
 // The upper halves of float32 values, rounded to nearest even; the values are finite.
 __m256i to_bfloat(Floats value) {
   const Ints bits = _mm512_castps_si512(value);
@@ -75,28 +64,175 @@ __m256i to_bfloat(Floats value) {
       _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16));
 }
 
-// The sixteen values of 4-bit codes in bfloat16.
-struct LevelTable {
-  Ints values;  // twice: the permutation looks at five bits
-  explicit LevelTable(const float* levels) : values(_mm512_broadcast_i64x4(to_bfloat(_mm512_loadu_ps(levels)))) {}
-  Ints look_up(Ints codes) const { return _mm512_permutexvar_epi16(codes, values); }  // of 16 bits each
+struct Bfloat16Of4 {
+  static constexpr std::size_t kSteps = 4;
+  Ints table;  // twice: the permutation looks at five bits
+  int flip;
+  explicit Bfloat16Of4(const TileArguments& a) : flip(a.flip) {
+    const __m256i levels = to_bfloat(_mm512_loadu_ps(a.levels));
+    table = _mm512_broadcast_i64x4(levels);
+  }
+  Ints step(Ints words, std::size_t s) const {
+    const int first = static_cast<int>(s) * 8 + (flip ? 4 : 0), second = static_cast<int>(s) * 8 + (flip ? 0 : 4);
+    const Ints low = _mm512_srl_epi32(words, _mm_cvtsi32_si128(first));
+    const Ints high = _mm512_sll_epi32(_mm512_srl_epi32(words, _mm_cvtsi32_si128(second)), _mm_cvtsi32_si128(16));
+    return _mm512_permutexvar_epi16(_mm512_mask_blend_epi16(0xaaaaaaaau, low, high), table);
+  }
 };
 
-#include "quant/kernels/panels.inc"
+struct Bfloat16Of8 {
+  static constexpr std::size_t kSteps = 2;
+  explicit Bfloat16Of8(const TileArguments&) {}
+  static Ints value(Ints words, int shift) {  // exact: 8 bits of significand
+    const Ints code = _mm512_and_si512(_mm512_srl_epi32(words, _mm_cvtsi32_si128(shift)), _mm512_set1_epi32(255));
+    return _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(128))));
+  }
+  Ints step(Ints words, std::size_t s) const {
+    const int shift = static_cast<int>(s) * 16;
+    return _mm512_or_si512(_mm512_srli_epi32(value(words, shift), 16), value(words, shift + 8));
+  }
+};
+
+template <class Unpacked>
+void unpack_half(const TileArguments& a, const Unpacked& unpacked, std::size_t first_row, std::size_t first_word,
+                 __mmask16 mask) {
+  Ints words[kWidth];
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    const std::size_t row = first_row + i;
+    words[i] = row < a.count ? _mm512_maskz_loadu_epi32(mask, a.rows + row * a.row_bytes + first_word * 4)
+                             : _mm512_setzero_si512();
+  }
+  transpose(words);
+  Byte* out = a.out + first_word * Unpacked::kSteps * kTileBytes + first_row * kStepBytes;
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    for (std::size_t s = 0; s < Unpacked::kSteps; ++s, out += kTileBytes) {
+      _mm512_store_si512(out, unpacked.step(words[i], s));
+    }
+  }
+}
+
+template <int kBits, class Unpacked>
+void unpack(const TileArguments& a) noexcept {
+  const Unpacked unpacked(a);
+  const std::size_t words = (a.in_features * kBits + 31) / 32;
+  const std::size_t padded = (a.in_features + kInputUnit - 1) / kInputUnit * kInputUnit * kBits / 32;
+  for (std::size_t word = 0; word < padded; word += kWidth) {
+    const std::size_t left = word < words ? words - word : 0;
+    const __mmask16 mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
+    unpack_half(a, unpacked, 0, word, mask);
+    unpack_half(a, unpacked, kWidth, word, mask);
+  }
+}
 
 // One instruction each, as assembly, so that the compiler keeps all sums in registers, which it did not with
 // intrinsics (GCC 12 spilled every one of them), and this file needs no flags beyond those of avx512.cpp.
-struct Int8Products : CodeProducts {
+struct Int8Products {
+  using Sums = Ints;
   static void add(Sums& sums, Ints weights, Ints input) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(input));
   }
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t half) {
+    const std::int32_t sum = a.code_sums[group * a.rows + row];
+    if (!a.zeros) return _mm512_set1_epi32(-a.offset * sum);
+    const Floats zeros = _mm512_loadu_ps(a.zeros + group * kTileRows + half * kWidth);
+    const Ints taken = _mm512_add_epi32(_mm512_cvtps_epi32(zeros), _mm512_set1_epi32(a.offset));
+    return _mm512_mullo_epi32(taken, _mm512_set1_epi32(-sum));
+  }
+  static Floats values(const PanelArguments& a, Sums sums, std::size_t group, std::size_t row) {
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(a.input_scales[group * a.rows + row]));
+  }
 };
 
-struct Bfloat16Products : ValueProducts {
+struct Bfloat16Products {
+  using Sums = Floats;
   static void add(Sums& sums, Ints weights, Ints input) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(input));
   }
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t half) {
+    if (!a.zeros) return _mm512_setzero_ps();
+    const Floats zeros = _mm512_loadu_ps(a.zeros + group * kTileRows + half * kWidth);
+    return _mm512_mul_ps(zeros, _mm512_set1_ps(-a.input_sums[group * a.rows + row]));
+  }
+  static Floats values(const PanelArguments&, Sums sums, std::size_t, std::size_t) { return sums; }
 };
+
+// One group: kRows x 32 sums, all in registers, so every loop over them is unrolled.
+template <class Products, std::size_t kRows>
+inline __attribute__((always_inline)) void multiply_group(const PanelArguments& a, std::size_t group) {
+  typename Products::Sums sums[kRows][2];
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m) {
+    sums[m][0] = Products::start(a, group, m, 0);
+    sums[m][1] = Products::start(a, group, m, 1);
+  }
+  const Byte* tile = a.tile + group * a.steps_per_group * kTileBytes;
+  const Byte* input = a.input + group * a.steps_per_group * kRows * kStepBytes;
+  const Byte* prefetch = a.prefetch + group * a.steps_per_group * a.prefetch_bytes;
+  for (std::size_t step = 0; step < a.steps_per_group; ++step, tile += kTileBytes, input += kRows * kStepBytes) {
+    _mm_prefetch(prefetch, _MM_HINT_T1);
+    prefetch += a.prefetch_bytes;
+    const Ints first = _mm512_load_si512(tile), second = _mm512_load_si512(tile + kTileBytes / 2);
+#pragma GCC unroll 16
+    for (std::size_t m = 0; m < kRows; ++m) {
+      int word;
+      __builtin_memcpy(&word, input + m * kStepBytes, kStepBytes);
+      const Ints x = _mm512_set1_epi32(word);
+      Products::add(sums[m][0], first, x);
+      Products::add(sums[m][1], second, x);
+    }
+  }
+  const float* scales = a.scales + group * kTileRows;
+  const Floats first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + kWidth);
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m) {
+    float* out = a.out + m * kTileRows;
+    const Floats one = Products::values(a, sums[m][0], group, m), two = Products::values(a, sums[m][1], group, m);
+    _mm512_storeu_ps(out, _mm512_fmadd_ps(one, first, _mm512_loadu_ps(out)));
+    _mm512_storeu_ps(out + kWidth, _mm512_fmadd_ps(two, second, _mm512_loadu_ps(out + kWidth)));
+  }
+}
+
+template <class Products, std::size_t kRows>
+void multiply_rows(const PanelArguments& a) {
+  for (std::size_t m = 0; a.is_first && m < kRows * 2; ++m) _mm512_storeu_ps(a.out + m * kWidth, _mm512_setzero_ps());
+  for (std::size_t group = 0; group < a.groups; ++group) multiply_group<Products, kRows>(a, group);
+}
+
+template <class Products>
+void multiply(const PanelArguments& a) noexcept {
+  using Multiply = void (*)(const PanelArguments&);
+  constexpr Multiply kByRows[kPanelRows] = {
+      multiply_rows<Products, 1>,  multiply_rows<Products, 2>,  multiply_rows<Products, 3>,
+      multiply_rows<Products, 4>,  multiply_rows<Products, 5>,  multiply_rows<Products, 6>,
+      multiply_rows<Products, 7>,  multiply_rows<Products, 8>,  multiply_rows<Products, 9>,
+      multiply_rows<Products, 10>, multiply_rows<Products, 11>, multiply_rows<Products, 12>};
+  kByRows[a.rows - 1](a);
+}
+
+void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                std::size_t out_words) noexcept {
+  const auto stored = static_cast<__mmask16>((1u << count) - 1u);
+  for (std::size_t first = 0; first < words; first += kWidth) {
+    const std::size_t some = words - first < kWidth ? words - first : kWidth;
+    const auto loaded = static_cast<__mmask16>((1u << some) - 1u);
+    Ints block[kWidth];
+    for (std::size_t i = 0; i < kWidth; ++i) {
+      block[i] =
+          i < count ? _mm512_maskz_loadu_epi32(loaded, rows + i * row_bytes + first * 4) : _mm512_setzero_si512();
+    }
+    transpose(block);
+    for (std::size_t i = 0; i < some; ++i) {
+      _mm512_mask_storeu_epi32(out + (first + i) * out_words * 4, stored, block[i]);
+    }
+  }
+}
+
+void split_pairs(signed char* codes, std::size_t n) noexcept {
+  const Ints order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
+  for (std::size_t k = 0; k < n; k += 64) {
+    _mm512_storeu_si512(codes + k, _mm512_shuffle_epi8(_mm512_loadu_si512(codes + k), order));
+  }
+}
 
 }  // namespace
 
