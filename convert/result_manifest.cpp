@@ -26,10 +26,15 @@ files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor&
   return out;
 }
 
+// Whether the tensors, in their order, are the file from where its data begin to its end, without holes or overlap.
 bool is_read_whole(const files::Checkpoint& source, std::size_t file) {
-  std::uint64_t bytes = source.data_offsets[file];
-  for (const files::StoredTensor& tensor : source.tensors) bytes += tensor.file == file ? tensor.size_bytes : 0;
-  return bytes == source.data_files[file]->size_bytes();
+  std::uint64_t end = source.data_offsets[file];
+  for (const files::StoredTensor& tensor : source.tensors) {
+    if (tensor.file != file || tensor.size_bytes == 0) continue;
+    if (tensor.offset != end) return false;
+    end += tensor.size_bytes;
+  }
+  return end == source.data_files[file]->size_bytes();
 }
 
 }  // namespace

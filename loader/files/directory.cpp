@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <optional>
-#include <set>
 #include <system_error>
+#include <utility>
 
 #include <halfbyte/error.h>
 
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/manifest.h"
 #include "loader/files/printable.h"
+#include "loader/files/shards.h"
 
 namespace halfbyte::files {
 namespace {
@@ -22,13 +20,15 @@ struct OtherFormat {
   std::string_view kind;  // empty: never the model itself
 };
 
+constexpr std::string_view kNoPickle = "a PyTorch pickle by its name and none by its bytes";
+
 // Weights that are not safetensors, or an index of such.
 constexpr auto kOtherFormats = std::to_array<OtherFormat>({
     {".gguf", "GGUF"},
-    {".bin", "PyTorch pickle"},
-    {".pth", "PyTorch pickle"},
-    {".pt", "PyTorch pickle"},
-    {".ckpt", "PyTorch pickle"},
+    {".bin", kNoPickle},
+    {".pth", kNoPickle},
+    {".pt", kNoPickle},
+    {".ckpt", kNoPickle},
     {".h5", "TensorFlow HDF5"},
     {".msgpack", "Flax msgpack"},
     {".onnx", "ONNX"},
@@ -47,9 +47,8 @@ struct Magic {
 
 constexpr auto kMagics = std::to_array<Magic>({
     {"GGUF", "GGUF"},
-    {"PK\x03\x04", "PyTorch pickle (in a zip)"},
-    {"\x80\x02", "PyTorch pickle"},
-    {"\x80\x04", "PyTorch pickle"},
+    {"\x80\x02", "a bare pickle, not PyTorch's"},
+    {"\x80\x04", "a bare pickle, not PyTorch's"},
     {"\x89HDF\r\n", "HDF5"},
 });
 
@@ -77,51 +76,26 @@ std::vector<std::string> file_names(const fs::path& directory) {
 }
 
 void read_index(const fs::path& directory, DirectoryContents& out) {
-  const std::string file = printable_path(directory / kIndexFile);
-  const auto tree =
-      parse_json<nlohmann::json>(read_text(directory / kIndexFile, kManifestLimits.max_bytes), file, kManifestLimits);
-  std::set<std::string> shards;
-  for (const auto& [tensor, field] : JsonField(tree, file).at("weight_map").members()) {
-    const std::string& shard = field.string();
-    if (!is_plain_file_name(shard) || !shard.ends_with(".safetensors")) {
-      field.fail_wanting("the name of a .safetensors file in the same folder");
-    }
-    if (shards.insert(shard).second && !fs::is_regular_file(directory / shard)) {
-      throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": shard " + printable(shard) +
-                                           " is missing; the index names it for tensor " + in_quotes(tensor) +
-                                           ". Download it again");
-    }
-    out.weight_map.emplace(tensor, shard);
-  }
-  out.data_files.assign(shards.begin(), shards.end());
+  ShardIndex index = read_shard_index(directory, kIndexFile, ".safetensors");
+  out.weight_map = std::move(index.weight_map);
+  out.data_files = std::move(index.shards);
 }
 
-// N of "model-00001-of-0000N.safetensors".
-std::optional<std::size_t> shard_count(const std::string& name) {
-  const auto at = name.rfind("-of-");
-  unsigned long count = 0;
-  if (at == std::string::npos || std::sscanf(name.c_str() + at, "-of-%lu.safetensors", &count) != 1)
-    return std::nullopt;
-  return count;
-}
-
-void check_shard_count(const fs::path& directory, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    const auto wanted = shard_count(name);
-    if (!wanted || *wanted == names.size()) continue;
-    throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": " + printable(name) + " is one of " +
-                                         std::to_string(*wanted) + " shards, " + std::to_string(names.size()) +
-                                         " are here; download the missing ones");
-  }
+// Whether the folder's model is a pickle by its name, so that safetensors of other names are something else.
+bool has_pickled_model(const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [](const std::string& name) {
+    return name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json";
+  });
 }
 
 // Without an index: "model.safetensors", else "model*.safetensors", else all there are.
-std::vector<std::string> choose_data_files(const std::vector<std::string>& candidates) {
+std::vector<std::string> choose_data_files(const std::vector<std::string>& candidates,
+                                           const std::vector<std::string>& names) {
   if (std::ranges::find(candidates, kSingleFile) != candidates.end()) return {kSingleFile};
   std::vector<std::string> chosen;
   std::ranges::copy_if(candidates, std::back_inserter(chosen),
                        [](const auto& name) { return name.starts_with("model"); });
-  return chosen.empty() ? candidates : chosen;
+  return chosen.empty() && !has_pickled_model(names) ? candidates : chosen;
 }
 
 void check_single_is_not_stale(const fs::path& directory, const DirectoryContents& contents,
@@ -132,23 +106,7 @@ void check_single_is_not_stale(const fs::path& directory, const DirectoryContent
                                        " are here, and the index does not name the former; delete the stale one");
 }
 
-// Whether ipex-llm's save_low_bit wrote this: its configuration says so, in one of two files.
-bool is_of_ipex_llm(const fs::path& directory) {
-  std::error_code ignored;
-  return std::ranges::any_of(std::array{kConfigFile, "bigdl_config.json"}, [&](const char* name) {
-    return fs::is_regular_file(directory / name, ignored) &&
-           read_text(directory / name, kConfigLimits.max_bytes).find("\"bigdl_transformers_low_bit\"") !=
-               std::string::npos;
-  });
-}
-
 [[noreturn]] void fail_without_weights(const fs::path& directory, const DirectoryContents& contents) {
-  if (is_of_ipex_llm(directory)) {
-    throw Error(ErrorCode::kUnsupported,
-                printable_path(directory) +
-                    ": ipex-llm saved this (save_low_bit), in a packed layout that only it reads and without what the "
-                    "tensors were before; give the original checkpoint (docs/migrating-from-ipex-llm.md)");
-  }
   for (const fs::path& file : contents.other_weights) {
     const OtherFormat* format = other_format(file.string());
     if (format && !format->kind.empty()) refuse(directory / file, format->kind);
@@ -218,7 +176,7 @@ DirectoryContents list_checkpoint(const fs::path& directory) {
     read_index(directory, out);
     check_single_is_not_stale(directory, out, candidates);
   } else {
-    out.data_files = choose_data_files(candidates);
+    out.data_files = choose_data_files(candidates, names);
     check_shard_count(directory, out.data_files);
   }
   for (const std::string& name : candidates) {

@@ -4,11 +4,14 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include <halfbyte/error.h>
 
 #include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
+#include "loader/files/formats/ipex_llm.h"
+#include "loader/files/json_text.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
@@ -25,10 +28,18 @@ constexpr auto kMethods = std::to_array<Method>({
 });
 
 std::optional<JsonField> quantization_config(const JsonField& config) {
-  if (const auto field = config.find("bigdl_transformers_low_bit"))
-    fail_unsupported(field->path(), "ipex-llm's format");
   const auto field = config.find("quantization_config");
   return field ? field : config.find("compression_config");  // the name of compressed-tensors before 2024
+}
+
+constexpr const char* kIpexKey = "bigdl_transformers_low_bit";
+
+// What ipex-llm's optimize_model saved beside the weights; null: nothing.
+nlohmann::json ipex_config(const Checkpoint& checkpoint) {
+  const fs::path path = checkpoint.directory / "bigdl_config.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
 }
 
 }  // namespace
@@ -51,6 +62,11 @@ std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint) {
   const nlohmann::json config =
       checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
   const JsonField root(config, printable_path(checkpoint.directory / "config.json"));
+  const nlohmann::json ipex = config.contains(kIpexKey) ? config : ipex_config(checkpoint);
+  if (ipex.is_object() && ipex.contains(kIpexKey)) {
+    checkpoint.kind = "ipex-llm";
+    return read_ipex_llm(checkpoint, JsonField(ipex, root.path()).at(kIpexKey));
+  }
   const auto quantization = quantization_config(root);
   if (!quantization) return with_dense_records(checkpoint, {});
   const JsonField method = quantization->at("quant_method");

@@ -4,12 +4,16 @@
 #include <array>
 
 #include "loader/files/formats/llama2c.h"
+#include "loader/files/formats/meta.h"
+#include "loader/files/formats/pytorch.h"
 
 namespace halfbyte::files {
 namespace {
 
 constexpr auto kFormats = std::to_array<Format>({
     {"llama2.c", is_llama2c, pick_llama2c, open_llama2c},
+    {"Meta", is_meta, pick_meta, open_meta},
+    {"PyTorch", is_pytorch, pick_pytorch, open_pytorch},
 });
 
 }  // namespace
