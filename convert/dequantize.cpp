@@ -84,7 +84,7 @@ class DtypeChoice {
   void add_notes(std::vector<std::string>& notes) const {
     if (unknown_ > 0) {
       notes.push_back("the original dtype of " + counted_tensors(unknown_) +
-                      " is not on record: written as float32; --dtype chooses another");
+                      " is not on record: written as float32; --assume-original or --dtype chooses another");
     }
     if (other_floats_ > 0) {
       notes.push_back(counted_tensors(other_floats_) +
@@ -282,9 +282,9 @@ std::string config_text(const files::Checkpoint& source, const Restoration& plan
   const std::optional<Dtype> declared = models::declared_dtype(nlohmann::json(config));
   const std::optional<Dtype> dtype = options.dtype ? options.dtype : common_dtype(plan);
   // A model of mixed dtypes keeps its word, and so does one whose recorded dtypes are written.
-  const bool is_recorded = !options.dtype && std::ranges::all_of(plan.targets, [](const Target& target) {
-    return target.record->original_dtype.has_value();
-  });
+  const bool is_recorded =
+      !options.dtype && !options.assume_original &&
+      std::ranges::all_of(plan.targets, [](const Target& target) { return target.record->original_dtype.has_value(); });
   if (dtype && !is_recorded && dtype != declared) {
     const bool has_new_key = config.contains("dtype");
     if (has_new_key) config["dtype"] = name(*dtype);
@@ -326,7 +326,8 @@ DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destin
   const auto start = std::chrono::steady_clock::now();
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
-  const files::Checkpoint source = files::open_checkpoint(source_path);
+  files::Checkpoint source = files::open_checkpoint(source_path);
+  if (options.assume_original) files::assume_original(source, *options.assume_original);
   const fs::path target = destination_path(destination_name);
   check_apart(source_path, target);
   check_apart(source_path, work_path(target));

@@ -99,6 +99,7 @@ json conversion_record(const QuantizeOptions& options) {
   if (options.halfbyte_only) out["halfbyte_only"] = true;
   if (options.requantize) out["requantize"] = true;
   if (options.shard_size > 0) out["shard_size"] = options.shard_size;
+  if (options.assume_original) out["assume_original"] = name(*options.assume_original);
   return out;
 }
 

@@ -95,6 +95,7 @@ struct Preparation {
 
 files::Checkpoint source_of(const fs::path& path, const QuantizeOptions& options) {
   files::Checkpoint out = files::open_checkpoint(path);
+  if (options.assume_original) files::assume_original(out, *options.assume_original);
   return options.requantize && out.is_quantized() ? dequantized_view(std::move(out)) : std::move(out);
 }
 

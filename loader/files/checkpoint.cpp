@@ -185,6 +185,18 @@ Checkpoint open_checkpoint(const fs::path& path) {
   return out;
 }
 
+void assume_original(Checkpoint& checkpoint, Dtype dtype) {
+  std::int64_t count = 0;
+  for (TensorRecord& record : checkpoint.manifest.tensors) {
+    const bool is_assumed = !record.original_dtype && (record.scheme || is_floating(record.stored_dtype));
+    if (!is_assumed) continue;
+    record.original_dtype = dtype;
+    ++count;
+  }
+  checkpoint.notes.push_back(std::to_string(count) + (count == 1 ? " tensor is" : " tensors are") +
+                             " taken to have been " + std::string(name(dtype)));
+}
+
 void read_stored(const Checkpoint& checkpoint, const StoredTensor& tensor, std::uint64_t begin,
                  std::span<std::byte> out) {
   checkpoint.data_files[tensor.file]->read(tensor.offset + begin, out);

@@ -57,6 +57,9 @@ Checkpoint open_checkpoint(const fs::path& path);
 // Sorts the tensors by file and offset and makes the index of names. Errors: kCorrupt when a name is there twice.
 void index_tensors(Checkpoint& checkpoint);
 
+// Takes `dtype` for the original one of every floating tensor of which none is on record, and notes that it did.
+void assume_original(Checkpoint& checkpoint, Dtype dtype);
+
 // Reads part of a stored tensor. Errors: as DataFile::read. Thread-safe.
 void read_stored(const Checkpoint& checkpoint, const StoredTensor& tensor, std::uint64_t begin,
                  std::span<std::byte> out);

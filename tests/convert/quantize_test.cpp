@@ -3,7 +3,7 @@
 #include <random>
 
 #include "loader/files/verify.h"
-#include "tests/loader/files/scratch.h"
+#include "tests/loader/files/formats/torch_file.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
@@ -210,4 +210,59 @@ TEST_CASE("quantize: every flipped bit of a result is found", "[convert][hostile
   }
   CHECK(flips == 400);
   CHECK(files::verify(open_checkpoint(scratch / "dst")).findings.empty());
+}
+
+TEST_CASE("quantize: a pickle gives what safetensors give, and its file is not said to be hashed", "[convert]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "st", llama_tensors(), llama_config());
+  write_text(scratch / "pt" / "config.json", llama_config().dump());
+  write_text(scratch / "pt" / "pytorch_model.bin", torch_file(llama_tensors()));
+  quantize(scratch / "st", scratch / "a", {.group_size = 16});
+  quantize(scratch / "pt", scratch / "b", {.group_size = 16});
+  const auto a = open_checkpoint(scratch / "a"), b = open_checkpoint(scratch / "b");
+  REQUIRE(a.tensors.size() == b.tensors.size());
+  for (const auto& record : a.manifest.tensors) {
+    const auto* other = b.manifest.find(record.name);
+    REQUIRE(other);
+    CHECK(record.xxh3_128 == other->xxh3_128);
+  }
+  CHECK_FALSE(a.manifest.source_files[0].xxh3_128.empty());
+  CHECK(b.manifest.source_files[0].xxh3_128.empty());
+  CHECK(b.manifest.source_kind == "PyTorch");
+}
+
+TEST_CASE("quantize: views that overlap do not add up to a file that was read whole", "[convert][hostile]") {
+  const Scratch scratch;
+  const auto file_of = [](std::int64_t rest, const std::string& padding) {
+    auto entries = torch_entries(
+        pickle_of(dict({{"a", tensor_of("0", 4096, 0, {4096}, {1})}, {"b", tensor_of("0", 4096, 0, {rest}, {1})}})),
+        {{"0", std::string(4096 * 4, 'x')}});
+    entries.push_back({"m/padding", padding});
+    return zip_of(entries);
+  };
+  std::string padding;
+  while (file_of(1, padding).size() % 4 != 0) padding += ' ';
+  const auto rest = static_cast<std::int64_t>(file_of(1, padding).size() / 4 - 4096);
+  write_text(scratch / "m.pt", file_of(rest, padding));
+  const auto source = open_checkpoint(scratch / "m.pt");
+  REQUIRE(source.size_bytes == source.data_files[0]->size_bytes());
+  quantize(scratch / "m.pt", scratch / "out");
+  CHECK(open_checkpoint(scratch / "out").manifest.source_files[0].xxh3_128.empty());
+}
+
+TEST_CASE("quantize: an assumed original dtype is recorded where none was known", "[convert]") {
+  const Scratch scratch;
+  auto config = llama_config();
+  config["bigdl_transformers_low_bit"] = "asym_int4";
+  write_text(scratch / "m" / "config.json", config.dump());
+  write_text(scratch / "m" / "pytorch_model.bin", torch_file(llama_tensors(true, Dtype::kFloat32)));
+  quantize(scratch / "m", scratch / "a", {.group_size = 16});
+  quantize(scratch / "m", scratch / "b", {.group_size = 16, .assume_original = Dtype::kBfloat16});
+  CHECK_FALSE(open_checkpoint(scratch / "a").manifest.find("model.norm.weight")->original_dtype);
+  CHECK((open_checkpoint(scratch / "b").manifest.find("model.norm.weight")->original_dtype == Dtype::kBfloat16));
+  convert::dequantize(scratch / "m", scratch / "plain", {.assume_original = Dtype::kBfloat16});
+  const auto plain = open_checkpoint(scratch / "plain");
+  CHECK((plain.find("model.norm.weight")->dtype == Dtype::kBfloat16));
+  CHECK(plain.config["torch_dtype"] == "bfloat16");
+  CHECK(plain.kind == "safetensors");
 }

@@ -24,6 +24,7 @@ struct Words {
   std::string checkpoint;
   std::string destination;
   std::string dtype = kRecorded;
+  std::string assume_original;
   int threads = 0;
   bool overwrite = false;
 };
@@ -34,6 +35,9 @@ void declare(CLI::App& app, Words& words) {
   app.add_option("--dtype", words.dtype, "of floating tensors: what each one was, or one dtype for all")
       ->check(one_of({kRecorded, "float32", "float16", "bfloat16"}))
       ->capture_default_str();
+  app.add_option("--assume-original", words.assume_original,
+                 "what tensors were of which CKPT does not say it (float32)")
+      ->check(one_of({"float32", "float16", "bfloat16"}));
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
   app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
 }
@@ -43,6 +47,7 @@ convert::DequantizeSummary dequantize_with_progress(const Words& words, const Co
   Progress progress("dequantize", !common.is_quiet);
   convert::DequantizeOptions options;
   if (words.dtype != kRecorded) options.dtype = dtype_from_name(words.dtype);
+  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   options.threads = words.threads;
   options.overwrite = words.overwrite;
   options.stop = interrupt.token();

@@ -38,6 +38,7 @@ struct Words {
   int threads = 0;
   std::string memory_limit = "512MiB";
   std::string shard_size;
+  std::string assume_original;
   bool nested_scales = false;
   bool halfbyte_only = false;
   bool overwrite = false;
@@ -115,6 +116,8 @@ void declare(CLI::App& app, Words& words) {
       ->check(scheme_assignment())
       ->expected(1)
       ->take_all();
+  app.add_option("--assume-original", words.assume_original, "dtype to record where SRC does not say what a tensor was")
+      ->check(one_of({"float32", "float16", "bfloat16"}));
   app.add_flag("--halfbyte-only", words.halfbyte_only,
                "allow what no other program reads: fp4_e2m1, or schemes of two families in one checkpoint");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
@@ -145,6 +148,7 @@ convert::QuantizeOptions options_of(const Words& words) {
   options.threads = words.threads;
   options.memory_limit = parse_bytes(words.memory_limit);
   if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
+  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
   options.requantize = words.chooses_codes;

@@ -25,6 +25,8 @@ struct QuantizeOptions {
   std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};
+  // Recorded as the original dtype of tensors of which the source does not say it.
+  std::optional<Dtype> assume_original = {};
   int threads = 0;  // 0: one a core
   // The process's peak, about, however large the model. Units: bytes.
   std::uint64_t memory_limit = std::uint64_t{512} << 20;
@@ -77,7 +79,9 @@ QuantizeSummary repack(const std::filesystem::path& source, const std::filesyste
 
 struct DequantizeOptions {
   std::optional<Dtype> dtype = {};  // float32, float16 or bfloat16 for all floating tensors; nothing: as recorded
-  int threads = 0;                  // 0: one a core
+  // What tensors were of which the checkpoint does not say it; nothing: they become float32.
+  std::optional<Dtype> assume_original = {};
+  int threads = 0;  // 0: one a core
   bool overwrite = false;
   // Called now and then with bytes of the result written and in all; from one thread at a time.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
