@@ -101,7 +101,8 @@ QuantizeSummary summary_of(const Checkpoint& source, const Image& image) {
 
 QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const RepackOptions& options) try {
   const auto start = std::chrono::steady_clock::now();
-  const Checkpoint source = files::open_checkpoint(source_path);
+  Checkpoint source = files::open_checkpoint(source_path);
+  if (options.assume_original) files::assume_original(source, *options.assume_original);
   if (!source.is_quantized()) {
     throw Error(ErrorCode::kInvalidArgument,
                 files::printable_path(source_path) + ": nothing in it is quantised, so there is nothing to repack");

@@ -214,6 +214,7 @@ ExitStatus repack(const Words& words, const CommonOptions& common, const files::
     throw UsageError(std::string(words.dry_run ? "--dry-run" : "--resume") +
                      ": the source is quantised already and keeps its codes; say --scheme to quantise it again");
   convert::RepackOptions options;
+  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   options.threads = words.threads;
   if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
   options.overwrite = words.overwrite;
@@ -237,6 +238,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
     if (!words.chooses_codes) return repack(words, common, source, interrupt);
     log_warning("the source is quantised already (" + source.kind +
                 "): its errors stay, and those of another rounding are added; the original would be better");
+    if (options.assume_original) files::assume_original(source, *options.assume_original);
     source = convert::dequantized_view(std::move(source));
   }
   const convert::Plan plan = convert::plan(source, options);

@@ -31,8 +31,8 @@ struct QuantizeOptions {
   // The process's peak, about, however large the model. Units: bytes.
   std::uint64_t memory_limit = std::uint64_t{512} << 20;
   std::uint64_t shard_size = 0;  // bytes of tensors in a file of the result, at most; 0: sharded as the source is
-  // A source that is quantised already is quantised again, from the values that its codes stand for. Else it is refused:
-  // repack() keeps its codes.
+  // A source that is quantised already is quantised again, from the values that its codes stand for. Else it is
+  // refused: repack() keeps its codes.
   bool requantize = false;
   bool overwrite = false;
   // Go on where a killed or interrupted run with the same source and options stopped, in DST.partial. An error or a
@@ -64,6 +64,8 @@ QuantizeSummary quantize(const std::filesystem::path& source, const std::filesys
                          const QuantizeOptions& options = {});
 
 struct RepackOptions {
+  // Recorded as the original dtype of tensors of which the source does not say it.
+  std::optional<Dtype> assume_original = {};
   int threads = 0;               // 0: one a core
   std::uint64_t shard_size = 0;  // as QuantizeOptions'
   bool overwrite = false;
@@ -72,8 +74,8 @@ struct RepackOptions {
   std::stop_token stop = {};  // a stop removes what was written and throws kInterrupted
 };
 
-// Writes SRC, which is quantised already (in any format that is read), as a checkpoint of halfbyte's: the same codes and
-// scales, put into halfbyte's layout, with a record of all tensors. Nothing is rounded. Errors: as quantize().
+// Writes SRC, which is quantised already (in any format that is read), as a checkpoint of halfbyte's: the same codes
+// and scales, put into halfbyte's layout, with a record of all tensors. Nothing is rounded. Errors: as quantize().
 QuantizeSummary repack(const std::filesystem::path& source, const std::filesystem::path& destination,
                        const RepackOptions& options = {});
 
