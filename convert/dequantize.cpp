@@ -298,7 +298,7 @@ void write_small_files(const files::Checkpoint& source, const Restoration& plan,
   if (plan.files.size() > 1) destination.write_file(files::kIndexFile, index_text(plan.files));
   if (source.config.is_object()) destination.write_file(files::kConfigFile, config_text(source, plan, options));
   for (const fs::path& name : plan.side_files) destination.copy_file(source.directory / name);
-  for (const auto& [name, text] : source.generated_files) destination.write_file(name, text);
+  for (const auto& [name, text] : source.generated_files) destination.write_file(name, text());
 }
 
 std::uint64_t needed_bytes(const files::Checkpoint& source, const Restoration& plan) {

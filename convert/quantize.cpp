@@ -66,7 +66,7 @@ void write_small_files(const files::Checkpoint& source, const Plan& plan, const 
   if (layout.files.size() > 1) out.write(files::kIndexFile, index_text(layout.files));
   write_config(source, plan, out);
   for (const fs::path& name : source.side_files) out.copy(name);
-  for (const auto& [name, text] : source.generated_files) out.write(name.c_str(), text);
+  for (const auto& [name, text] : source.generated_files) out.write(name.c_str(), text());
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 

@@ -118,6 +118,7 @@ void open_directory(const fs::path& path, Checkpoint& out) {
   }
   if (out.config.is_null()) out.notes.push_back("there is no config.json; the family of the model is not known");
   out.side_files = std::move(contents.side_files);
+  for (const fs::path& name : out.side_files) out.generated_files.erase(name.string());
   out.remote_code = std::move(contents.remote_code);
   out.other_weights = std::move(contents.other_weights);
   if (contents.has_manifest) {

@@ -1,6 +1,7 @@
 // A checkpoint on disk, opened and checked but not read: its files, its tensors, its configuration, its manifest.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,9 @@ struct StoredTensor {
   std::uint64_t size_bytes;
 };
 
+// The bytes of a file, made when they are asked for.
+using GeneratedFile = std::function<std::string()>;
+
 struct Checkpoint {
   fs::path directory;                                 // of a lone file: the folder it lies in
   nlohmann::ordered_json config;                      // config.json; null when nothing says what the model is
@@ -32,9 +36,9 @@ struct Checkpoint {
   std::vector<std::uint64_t> data_offsets;            // per data file: where tensor data begin
   std::vector<StoredTensor> tensors;                  // by file, then by offset
   std::vector<fs::path> side_files;                   // relative: tokenizer, generation_config, licence ...
-  // What the source says in another form (GGUF's metadata), as the files it would be beside a checkpoint: name ->
-  // bytes.
-  std::map<std::string, std::string> generated_files;
+  // What the source says in another form (GGUF's metadata), as the files it would be beside a checkpoint, by name.
+  // None of them lies there.
+  std::map<std::string, GeneratedFile> generated_files;
   bool has_config_file = false;         // else `config` was made from what the source says, or is null
   std::vector<fs::path> remote_code;    // relative: *.py, never copied or run
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read

@@ -46,7 +46,6 @@ struct Magic {
 };
 
 constexpr auto kMagics = std::to_array<Magic>({
-    {"GGUF", "GGUF"},
     {"\x80\x02", "a bare pickle, not PyTorch's"},
     {"\x80\x04", "a bare pickle, not PyTorch's"},
     {"\x89HDF\r\n", "HDF5"},
@@ -121,6 +120,7 @@ const Format* check_format(const fs::path& file) {
   const InputFile input(file);
   std::string start(std::min<std::uint64_t>(input.size_bytes(), 8), '\0');
   input.read(0, std::as_writable_bytes(std::span(start)));
+  if (start.starts_with("GGUF")) return format_of(file);  // a safetensors header of that length would be refused
   // A safetensors file starts with its header's length, which may look like any magic; the '{' after it decides.
   std::array<char, 1> brace{};
   if (input.size_bytes() > 8) input.read(8, std::as_writable_bytes(std::span(brace)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "loader/files/formats/gguf.h"
 #include "loader/files/formats/llama2c.h"
 #include "loader/files/formats/meta.h"
 #include "loader/files/formats/pytorch.h"
@@ -11,6 +12,7 @@ namespace halfbyte::files {
 namespace {
 
 constexpr auto kFormats = std::to_array<Format>({
+    {"GGUF", is_gguf, pick_gguf, open_gguf},
     {"llama2.c", is_llama2c, pick_llama2c, open_llama2c},
     {"Meta", is_meta, pick_meta, open_meta},
     {"PyTorch", is_pytorch, pick_pytorch, open_pytorch},
