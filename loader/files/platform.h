@@ -77,6 +77,19 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
+// A new folder among the system's temporary files, readable by its owner only; it and what is in it go with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();  // kIo, kNoResources
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const fs::path& path() const noexcept { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 std::uint64_t free_bytes(const fs::path& directory);
 void sync_directory(const fs::path& directory);
 // Atomic; fails with kAlreadyExists when `to` exists.

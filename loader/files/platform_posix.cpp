@@ -188,6 +188,18 @@ DirectoryLock::DirectoryLock(const fs::path& directory) {
 
 DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
 
+TemporaryDirectory::TemporaryDirectory() {
+  std::error_code error;
+  std::string name = (fs::temp_directory_path(error) / "halfbyte-XXXXXX").string();
+  if (!::mkdtemp(name.data())) fail(name, "making a folder there");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
 std::uint64_t free_bytes(const fs::path& directory) {
   struct statvfs status {};
   if (::statvfs(directory.c_str(), &status) != 0) fail(directory, "asking for free space");

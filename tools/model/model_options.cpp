@@ -1,10 +1,10 @@
 #include "tools/model/model_options.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <ATen/Parallel.h>
 
+#include "loader/files/tokenizer_directory.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
@@ -118,8 +118,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
 }
 
 std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint) {
-  const std::filesystem::path path(checkpoint);
-  return models::load_tokenizer(std::filesystem::is_directory(path) ? path : path.parent_path());
+  return models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
 }
 
 }  // namespace halfbyte::cli

@@ -38,7 +38,7 @@ class Config {
     add_experts();
     add_tokens();
     add_dtype();
-    return std::move(out_);
+    return ordered_json::parse(out_.dump());  // numbers of the kinds that a file's would be
   }
 
  private:

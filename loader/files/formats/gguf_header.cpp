@@ -216,6 +216,8 @@ class Parse {
     GgufTensor tensor;
     tensor.name = cursor_.text("a tensor's name", kMaxNameBytes);
     if (tensor.name.empty()) cursor_.fail("a tensor has no name");
+    if (!std::ranges::all_of(tensor.name, [](char c) { return c > ' ' && c < '\x7F'; }))
+      cursor_.fail("tensor " + in_quotes(tensor.name) + " has a name that is not of plain characters");
     const std::string what = "tensor " + in_quotes(tensor.name);
     if (!names_.insert(tensor.name).second) cursor_.fail(what + " is there twice");
     read_shape(what, tensor);

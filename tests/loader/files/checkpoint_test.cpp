@@ -185,11 +185,11 @@ TEST_CASE("checkpoint: other formats are named, absent ones said to be absent", 
   write_text(scratch / "gguf" / "m.gguf", "GGUF....");
   write_text(scratch / "pickle" / "pytorch_model.bin", "PK\3\4....");
   write_text(scratch / "nothing" / "README.md", "x");
-  write_text(scratch / "m.gguf", "GGUF\3\0\0\0\0\0\0\0");
+  write_text(scratch / "m.gguf", "GGUF\3");
   write_text(scratch / "m.pt", "PK\3\4........");
   check_error(ErrorCode::kUnsupported, {"m.gguf", "GGUF"}, [&] { open_checkpoint(scratch / "gguf"); });
   check_error(ErrorCode::kCorrupt, {"pytorch_model.bin", "pickle"}, [&] { open_checkpoint(scratch / "pickle"); });
-  check_error(ErrorCode::kUnsupported, {"m.gguf", "GGUF"}, [&] { open_checkpoint(scratch / "m.gguf"); });
+  check_error(ErrorCode::kCorrupt, {"m.gguf", "version"}, [&] { open_checkpoint(scratch / "m.gguf"); });
   check_error(ErrorCode::kCorrupt, {"m.pt", "pickle"}, [&] { open_checkpoint(scratch / "m.pt"); });
   check_error(ErrorCode::kNotFound, {"nothing", "safetensors"}, [&] { open_checkpoint(scratch / "nothing"); });
   check_error(ErrorCode::kNotFound, {"absent"}, [&] { open_checkpoint(scratch / "absent"); });

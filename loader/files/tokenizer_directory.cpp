@@ -1,0 +1,46 @@
+#include "loader/files/tokenizer_directory.h"
+
+#include <algorithm>
+#include <array>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+namespace {
+
+// Whether a folder has a tokenizer of its own, which is believed first.
+bool has_tokenizer(const fs::path& directory) {
+  std::error_code ignored;
+  return std::ranges::any_of(std::array{"tokenizer.json", "tokenizer.model", "vocab.json"},
+                             [&](const char* name) { return fs::is_regular_file(directory / name, ignored); });
+}
+
+// What is wrong with a checkpoint is for those to say who open it for its own sake.
+std::map<std::string, GeneratedFile> generated_files(const fs::path& checkpoint) try {
+  return open_checkpoint(checkpoint).generated_files;
+} catch (const Error&) {
+  return {};
+}
+
+void write(const fs::path& path, const std::string& bytes) {
+  OutputFile(path, bytes.size()).write(0, std::as_bytes(std::span(bytes)));
+}
+
+}  // namespace
+
+TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint) {
+  std::error_code ignored;
+  const bool is_directory = fs::is_directory(checkpoint, ignored);
+  path_ = is_directory ? checkpoint : checkpoint.parent_path();
+  if (path_.empty()) path_ = ".";
+  if (is_directory && has_tokenizer(checkpoint)) return;
+  const auto files = generated_files(checkpoint);
+  if (files.empty()) return;
+  made_.emplace();
+  path_ = made_->path();
+  for (const auto& [name, text] : files) write(path_ / name, text());
+}
+
+}  // namespace halfbyte::files

@@ -1,0 +1,22 @@
+// A folder that holds a checkpoint's tokenizer: where load_tokenizer looks.
+#pragma once
+
+#include <optional>
+
+#include "loader/files/platform.h"
+
+namespace halfbyte::files {
+
+class TokenizerDirectory {
+ public:
+  // `checkpoint`: as open_checkpoint takes it. Its own folder, unless the source has its tokenizer in another form:
+  // then the files that it comes to are written into one of their own, gone with the object. Errors: kIo.
+  explicit TokenizerDirectory(const fs::path& checkpoint);
+  const fs::path& path() const noexcept { return path_; }
+
+ private:
+  std::optional<TemporaryDirectory> made_;
+  fs::path path_;
+};
+
+}  // namespace halfbyte::files
