@@ -145,4 +145,30 @@ std::optional<GgufName> name_of(std::string_view gguf_name, const Naming& naming
   return out;
 }
 
+const GgufFamily* gguf_family_of(std::string_view model_type) noexcept {
+  const std::string_view wanted = model_type == "mistral" ? "llama" : model_type;  // llama.cpp knows no difference
+  const auto row = std::ranges::find(kFamilies, wanted, &GgufFamily::model_type);
+  return row == kFamilies.end() ? nullptr : &*row;
+}
+
+std::vector<std::pair<std::string, GgufName>> gguf_names(const Naming& naming, std::int64_t layers) {
+  std::vector<std::pair<std::string, GgufName>> out;
+  const auto add = [&](const std::string& module) {
+    for (const char* kind : {".weight", ".bias"}) {
+      if (auto name = name_of(module + kind, naming)) out.emplace_back(module + kind, std::move(*name));
+    }
+  };
+  for (const Module& row : kModules) {
+    if (row.place == Place::kTop) add(std::string(row.gguf));
+  }
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    for (const Module& row : kModules) {
+      const bool is_second_of_name = row.name == &Naming::up && !naming.fused_gate_up.empty();
+      const bool has_row = !(naming.*(row.name)).empty() && !is_second_of_name;
+      if (row.place != Place::kTop && has_row) add("blk." + std::to_string(layer) + "." + std::string(row.gguf));
+    }
+  }
+  return out;
+}
+
 }  // namespace halfbyte::files

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "loader/files/formats/gguf_file.h"
 #include "models/architectures/family.h"
@@ -32,6 +34,11 @@ struct GgufName {
   bool is_norm = false;
   HeadRows heads = HeadRows::kNone;  // of rows that the architecture's rotation has in another order
 };
+
+// For a file that is to be written: the architecture of a family of halfbyte's. Null: llama.cpp has none.
+const GgufFamily* gguf_family_of(std::string_view model_type) noexcept;
+// Names of a model's tensors in GGUF that this naming has, each with its name in transformers.
+std::vector<std::pair<std::string, GgufName>> gguf_names(const models::Naming& naming, std::int64_t layers);
 
 // Nothing: the family has no such tensor.
 std::optional<GgufName> name_of(std::string_view gguf_name, const models::Naming& naming);

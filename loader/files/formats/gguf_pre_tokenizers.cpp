@@ -57,4 +57,6 @@ const GgufPreTokenizer* find_pre_tokenizer(std::string_view name) noexcept {
   return row == kPreTokenizers.end() ? nullptr : &*row;
 }
 
+std::span<const GgufPreTokenizer> pre_tokenizers() noexcept { return kPreTokenizers; }
+
 }  // namespace halfbyte::files

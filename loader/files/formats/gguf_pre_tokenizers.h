@@ -1,6 +1,7 @@
 // How a byte-level BPE vocabulary splits a text before it merges: GGUF has a name, tokenizer.json the patterns.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 namespace halfbyte::files {
@@ -16,5 +17,7 @@ struct GgufPreTokenizer {
 
 // Null: not known.
 const GgufPreTokenizer* find_pre_tokenizer(std::string_view name) noexcept;
+
+std::span<const GgufPreTokenizer> pre_tokenizers() noexcept;
 
 }  // namespace halfbyte::files

@@ -1,0 +1,32 @@
+// A checkpoint as a GGUF file that llama.cpp runs. For the command line.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace halfbyte::convert {
+
+struct GgufExportOptions {
+  // Of the matrices: "F32", "F16", "BF16", "Q8_0", "Q4_0"; empty: as they are stored, sym_int4 as Q4_0 and sym_int8 as
+  // Q8_0; with `requantize` every other scheme as Q8_0.
+  std::string type = {};
+  bool requantize = false;  // allow what changes a packed tensor's numbers
+  bool overwrite = false;
+};
+
+struct GgufExportSummary {
+  std::uint64_t source_bytes = 0;
+  std::uint64_t result_bytes = 0;
+  std::int64_t exact_tensors = 0;        // packed, and the same numbers
+  std::int64_t requantized_tensors = 0;  // packed, in other numbers
+  std::vector<std::string> notes;
+};
+
+// Writes DST, which appears under its name when it is complete. Errors: kUnsupported naming the tensor and why its
+// numbers cannot be said without `requantize`, a family or a tokenizer that GGUF has no word for; kAlreadyExists;
+// kInvalidArgument; as open_checkpoint.
+GgufExportSummary export_gguf(const std::filesystem::path& source, const std::filesystem::path& destination,
+                              const GgufExportOptions& options = {});
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,292 @@
+// A checkpoint's tokenizer as GGUF's metadata have it.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include <halfbyte/error.h>
+
+#include "convert/gguf_metadata.h"
+#include "loader/files/formats/gguf_pre_tokenizers.h"
+#include "loader/files/formats/gguf_tokenizer.h"
+#include "loader/files/json_text.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert {
+namespace {
+
+namespace fs = files::fs;
+using Kind = files::GgufVocabulary::Kind;
+using nlohmann::json;
+
+constexpr std::int64_t kMaxTokens = 1 << 24;
+constexpr files::JsonLimits kTokenizerLimits{.max_bytes = std::uint64_t{1} << 28};
+
+// A file beside the checkpoint, or one that its source implies; nothing when there is none.
+std::optional<std::string> file_bytes(const files::Checkpoint& source, const std::string& name) {
+  if (const auto made = source.generated_files.find(name); made != source.generated_files.end()) return made->second();
+  if (!fs::is_regular_file(source.directory / name)) return std::nullopt;
+  return files::read_text(source.directory / name, kTokenizerLimits.max_bytes);
+}
+
+json json_or_empty(const files::Checkpoint& source, const std::string& name) {
+  const auto text = file_bytes(source, name);
+  if (!text) return json::object();
+  json out = files::parse_json<json>(*text, name, kTokenizerLimits);
+  if (!out.is_object()) throw Error(ErrorCode::kCorrupt, name + ": not a JSON object");
+  return out;
+}
+
+// "wire" fields of a protocol buffer's message, one after another. Source: protobuf.dev, programming-guides/encoding.
+class Fields {
+ public:
+  explicit Fields(std::string_view message) : left_(message) {}
+
+  bool next() {
+    if (left_.empty()) return false;
+    const std::uint64_t tag = varint();
+    number = tag >> 3;
+    value = 0;
+    bytes = {};
+    const std::uint64_t type = tag & 7;
+    if (type == 0) {
+      value = varint();
+    } else if (type == 2) {
+      bytes = take(varint());
+    } else if (type == 1 || type == 5) {
+      bytes = take(type == 1 ? 8 : 4);
+    } else {
+      fail();
+    }
+    return true;
+  }
+
+  std::uint64_t number = 0, value = 0;
+  std::string_view bytes;
+
+ private:
+  [[noreturn]] static void fail() {
+    throw Error(ErrorCode::kCorrupt, "tokenizer.model: is not a SentencePiece model; copy it again");
+  }
+  std::string_view take(std::uint64_t size) {
+    if (size > left_.size()) fail();
+    const std::string_view out = left_.substr(0, size);
+    left_.remove_prefix(size);
+    return out;
+  }
+  std::uint64_t varint() {
+    std::uint64_t out = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1).front());
+      out |= static_cast<std::uint64_t>(byte & 127) << shift;
+      if (byte < 128) return out;
+    }
+    fail();
+  }
+
+  std::string_view left_;
+};
+
+struct Vocabulary : files::GgufVocabulary {
+  std::int64_t bos = -1, eos = -1, unknown = -1, padding = -1;
+  bool adds_space = true;
+
+  void put(std::int64_t id, std::string token, Kind kind) {
+    if (id < 0 || id > kMaxTokens) throw Error(ErrorCode::kCorrupt, "a token's id is " + std::to_string(id));
+    const auto at = static_cast<std::size_t>(id);
+    if (at >= tokens.size()) resize(at + 1);
+    tokens[at] = std::move(token);
+    kinds[at] = kind;
+  }
+  // What is between and behind the tokens: names that no text becomes.
+  void resize(std::size_t count) {
+    while (tokens.size() < count) {
+      tokens.push_back("[PAD" + std::to_string(tokens.size()) + "]");
+      kinds.push_back(Kind::kUnused);
+      scores.push_back(-10000.0F);
+    }
+  }
+};
+
+void add_piece(std::string_view message, Vocabulary& out) {
+  std::string text;
+  float score = 0;
+  auto kind = Kind::kNormal;
+  for (Fields field(message); field.next();) {
+    if (field.number == 1) text = field.bytes;
+    if (field.number == 2 && field.bytes.size() == 4) std::memcpy(&score, field.bytes.data(), 4);
+    if (field.number == 3 && field.value >= 1 && field.value <= 6) kind = static_cast<Kind>(field.value);
+  }
+  out.tokens.push_back(std::move(text));
+  out.scores.push_back(score);
+  out.kinds.push_back(kind);
+}
+
+Vocabulary read_sentencepiece(std::string_view bytes) {
+  Vocabulary out;
+  out.unknown = 0, out.bos = 1, out.eos = 2;  // where the model says nothing
+  for (Fields field(bytes); field.next();) {
+    if (field.number == 1) add_piece(field.bytes, out);
+    if (field.number == 2) {
+      for (Fields trainer(field.bytes); trainer.next();) {
+        const auto id = static_cast<std::int64_t>(static_cast<std::int32_t>(trainer.value));
+        if (trainer.number == 3 && trainer.value != 1 && trainer.value != 2)
+          throw Error(ErrorCode::kUnsupported, "tokenizer.model: of words or characters, which GGUF does not hold");
+        if (trainer.number == 40) out.unknown = id;
+        if (trainer.number == 41) out.bos = id;
+        if (trainer.number == 42) out.eos = id;
+        if (trainer.number == 43) out.padding = id;
+      }
+    }
+    if (field.number == 3) {
+      for (Fields normalizer(field.bytes); normalizer.next();) {
+        if (normalizer.number == 3) out.adds_space = normalizer.value != 0;
+      }
+    }
+  }
+  return out;
+}
+
+void add_added_tokens(const json& list, Vocabulary& out) {
+  for (const json& token : list) {
+    const bool is_special = token.value("special", false);
+    out.put(token.at("id").get<std::int64_t>(), token.at("content").get<std::string>(),
+            is_special ? Kind::kControl : Kind::kUserDefined);
+  }
+}
+
+// Whether a step of the pre-tokenizer has this pattern.
+bool has_pattern(const json& node, std::string_view pattern) {
+  if (node.is_object() && node.value("type", "") == "Split" && node.contains("pattern"))
+    return node["pattern"].is_object() && node["pattern"].value("Regex", "") == pattern;
+  if (!node.is_object() || !node.contains("pretokenizers")) return false;
+  return std::ranges::any_of(node["pretokenizers"], [&](const json& step) { return has_pattern(step, pattern); });
+}
+
+bool is_gpt2(const json& node) {
+  return node.is_object() && node.value("type", "") == "ByteLevel" && node.value("use_regex", true);
+}
+
+std::string pre_tokenizer_name(const json& tokenizer) {
+  const json& node = tokenizer.at("pre_tokenizer");
+  const bool ignores_merges = tokenizer.at("model").value("ignore_merges", false);
+  std::string name = is_gpt2(node) ? "gpt-2" : "";
+  for (const files::GgufPreTokenizer& row : files::pre_tokenizers()) {
+    if (row.pattern.empty() || !has_pattern(node, row.pattern)) continue;
+    if (name.empty() || row.ignores_merges == ignores_merges) name = row.name;
+    if (row.ignores_merges == ignores_merges) break;
+  }
+  if (!name.empty()) return name;
+  throw Error(ErrorCode::kUnsupported, "tokenizer.json: splits texts in a way that GGUF has no name for");
+}
+
+std::vector<std::string> merges_of(const json& model) {
+  std::vector<std::string> out;
+  for (const json& merge : model.at("merges")) {
+    out.push_back(merge.is_string() ? merge.get<std::string>()
+                                    : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>());
+  }
+  return out;
+}
+
+std::int64_t id_of(const Vocabulary& vocabulary, const json& token) {
+  const json& text = token.is_object() && token.contains("content") ? token["content"] : token;
+  if (!text.is_string()) return -1;
+  const auto found = std::ranges::find(vocabulary.tokens, text.get<std::string>());
+  return found == vocabulary.tokens.end() ? -1 : found - vocabulary.tokens.begin();
+}
+
+std::int64_t first_id(const json& config, const char* key) {
+  if (!config.contains(key)) return -1;
+  const json& value = config[key].is_array() && !config[key].empty() ? config[key][0] : config[key];
+  return value.is_number_integer() ? value.get<std::int64_t>() : -1;
+}
+
+void add_common(const Vocabulary& vocabulary, const json& config, bool adds_bos, GgufMetadata& out) {
+  out.texts("tokenizer.ggml.tokens", vocabulary.tokens);
+  std::vector<std::int32_t> kinds;
+  for (const Kind kind : vocabulary.kinds) kinds.push_back(static_cast<std::int32_t>(kind));
+  out.integers("tokenizer.ggml.token_type", kinds);
+  for (const auto& [key, id] : {std::pair("bos", vocabulary.bos), std::pair("eos", vocabulary.eos),
+                                std::pair("unknown", vocabulary.unknown), std::pair("padding", vocabulary.padding)}) {
+    if (id >= 0) out.number(std::string("tokenizer.ggml.") + key + "_token_id", id);
+  }
+  const json& bos = config.contains("add_bos_token") ? config["add_bos_token"] : json();
+  const json& eos = config.contains("add_eos_token") ? config["add_eos_token"] : json();
+  out.flag("tokenizer.ggml.add_bos_token", bos.is_boolean() ? bos.get<bool>() : adds_bos);
+  out.flag("tokenizer.ggml.add_eos_token", eos.is_boolean() && eos.get<bool>());
+  if (config.contains("chat_template") && config["chat_template"].is_string())
+    out.text("tokenizer.chat_template", config["chat_template"].get<std::string>());
+}
+
+// The checkpoint's configuration wins over what the tokenizer's files say.
+void add_ids(const files::Checkpoint& source, Vocabulary& vocabulary) {
+  const json config = source.config.is_object() ? json(source.config) : json::object();
+  if (const auto id = first_id(config, "bos_token_id"); id >= 0) vocabulary.bos = id;
+  if (const auto id = first_id(config, "eos_token_id"); id >= 0) vocabulary.eos = id;
+}
+
+void add_sentencepiece(const files::Checkpoint& source, const std::string& model, std::size_t vocab_size,
+                       GgufMetadata& out) {
+  Vocabulary vocabulary = read_sentencepiece(model);
+  const json config = json_or_empty(source, "tokenizer_config.json");
+  if (config.contains("added_tokens_decoder") && config["added_tokens_decoder"].is_object()) {
+    for (const auto& [id, token] : config["added_tokens_decoder"].items()) {
+      const auto at = static_cast<std::size_t>(std::stoul(id));
+      if (at < vocabulary.tokens.size() || !token.is_object()) continue;
+      add_added_tokens(
+          json::array(
+              {{{"id", at}, {"content", token.value("content", "")}, {"special", token.value("special", false)}}}),
+          vocabulary);
+    }
+  }
+  vocabulary.resize(vocab_size);
+  add_ids(source, vocabulary);
+  out.text("tokenizer.ggml.model", "llama");
+  out.text("tokenizer.ggml.pre", "default");
+  out.reals("tokenizer.ggml.scores", vocabulary.scores);
+  out.flag("tokenizer.ggml.add_space_prefix", vocabulary.adds_space);
+  add_common(vocabulary, config, true, out);
+}
+
+void add_byte_level(const files::Checkpoint& source, const json& tokenizer, std::size_t vocab_size, GgufMetadata& out) {
+  const json& model = tokenizer.at("model");
+  if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
+    throw Error(ErrorCode::kUnsupported, "tokenizer.json: is no byte-level BPE, the one kind that is written as GGUF");
+  Vocabulary vocabulary;
+  for (const auto& [token, id] : model.at("vocab").items())
+    vocabulary.put(id.get<std::int64_t>(), token, Kind::kNormal);
+  if (tokenizer.contains("added_tokens")) add_added_tokens(tokenizer["added_tokens"], vocabulary);
+  vocabulary.resize(vocab_size);
+  const json config = json_or_empty(source, "tokenizer_config.json");
+  vocabulary.bos = config.contains("bos_token") ? id_of(vocabulary, config["bos_token"]) : -1;
+  vocabulary.eos = config.contains("eos_token") ? id_of(vocabulary, config["eos_token"]) : -1;
+  add_ids(source, vocabulary);
+  out.text("tokenizer.ggml.model", "gpt2");
+  out.text("tokenizer.ggml.pre", pre_tokenizer_name(tokenizer));
+  out.texts("tokenizer.ggml.merges", merges_of(model));
+  const bool has_template = tokenizer.contains("post_processor") &&
+                            tokenizer["post_processor"].dump().find("SpecialToken") != std::string::npos;
+  add_common(vocabulary, config, has_template, out);
+}
+
+}  // namespace
+
+void add_tokenizer(const files::Checkpoint& source, std::int64_t vocab_size, GgufMetadata& out,
+                   std::vector<std::string>& notes) try {
+  const auto size = static_cast<std::size_t>(vocab_size);
+  const auto model = file_bytes(source, "tokenizer.model");
+  const auto tokenizer = file_bytes(source, "tokenizer.json");
+  if (model) {
+    add_sentencepiece(source, *model, size, out);
+  } else if (tokenizer) {
+    add_byte_level(source, files::parse_json<json>(*tokenizer, "tokenizer.json", kTokenizerLimits), size, out);
+  } else {
+    notes.emplace_back("there is no tokenizer.json or tokenizer.model: llama.cpp will take token ids only");
+    out.text("tokenizer.ggml.model", "none");
+  }
+} catch (const json::exception& error) {
+  throw Error(ErrorCode::kCorrupt, "the tokenizer's files: " + files::json_problem(error));
+}
+
+}  // namespace halfbyte::convert
