@@ -213,6 +213,11 @@ GgufExportSummary export_gguf(const fs::path& source_path, const fs::path& desti
   GgufMetadata metadata;
   add_model(model, *family, metadata);
   metadata.number("general.file_type", file_type(plan));
+  if (model.sliding_window > 0 && family->architecture != "gemma2" && family->architecture != "phi3") {
+    plan.summary.notes.push_back("llama.cpp's " + std::string(family->architecture) +
+                                 " knows no sliding window: beyond " + std::to_string(model.sliding_window) +
+                                 " tokens its results differ");
+  }
   add_tokenizer(source, model.vocab_size, metadata, plan.summary.notes);
   const std::string head = header(plan, metadata);
   write_file(source, plan, head, partial.path());

@@ -1,6 +1,6 @@
 // A checkpoint's tokenizer as GGUF's metadata have it.
 #include <algorithm>
-#include <bit>
+#include <charconv>
 #include <cstring>
 #include <optional>
 
@@ -19,7 +19,7 @@ namespace fs = files::fs;
 using Kind = files::GgufVocabulary::Kind;
 using nlohmann::json;
 
-constexpr std::int64_t kMaxTokens = 1 << 24;
+constexpr std::int64_t kMaxTokens = 1 << 21;  // ids beyond are no vocabulary's
 constexpr files::JsonLimits kTokenizerLimits{.max_bytes = std::uint64_t{1} << 28};
 
 // A file beside the checkpoint, or one that its source implies; nothing when there is none.
@@ -232,8 +232,9 @@ void add_sentencepiece(const files::Checkpoint& source, const std::string& model
   const json config = json_or_empty(source, "tokenizer_config.json");
   if (config.contains("added_tokens_decoder") && config["added_tokens_decoder"].is_object()) {
     for (const auto& [id, token] : config["added_tokens_decoder"].items()) {
-      const auto at = static_cast<std::size_t>(std::stoul(id));
-      if (at < vocabulary.tokens.size() || !token.is_object()) continue;
+      std::size_t at = 0;
+      const bool is_id = std::from_chars(id.data(), id.data() + id.size(), at).ec == std::errc();
+      if (!is_id || at < vocabulary.tokens.size() || !token.is_object()) continue;
       add_added_tokens(
           json::array(
               {{{"id", at}, {"content", token.value("content", "")}, {"special", token.value("special", false)}}}),
@@ -249,6 +250,19 @@ void add_sentencepiece(const files::Checkpoint& source, const std::string& model
   add_common(vocabulary, config, true, out);
 }
 
+// The token that the post-processor puts before a text, or null.
+json template_begin(const json& node) {
+  if (!node.is_object()) return json();
+  if (node.contains("processors")) {
+    for (const json& step : node["processors"]) {
+      if (json found = template_begin(step); !found.is_null()) return found;
+    }
+  }
+  if (!node.contains("single") || !node["single"].is_array() || node["single"].empty()) return json();
+  const json& first = node["single"][0];
+  return first.is_object() && first.contains("SpecialToken") ? first["SpecialToken"].at("id") : json();
+}
+
 void add_byte_level(const files::Checkpoint& source, const json& tokenizer, std::size_t vocab_size, GgufMetadata& out) {
   const json& model = tokenizer.at("model");
   if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
@@ -259,15 +273,15 @@ void add_byte_level(const files::Checkpoint& source, const json& tokenizer, std:
   if (tokenizer.contains("added_tokens")) add_added_tokens(tokenizer["added_tokens"], vocabulary);
   vocabulary.resize(vocab_size);
   const json config = json_or_empty(source, "tokenizer_config.json");
+  const json begin = tokenizer.contains("post_processor") ? template_begin(tokenizer["post_processor"]) : json();
   vocabulary.bos = config.contains("bos_token") ? id_of(vocabulary, config["bos_token"]) : -1;
+  if (!begin.is_null()) vocabulary.bos = id_of(vocabulary, begin);
   vocabulary.eos = config.contains("eos_token") ? id_of(vocabulary, config["eos_token"]) : -1;
   add_ids(source, vocabulary);
   out.text("tokenizer.ggml.model", "gpt2");
   out.text("tokenizer.ggml.pre", pre_tokenizer_name(tokenizer));
   out.texts("tokenizer.ggml.merges", merges_of(model));
-  const bool has_template = tokenizer.contains("post_processor") &&
-                            tokenizer["post_processor"].dump().find("SpecialToken") != std::string::npos;
-  add_common(vocabulary, config, has_template, out);
+  add_common(vocabulary, config, !begin.is_null(), out);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "convert/export_gguf.h"
 
+#include <cmath>
+
 #include <halfbyte/convert.h>
 
 #include "loader/files/checkpoint.h"
@@ -108,4 +110,29 @@ TEST_CASE("export to GGUF: matrices become the type that is asked for", "[export
     }
     CHECK(std::sqrt(error / power) < (std::string(type) == "Q4_0" ? 0.12 : 0.01));
   }
+}
+
+TEST_CASE("export to GGUF: a byte-level tokenizer goes along", "[export]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", llama_tensors(), llama_config());
+  const nlohmann::json template_processing = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+  nlohmann::json tokenizer = {
+      {"added_tokens", {{{"id", 3}, {"content", "<s>"}, {"special", true}}}},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", true}}},
+      {"post_processor", {{"type", "Sequence"}, {"processors", {template_processing}}}},
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}}};
+  write_text(scratch / "m" / "tokenizer.json", tokenizer.dump());
+  convert::export_gguf(scratch / "m", scratch / "m.gguf");
+  const auto result = files::open_checkpoint(scratch / "m.gguf");
+  const auto json = nlohmann::json::parse(result.generated_files.at("tokenizer.json")());
+  CHECK(json["model"]["vocab"] == tokenizer["model"]["vocab"]);
+  CHECK(json["model"]["merges"] == nlohmann::json::parse(R"([["a","b"]])"));
+  CHECK(json["added_tokens"][0]["content"] == "<s>");
+  CHECK(json["post_processor"]["single"][0]["SpecialToken"]["id"] == "<s>");
+  tokenizer["pre_tokenizer"] = {{"type", "Whitespace"}};
+  write_text(scratch / "m" / "tokenizer.json", tokenizer.dump());
+  check_error(ErrorCode::kUnsupported, {"tokenizer.json", "splits"},
+              [&] { convert::export_gguf(scratch / "m", scratch / "m.gguf", {.overwrite = true}); });
 }

@@ -18,25 +18,35 @@ constexpr std::string_view kFactors = "rope_freqs.weight";
 constexpr std::string_view kLongFactors = "rope_factors_long.weight";
 constexpr std::string_view kShortFactors = "rope_factors_short.weight";
 
-// What Llama 3.1 and later turn frequencies with, all of them alike but for the factor.
-constexpr double kLowFactor = 1, kHighFactor = 4, kOriginalLength = 8192;
+// What Llama 3.1 and later turn frequencies with, alike but for the factor and, in models that others make, the length.
+constexpr double kLowFactor = 1, kHighFactor = 4;
+constexpr std::int64_t kUsualLength = 8192;
 
 // By how much Llama 3's scaling divides pair i's frequency. Source: transformers, modeling_rope_utils.py.
-double llama3_divisor(double factor, double theta, std::size_t pair, std::size_t pairs) {
+double llama3_divisor(double factor, double theta, double length, std::size_t pair, std::size_t pairs) {
   const double frequency = std::pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
   const double wavelength = 2 * std::numbers::pi / frequency;
-  if (wavelength < kOriginalLength / kHighFactor) return 1;
-  if (wavelength > kOriginalLength / kLowFactor) return factor;
-  const double smooth = (kOriginalLength / wavelength - kLowFactor) / (kHighFactor - kLowFactor);
+  if (wavelength < length / kHighFactor) return 1;
+  if (wavelength > length / kLowFactor) return factor;
+  const double smooth = (length / wavelength - kLowFactor) / (kHighFactor - kLowFactor);
   return 1 / ((1 - smooth) / factor + smooth);
 }
 
-bool is_llama3(const std::vector<float>& divisors, double factor, double theta) {
+bool is_llama3(const std::vector<float>& divisors, double factor, double theta, std::int64_t length) {
   for (std::size_t i = 0; i < divisors.size(); ++i) {
-    const double wanted = llama3_divisor(factor, theta, i, divisors.size());
+    const double wanted = llama3_divisor(factor, theta, static_cast<double>(length), i, divisors.size());
     if (std::abs(divisors[i] - wanted) > 1e-4 * wanted) return false;
   }
   return true;
+}
+
+// The original context of which the divisors are Llama 3's; nothing: of none.
+std::optional<std::int64_t> llama3_length(const std::vector<float>& divisors, double factor, double theta) {
+  if (is_llama3(divisors, factor, theta, kUsualLength)) return kUsualLength;
+  for (std::int64_t length = 32; length <= 1 << 20; length *= 2) {
+    if (is_llama3(divisors, factor, theta, length)) return length;
+  }
+  return std::nullopt;
 }
 
 class Rope {
@@ -69,12 +79,12 @@ class Rope {
     const std::vector<float> divisors = gguf_values(parts_, kFactors);
     const float factor = std::ranges::max(divisors);
     if (std::ranges::all_of(divisors, [](float divisor) { return divisor == 1.0F; })) return;
-    if (is_llama3(divisors, factor, theta_)) {
+    if (const auto length = llama3_length(divisors, factor, theta_)) {
       config_["rope_scaling"] = {{"rope_type", "llama3"},
                                  {"factor", factor},
                                  {"low_freq_factor", kLowFactor},
                                  {"high_freq_factor", kHighFactor},
-                                 {"original_max_position_embeddings", static_cast<std::int64_t>(kOriginalLength)}};
+                                 {"original_max_position_embeddings", *length}};
       return;
     }
     notes_.emplace_back("rope_freqs.weight is not Llama 3's usual scaling: its divisors are given as \"longrope\"");

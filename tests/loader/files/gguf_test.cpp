@@ -178,6 +178,10 @@ TEST_CASE("Llama 3's scaling of positions is found in what it comes to", "[gguf]
   for (const double value : {1.0, 1.0, 1.0, 1.0, 2.694531, 8.0, 8.0, 8.0}) llama3 += raw(static_cast<float>(value));
   CHECK(scaling_of(llama3)["rope_type"] == "llama3");
   CHECK(scaling_of(llama3)["factor"] == 8.0);
+  std::string short_context;  // the same with an original context of 64
+  for (const double value : {1.0, 2.4422594, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0})
+    short_context += raw(static_cast<float>(value));
+  CHECK(scaling_of(short_context)["original_max_position_embeddings"] == 64);
   CHECK(scaling_of(counting(8, 1))["rope_type"] == "longrope");
   CHECK(scaling_of(counting(8, 1))["long_factor"][7] == 8.0);
 }
