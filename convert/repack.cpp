@@ -83,7 +83,7 @@ void write_small_files(const Checkpoint& source, const Image& image, files::Mani
   for (const fs::path& name : source.side_files) {
     if (!is_quantization_file(name)) manifest.files.push_back(destination.copy_file(source.directory / name));
   }
-  for (const auto& [name, text] : source.generated_files) write(name, text);
+  for (const auto& [name, text] : source.generated_files) write(name, text());
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 

@@ -29,6 +29,10 @@ constexpr VerbInfo kVerbs[] = {
      "  halfbyte diff llama-bf16 llama-4bit\n"
      "  halfbyte diff llama-4bit llama-again --tensors --exit-code",
      Home::kCore},
+    {"export", "write a checkpoint in another program's format",
+     "  halfbyte export llama-4bit llama.gguf --to gguf\n"
+     "  halfbyte export llama-4bit llama-again --to safetensors",
+     Home::kCore},
     {"doctor", "say what this machine is, what of it is used, and what is broken",
      "  halfbyte doctor --json\n"
      "  HALFBYTE_ISA=ref halfbyte doctor",

@@ -226,7 +226,9 @@ ExitStatus repack(const Words& words, const CommonOptions& common, const files::
     summary = convert::repack(words.source, words.destination, options);
   }
   log_notes(summary.notes);
-  common.is_json ? print_json(json_of(words, summary)) : print_line(repacked_line(summary, source.kind));
+  ordered_json json = json_of(words, summary);
+  json["rel_rmse"] = nullptr;  // of the original, which is not here
+  common.is_json ? print_json(json) : print_line(repacked_line(summary, source.kind));
   return ExitStatus::kDone;
 }
 

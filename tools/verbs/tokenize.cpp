@@ -6,6 +6,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/tokenizer_directory.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/parse.h"
@@ -66,8 +67,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& checkpoint) {
     throw Error(ErrorCode::kNotFound,
                 printable(checkpoint) + ": there is no such directory; download the checkpoint first");
   }
-  const fs::path directory = fs::is_directory(path, error) ? path : path.parent_path();
-  auto tokenizer = models::load_tokenizer(directory.empty() ? fs::path(".") : directory);
+  auto tokenizer = models::load_tokenizer(files::TokenizerDirectory(path).path());
   if (tokenizer) return tokenizer;
   throw Error(ErrorCode::kNotFound, printable(checkpoint) +
                                         ": has no tokenizer: tokenizer.json, tokenizer.model or vocab.json with "

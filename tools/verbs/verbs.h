@@ -10,6 +10,7 @@ Action prepare_inspect(CLI::App& app, const CommonOptions& common);
 Action prepare_verify(CLI::App& app, const CommonOptions& common);
 Action prepare_dequantize(CLI::App& app, const CommonOptions& common);
 Action prepare_diff(CLI::App& app, const CommonOptions& common);
+Action prepare_export(CLI::App& app, const CommonOptions& common);
 Action prepare_doctor(CLI::App& app, const CommonOptions& common);
 Action prepare_synth(CLI::App& app, const CommonOptions& common);
 Action prepare_tokenize(CLI::App& app, const CommonOptions& common);
