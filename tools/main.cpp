@@ -4,9 +4,9 @@
 
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
-  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize}, {"inspect", prepare_inspect},
-                               {"verify", prepare_verify},     {"dequantize", prepare_dequantize},
-                               {"diff", prepare_diff},         {"export", prepare_export},     {"doctor", prepare_doctor},
-                               {"synth", prepare_synth},       {"tokenize", prepare_tokenize}};
+  constexpr VerbRow kRows[] = {
+      {"quantize", prepare_quantize},     {"inspect", prepare_inspect}, {"verify", prepare_verify},
+      {"dequantize", prepare_dequantize}, {"diff", prepare_diff},       {"export", prepare_export},
+      {"doctor", prepare_doctor},         {"synth", prepare_synth},     {"tokenize", prepare_tokenize}};
   return run_program(kRows, argc, argv);
 }

@@ -46,8 +46,7 @@ Windows layout(const CausalLM& model, const TokenIds& text, const TokenIds& pref
   return {context, stride, options.windows > 0 ? std::min(options.windows, available) : available};
 }
 
-TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_t index,
-                       const TokenIds& prefix) {
+TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_t index, const TokenIds& prefix) {
   const auto begin = text.begin() + index * windows.stride;
   TokenIds tokens = prefix;
   tokens.insert(tokens.end(), begin, begin + windows.stride);

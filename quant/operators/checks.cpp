@@ -102,7 +102,8 @@ quant::Arithmetic check_arithmetic(const char* op, std::string_view arithmetic) 
   for (const auto known : {quant::Arithmetic::kFloat, quant::Arithmetic::kInt8, quant::Arithmetic::kMixed}) {
     if (arithmetic == quant::name(known)) return known;
   }
-  fail(ErrorCode::kInvalidArgument, op, "arithmetic \"", arithmetic, "\" is unknown; expected \"float\", \"int8\" or \"mixed\"");
+  fail(ErrorCode::kInvalidArgument, op, "arithmetic \"", arithmetic,
+       "\" is unknown; expected \"float\", \"int8\" or \"mixed\"");
 }
 
 void check_not_inference(const char* op, const char* operand, const at::Tensor& tensor) {

@@ -203,7 +203,8 @@ TEST_CASE("perplexity refuses what it cannot score", "[perplexity]") {
   CHECK_THROWS_AS(perplexity(tiny().module(), TokenIds(10, 300), {1}, {.context = 64}), Error);
   CHECK_THROWS_AS(perplexity(tiny().module(), text, {1}, {.context = 512}), Error);
   CHECK_THROWS_AS(perplexity(tiny().module(), TokenIds(600, 1024), {1}, {.context = 64}), Error);
-  const PerplexityResult result = perplexity(tiny().module(), text, {1}, {.context = 64, .windows = 3}, &tiny().module());
+  const PerplexityResult result =
+      perplexity(tiny().module(), text, {1}, {.context = 64, .windows = 3}, &tiny().module());
   CHECK(result.tokens == 3 * 32);
   CHECK(result.divergence->kl_mean == Approx(0).margin(1e-9));
   CHECK(result.divergence->top1_agreement == 1.0);

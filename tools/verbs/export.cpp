@@ -32,9 +32,11 @@ struct Words {
 
 void declare(CLI::App& app, Words& words) {
   app.add_option("CKPT", words.checkpoint, "model to read")->required();
-  app.add_option("DST", words.destination, "what to write: a .gguf file, or a directory; it appears when it is complete")
+  app.add_option("DST", words.destination,
+                 "what to write: a .gguf file, or a directory; it appears when it is complete")
       ->required();
-  app.add_option("--to", words.format, "gguf: for llama.cpp; safetensors: dequantised, every tensor in the dtype it had")
+  app.add_option("--to", words.format,
+                 "gguf: for llama.cpp; safetensors: dequantised, every tensor in the dtype it had")
       ->check(one_of({"gguf", "safetensors"}))
       ->required();
   app.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
@@ -50,9 +52,9 @@ struct Summary {
 };
 
 Summary to_gguf(const Words& words) {
-  const auto done = convert::export_gguf(
-      words.checkpoint, words.destination,
-      {.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite});
+  const auto done =
+      convert::export_gguf(words.checkpoint, words.destination,
+                           {.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite});
   ordered_json json = {{"source", words.checkpoint},
                        {"destination", words.destination},
                        {"format", words.format},

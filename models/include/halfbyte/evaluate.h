@@ -31,10 +31,10 @@ struct PerplexityResult {
 };
 
 // Windows of `context` tokens, one after another; the second half of each is scored. `prefix` begins every window (the
-// tokenizer's: beginning-of-text or nothing) and the text fills the rest. With a reference both models run window by window, and no more than one window's logits of
-// each exist at a time.
-// Errors: kInvalidArgument when the text does not fill one window, a window exceeds either model's context, or the
-// vocabularies differ; kContract and kCorrupt as CausalLM::hidden, never NaN.
+// tokenizer's: beginning-of-text or nothing) and the text fills the rest. With a reference both models run window by
+// window, and no more than one window's logits of each exist at a time. Errors: kInvalidArgument when the text does not
+// fill one window, a window exceeds either model's context, or the vocabularies differ; kContract and kCorrupt as
+// CausalLM::hidden, never NaN.
 PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 
