@@ -13,6 +13,7 @@
 #include "convert/data_file_layout.h"
 #include "convert/destination.h"
 #include "convert/file_notes.h"
+#include "convert/translated_errors.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/directory.h"
 #include "loader/files/parallel.h"
@@ -319,16 +320,10 @@ DequantizeSummary summary_of(const files::Checkpoint& source, const Restoration&
   return out;
 }
 
-}  // namespace
-
-DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destination_name,
-                             const DequantizeOptions& options) try {
-  const auto start = std::chrono::steady_clock::now();
-  if (options.threads < 0)
-    throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
+DequantizeSummary write_dequantized(const fs::path& source_path, const fs::path& target,
+                                    const DequantizeOptions& options) {
   files::Checkpoint source = files::open_checkpoint(source_path);
   if (options.assume_original) files::assume_original(source, *options.assume_original);
-  const fs::path target = destination_path(destination_name);
   check_apart(source_path, target);
   check_apart(source_path, work_path(target));
   const Restoration plan = plan_restoration(source, options);
@@ -337,14 +332,19 @@ DequantizeSummary dequantize(const fs::path& source_path, const fs::path& destin
   TensorWriter(source, plan, options, destination.partial_path()).run();
   write_small_files(source, plan, options, destination);
   destination.commit();
-  DequantizeSummary summary = summary_of(source, plan);
+  return summary_of(source, plan);
+}
+
+}  // namespace
+
+DequantizeSummary dequantize(const fs::path& source_path, const fs::path& path, const DequantizeOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  if (options.threads < 0)
+    throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
+  DequantizeSummary summary = with_translated_errors(
+      "dequantising", source_path, [&] { return write_dequantized(source_path, destination_path(path), options); });
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return summary;
-} catch (const fs::filesystem_error& error) {
-  throw Error(error.code() == std::errc::no_space_on_device ? ErrorCode::kNoResources : ErrorCode::kIo,
-              files::printable(error.what(), 1024));
-} catch (const std::bad_alloc&) {
-  throw Error(ErrorCode::kNoResources, "out of memory while dequantising " + printable_path(source_path));
 }
 
 }  // namespace halfbyte::convert

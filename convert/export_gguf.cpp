@@ -9,6 +9,7 @@
 
 #include "convert/gguf_blocks.h"
 #include "convert/gguf_plan.h"
+#include "convert/translated_errors.h"
 #include "loader/files/parallel.h"
 #include "loader/files/printable.h"
 #include "loader/files/tensor_reader.h"
@@ -197,10 +198,8 @@ void write_file(const files::Checkpoint& source, const GgufPlan& plan, const std
   file.sync();
 }
 
-}  // namespace
-
-GgufExportSummary export_gguf(const fs::path& source_path, const fs::path& destination,
-                              const GgufExportOptions& options) {
+GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destination,
+                             const GgufExportOptions& options) {
   const files::Checkpoint source = files::open_checkpoint(source_path);
   const files::GgufFamily* family =
       source.architecture ? files::gguf_family_of(source.architecture->model_type) : nullptr;
@@ -225,6 +224,14 @@ GgufExportSummary export_gguf(const fs::path& source_path, const fs::path& desti
   plan.summary.source_bytes = source.size_bytes;
   plan.summary.result_bytes = head.size() + plan.data_bytes;
   return plan.summary;
+}
+
+}  // namespace
+
+GgufExportSummary export_gguf(const fs::path& source_path, const fs::path& destination,
+                              const GgufExportOptions& options) {
+  return with_translated_errors("exporting", source_path,
+                                [&] { return write_gguf(source_path, destination, options); });
 }
 
 }  // namespace halfbyte::convert

@@ -13,6 +13,7 @@
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
 #include "convert/tied_duplicates.h"
+#include "convert/translated_errors.h"
 #include "loader/files/directory.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
@@ -201,16 +202,12 @@ QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& pa
 
 }  // namespace
 
-QuantizeSummary quantize(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) try {
+QuantizeSummary quantize(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  QuantizeSummary summary = quantize_or_find(source_path, destination_path(path), options);
+  QuantizeSummary summary = with_translated_errors(
+      "converting", source_path, [&] { return quantize_or_find(source_path, destination_path(path), options); });
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return summary;
-} catch (const fs::filesystem_error& error) {
-  throw Error(error.code() == std::errc::no_space_on_device ? ErrorCode::kNoResources : ErrorCode::kIo,
-              files::printable(error.what(), 1024));
-} catch (const std::bad_alloc&) {
-  throw Error(ErrorCode::kNoResources, "out of memory while converting " + files::printable_path(source_path));
 }
 
 }  // namespace halfbyte::convert

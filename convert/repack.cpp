@@ -10,6 +10,7 @@
 #include "convert/image.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
+#include "convert/translated_errors.h"
 #include "loader/files/directory.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
@@ -97,17 +98,13 @@ QuantizeSummary summary_of(const Checkpoint& source, const Image& image) {
   return out;
 }
 
-}  // namespace
-
-QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const RepackOptions& options) try {
-  const auto start = std::chrono::steady_clock::now();
+QuantizeSummary write_repacked(const fs::path& source_path, const fs::path& target, const RepackOptions& options) {
   Checkpoint source = files::open_checkpoint(source_path);
   if (options.assume_original) files::assume_original(source, *options.assume_original);
   if (!source.is_quantized()) {
     throw Error(ErrorCode::kInvalidArgument,
                 files::printable_path(source_path) + ": nothing in it is quantised, so there is nothing to repack");
   }
-  const fs::path target = destination_path(path);
   check_apart(source_path, target);
   check_apart(source_path, work_path(target));
   const Image image = image_of(source, options.shard_size);
@@ -118,13 +115,17 @@ QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const 
       write_image(image, destination.partial_path(), {options.threads, options.progress, options.stop});
   write_small_files(source, image, manifest_of(source, image, hashes), destination);
   destination.commit();
+  return summary;
+}
+
+}  // namespace
+
+QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const RepackOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  QuantizeSummary summary = with_translated_errors(
+      "repacking", source_path, [&] { return write_repacked(source_path, destination_path(path), options); });
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return summary;
-} catch (const fs::filesystem_error& error) {
-  throw Error(error.code() == std::errc::no_space_on_device ? ErrorCode::kNoResources : ErrorCode::kIo,
-              files::printable(error.what(), 1024));
-} catch (const std::bad_alloc&) {
-  throw Error(ErrorCode::kNoResources, "out of memory while repacking " + files::printable_path(source_path));
 }
 
 }  // namespace halfbyte::convert
