@@ -278,11 +278,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"CTC", read_ctc}};
 
 void read(const JsonValue& json, Decoders& all) {
-  const std::string& type = json.at("type").string();
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
-  if (row == std::end(kRows))
-    throw Error(ErrorCode::kUnsupported, json.where() + ": decoders of type \"" + type + "\" are not known");
-  row->read(json, all);
+  row_of_type(json, json.at("type").string(), kRows, "decoders").read(json, all);
   if (all.size() > kMaxStages) json.fail("more than 64 decoders");
 }
 

@@ -1,14 +1,18 @@
 // Checked access to a tokenizer's JSON files: every error names the file and the path of the value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include <halfbyte/error.h>
 
 namespace halfbyte::models::huggingface {
 
@@ -40,6 +44,16 @@ class JsonValue {
   const nlohmann::json* value_;
   std::string where_;
 };
+
+// The row of a table whose type is this one; `kind` is what the rows are ("decoders"). Errors: kUnsupported naming the
+// type.
+template <class Rows>
+const auto& row_of_type(const JsonValue& json, std::string_view type, const Rows& rows, const char* kind) {
+  const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const auto& each) { return each.type == type; });
+  if (row != std::end(rows)) return *row;
+  throw Error(ErrorCode::kUnsupported,
+              json.where() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
+}
 
 // The whole file. Errors: kCorrupt when it is no regular file or has more than 256 MiB; kIo.
 std::string read_tokenizer_file(const std::filesystem::path& path);

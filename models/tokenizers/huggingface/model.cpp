@@ -88,11 +88,7 @@ bool takes_bytes(const JsonValue& json, const VocabularyLists& lists) {
 }
 
 std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes) {
-  const std::string type = type_of(json, lists);
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
-  if (row == std::end(kRows))
-    throw Error(ErrorCode::kUnsupported, json.where() + ": models of type \"" + type + "\" are not known");
-  return row->read({json, std::move(lists), words_are_bytes});
+  return row_of_type(json, type_of(json, lists), kRows, "models").read({json, std::move(lists), words_are_bytes});
 }
 
 }  // namespace halfbyte::models::huggingface

@@ -277,11 +277,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"ByteLevel", read_plain<ByteLevel>}};
 
 void read(const JsonValue& json, Normalizers& all) {
-  const std::string& type = json.at("type").string();
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
-  if (row == std::end(kRows))
-    throw Error(ErrorCode::kUnsupported, json.where() + ": normalizers of type \"" + type + "\" are not known");
-  row->read(json, all);
+  row_of_type(json, json.at("type").string(), kRows, "normalizers").read(json, all);
   if (all.size() > kMaxStages) json.fail("more than 64 normalizers");
 }
 

@@ -73,11 +73,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"RobertaProcessing", read_roberta}};
 
 void read(const JsonValue& json, PostProcessing& result) {
-  const std::string& type = json.at("type").string();
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
-  if (row == std::end(kRows))
-    throw Error(ErrorCode::kUnsupported, json.where() + ": post-processors of type \"" + type + "\" are not known");
-  row->read(json, result);
+  row_of_type(json, json.at("type").string(), kRows, "post-processors").read(json, result);
 }
 
 }  // namespace

@@ -301,11 +301,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"FixedLength", read_fixed_length}};
 
 void read(const JsonValue& json, Reading& reading, bool is_last) {
-  const std::string& type = json.at("type").string();
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.type == type; });
-  if (row == std::end(kRows))
-    throw Error(ErrorCode::kUnsupported, json.where() + ": pre-tokenizers of type \"" + type + "\" are not known");
-  row->read(json, reading, is_last);
+  row_of_type(json, json.at("type").string(), kRows, "pre-tokenizers").read(json, reading, is_last);
 }
 
 // Hands what one stage cuts to the next.
