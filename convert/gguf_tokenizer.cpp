@@ -1,7 +1,7 @@
 // A checkpoint's tokenizer as GGUF's metadata have it.
 #include <algorithm>
+#include <bit>
 #include <charconv>
-#include <cstring>
 #include <optional>
 
 #include <halfbyte/error.h>
@@ -11,12 +11,15 @@
 #include "loader/files/formats/gguf_tokenizer.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
+#include "models/tokenizers/sentencepiece/model_fields.h"
 
 namespace halfbyte::convert {
 namespace {
 
 namespace fs = files::fs;
 using Kind = files::GgufVocabulary::Kind;
+using models::sentencepiece::Field;
+using models::sentencepiece::Fields;
 using nlohmann::json;
 
 constexpr std::int64_t kMaxTokens = 1 << 21;  // ids beyond are no vocabulary's
@@ -36,56 +39,6 @@ json json_or_empty(const files::Checkpoint& source, const std::string& name) {
   if (!out.is_object()) throw Error(ErrorCode::kCorrupt, name + ": not a JSON object");
   return out;
 }
-
-// "wire" fields of a protocol buffer's message, one after another. Source: protobuf.dev, programming-guides/encoding.
-class Fields {
- public:
-  explicit Fields(std::string_view message) : left_(message) {}
-
-  bool next() {
-    if (left_.empty()) return false;
-    const std::uint64_t tag = varint();
-    number = tag >> 3;
-    value = 0;
-    bytes = {};
-    const std::uint64_t type = tag & 7;
-    if (type == 0) {
-      value = varint();
-    } else if (type == 2) {
-      bytes = take(varint());
-    } else if (type == 1 || type == 5) {
-      bytes = take(type == 1 ? 8 : 4);
-    } else {
-      fail();
-    }
-    return true;
-  }
-
-  std::uint64_t number = 0, value = 0;
-  std::string_view bytes;
-
- private:
-  [[noreturn]] static void fail() {
-    throw Error(ErrorCode::kCorrupt, "tokenizer.model: is not a SentencePiece model; copy it again");
-  }
-  std::string_view take(std::uint64_t size) {
-    if (size > left_.size()) fail();
-    const std::string_view out = left_.substr(0, size);
-    left_.remove_prefix(size);
-    return out;
-  }
-  std::uint64_t varint() {
-    std::uint64_t out = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(take(1).front());
-      out |= static_cast<std::uint64_t>(byte & 127) << shift;
-      if (byte < 128) return out;
-    }
-    fail();
-  }
-
-  std::string_view left_;
-};
 
 struct Vocabulary : files::GgufVocabulary {
   std::int64_t bos = -1, eos = -1, unknown = -1, padding = -1;
@@ -112,9 +65,10 @@ void add_piece(std::string_view message, Vocabulary& out) {
   std::string text;
   float score = 0;
   auto kind = Kind::kNormal;
-  for (Fields field(message); field.next();) {
+  Fields fields(message);
+  for (Field field; fields.next(field);) {
     if (field.number == 1) text = field.bytes;
-    if (field.number == 2 && field.bytes.size() == 4) std::memcpy(&score, field.bytes.data(), 4);
+    if (field.number == 2) score = std::bit_cast<float>(static_cast<std::uint32_t>(field.value));
     if (field.number == 3 && field.value >= 1 && field.value <= 6) kind = static_cast<Kind>(field.value);
   }
   out.tokens.push_back(std::move(text));
@@ -122,29 +76,38 @@ void add_piece(std::string_view message, Vocabulary& out) {
   out.kinds.push_back(kind);
 }
 
-Vocabulary read_sentencepiece(std::string_view bytes) {
+void add_trainer(std::string_view message, Vocabulary& out) {
+  Fields fields(message);
+  for (Field field; fields.next(field);) {
+    const auto id = static_cast<std::int64_t>(static_cast<std::int32_t>(field.value));
+    if (field.number == 3 && field.value != 1 && field.value != 2)
+      throw Error(ErrorCode::kUnsupported, "tokenizer.model: of words or characters, which GGUF does not hold");
+    if (field.number == 40) out.unknown = id;
+    if (field.number == 41) out.bos = id;
+    if (field.number == 42) out.eos = id;
+    if (field.number == 43) out.padding = id;
+  }
+}
+
+void add_normalizer(std::string_view message, Vocabulary& out) {
+  Fields fields(message);
+  for (Field field; fields.next(field);) {
+    if (field.number == 3) out.adds_space = field.value != 0;
+  }
+}
+
+Vocabulary read_sentencepiece(std::string_view bytes) try {
   Vocabulary out;
   out.unknown = 0, out.bos = 1, out.eos = 2;  // where the model says nothing
-  for (Fields field(bytes); field.next();) {
+  Fields fields(bytes);
+  for (Field field; fields.next(field);) {
     if (field.number == 1) add_piece(field.bytes, out);
-    if (field.number == 2) {
-      for (Fields trainer(field.bytes); trainer.next();) {
-        const auto id = static_cast<std::int64_t>(static_cast<std::int32_t>(trainer.value));
-        if (trainer.number == 3 && trainer.value != 1 && trainer.value != 2)
-          throw Error(ErrorCode::kUnsupported, "tokenizer.model: of words or characters, which GGUF does not hold");
-        if (trainer.number == 40) out.unknown = id;
-        if (trainer.number == 41) out.bos = id;
-        if (trainer.number == 42) out.eos = id;
-        if (trainer.number == 43) out.padding = id;
-      }
-    }
-    if (field.number == 3) {
-      for (Fields normalizer(field.bytes); normalizer.next();) {
-        if (normalizer.number == 3) out.adds_space = normalizer.value != 0;
-      }
-    }
+    if (field.number == 2) add_trainer(field.bytes, out);
+    if (field.number == 3) add_normalizer(field.bytes, out);
   }
   return out;
+} catch (const models::sentencepiece::NotAModel&) {
+  throw Error(ErrorCode::kCorrupt, "tokenizer.model: is not a SentencePiece model; copy it again");
 }
 
 void add_added_tokens(const json& list, Vocabulary& out) {
