@@ -151,7 +151,115 @@ struct Words8 {
   }
 };
 
-#include "quant/kernels/int8.inc"
+constexpr float kSmallest = 0x1p-120f;
+typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
+
+void quantize(const float* x, const Int8Groups& out) noexcept {
+  for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
+    const float* values = x + group * out.group_size;
+    const float largest = largest_magnitude(values, out.group_size);
+    const Floats inverse = Floats{} + (largest > kSmallest ? 127.0f / largest : 0.0f);
+    Words sums = {};
+    for (std::size_t i = 0; i < out.group_size; i += kWidth) {
+      const Ints codes = round_values(load_floats(values + i) * inverse);
+      sums += (Words)codes;
+      store_codes(out.codes + group * out.group_size + i, codes);
+    }
+    out.scales[group] = largest * (1.0f / 127.0f);
+    out.sums[group] = sum_of((Ints)sums);
+  }
+}
+
+// Of each block that multiplies 4-bit codes, the even ones come first, then the odd ones: as the lower and upper halves
+// of bytes meet them.
+void arrange(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept {
+  const std::size_t block = kWidth * (bits == 4 ? 8 : 4);
+  for (std::size_t k = 0; k < n; k += block, inits += kWidth) {
+    Words sums;
+    if (bits == 4) {
+      split_pairs(codes + k, out + k);
+      sums = ((Words)sums_of_fours(load(out + k)) + (Words)sums_of_fours(load(out + k + block / 2))) * -8;
+    } else {
+      store(out + k, load(codes + k));
+      sums = (Words)sums_of_fours(load(out + k)) * -128;
+    }
+    store(inits, (Ints)sums);
+  }
+}
+
+// The scales of a row's groups times those of the input, and what the zero points take away.
+template <bool kHasZeros>
+float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+  const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+  Floats taken = {};
+  for (std::size_t g = 0; g < groups; g += kWidth) {
+    const Floats scale = load_floats(a.scales + at + g);
+    store_floats(out + g, scale * load_floats(a.input_scales + input_at + g));
+    if constexpr (kHasZeros) {
+      taken = fused(scale * load_floats(a.zeros + at + g), load_floats(a.input_sums + input_at + g), taken);
+    }
+  }
+  return kHasZeros ? sum_of(taken) : 0.0f;
+}
+
+// One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
+template <class Block, std::size_t kGroups, bool kHasZeros, std::size_t kRows>
+void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  const LaneScales<kGroups> lanes(a.group_size);
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::size_t codes_per_word = Block::kInputs / kWidth;
+  const std::size_t words = (a.in_features + codes_per_word - 1) / codes_per_word;
+  float taken[kRows];
+  for (std::size_t i = 0; i < kRows; ++i)
+    taken[i] = combine_scales<kHasZeros>(a, r, m + i, a.scratch + i * a.group_stride);
+  const signed char* input = a.input + m * a.input_stride;
+  const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
+  Floats sums[kRows] = {};
+  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += Block::kInputs) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    const Block block(load_words(row + word * 4, words - word));
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
+      sums[i] = fused(to_floats(products), lanes.at(a.scratch + i * a.group_stride, k), sums[i]);
+    }
+  }
+  for (std::size_t i = 0; i < kRows; ++i)
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]) - taken[i];
+}
+
+// Input rows by eights (kMostRows), fours, twos and ones; all weight rows pass for each such set.
+template <class Block, std::size_t kGroups, bool kHasZeros>
+void dot_rows(const Int8DotArguments& a) {
+  std::size_t m = 0;
+  const auto multiply = [&a, &m]<std::size_t kRows>() {
+    for (; m + kRows <= a.m; m += kRows) {
+      for (std::size_t r = a.begin; r < a.end; ++r) dot_row<Block, kGroups, kHasZeros, kRows>(a, r, m);
+    }
+  };
+  if constexpr (kMostRows == 8) multiply.template operator()<8>();
+  multiply.template operator()<4>();
+  multiply.template operator()<2>();
+  multiply.template operator()<1>();
+}
+
+template <class Block, std::size_t kGroups>
+void dot_groups(const Int8DotArguments& a) {
+  (a.zeros ? dot_rows<Block, kGroups, true> : dot_rows<Block, kGroups, false>)(a);
+}
+
+template <class Block>
+void dot(const Int8DotArguments& a) noexcept {
+  const std::size_t groups = Block::kInputs / a.group_size;
+  if constexpr (Block::kInputs >= 128) {  // groups have 16 values at least
+    if (groups >= 8) return dot_groups<Block, 8>(a);
+  }
+  if constexpr (Block::kInputs >= 64) {
+    if (groups >= 4) return dot_groups<Block, 4>(a);
+  }
+  if (groups >= 2) return dot_groups<Block, 2>(a);
+  dot_groups<Block, 1>(a);
+}
 
 }  // namespace
 

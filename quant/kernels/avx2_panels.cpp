@@ -87,7 +87,218 @@ struct LevelTable {
   }
 };
 
-#include "quant/kernels/panels.inc"
+typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
+constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
+constexpr std::size_t kSpan = 2;                            // vectors of a tile's step that are multiplied at once
+
+// How one word of codes of kWidth rows becomes the steps of a tile. Steps of a word: kSteps.
+struct Int8Of4 {
+  static constexpr std::size_t kSteps = 2;
+  explicit Int8Of4(const TileArguments&) {}
+  Ints step(Ints words, std::size_t s) const { return (Ints)((Words)words >> static_cast<int>(s) * 4 & 0x0f0f0f0f); }
+};
+
+struct Int8Of8 {
+  static constexpr std::size_t kSteps = 1;
+  explicit Int8Of8(const TileArguments&) {}
+  Ints step(Ints words, std::size_t) const { return words; }
+};
+
+struct Bfloat16Of4 {
+  static constexpr std::size_t kSteps = 4;
+  LevelTable table;
+  int flip;
+  explicit Bfloat16Of4(const TileArguments& a) : table(a.levels), flip(a.flip) {}
+  Ints step(Ints words, std::size_t s) const {
+    const int at = static_cast<int>(s) * 8;
+    const Words low = (Words)words >> (flip ? at + 4 : at) & 15, high = (Words)words >> (flip ? at : at + 4) & 15;
+    return table.look_up((Ints)(low | high << 16));
+  }
+};
+
+struct Bfloat16Of8 {
+  static constexpr std::size_t kSteps = 2;
+  explicit Bfloat16Of8(const TileArguments&) {}
+  static Words value(Ints words, int shift) {  // exact: 8 bits of significand
+    return (Words)to_floats((Ints)(((Words)words >> shift & 255) - 128));
+  }
+  Ints step(Ints words, std::size_t s) const {
+    const int shift = static_cast<int>(s) * 16;
+    return (Ints)((value(words, shift) >> 16 & 0xffff) | value(words, shift + 8));
+  }
+};
+
+template <class Unpacked>
+void unpack_rows(const TileArguments& a, const Unpacked& unpacked, std::size_t first_row, std::size_t first_word,
+                 std::size_t count) {
+  Ints words[kWidth];
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    const std::size_t row = first_row + i;
+    words[i] = row < a.count ? load_words(a.rows + row * a.row_bytes + first_word * 4, count) : Ints{};
+  }
+  transpose(words);
+  Byte* out = a.out + first_word * Unpacked::kSteps * kTileBytes + first_row * kStepBytes;
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    for (std::size_t s = 0; s < Unpacked::kSteps; ++s, out += kTileBytes) store(out, unpacked.step(words[i], s));
+  }
+}
+
+template <int kBits, class Unpacked>
+void unpack(const TileArguments& a) noexcept {
+  const Unpacked unpacked(a);
+  const std::size_t words = (a.in_features * kBits + 31) / 32;
+  const std::size_t padded = (a.in_features + kInputUnit - 1) / kInputUnit * kInputUnit * kBits / 32;
+  for (std::size_t word = 0; word < padded; word += kWidth) {
+    const std::size_t left = word < words ? words - word : 0;
+    for (std::size_t row = 0; row < kTileRows; row += kWidth) unpack_rows(a, unpacked, row, word, left);
+  }
+}
+
+// What every way to multiply 8-bit codes has: sums that begin with what the offset and the zero points take away, of
+// kMostRows rows of input at once.
+struct CodeProducts {
+  using Sums = Ints;
+  static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
+  static Ints weights(Ints codes) { return codes; }
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t column) {
+    return start(a, a.offset, group, row, column);
+  }
+  static Sums start(const PanelArguments& a, int offset, std::size_t group, std::size_t row, std::size_t column) {
+    const std::int32_t sum = a.code_sums[group * a.rows + row];
+    if (!a.zeros) return (Ints)(Words{} - offset * sum);
+    const Words zeros = (Words)round_to_words(load_floats(a.zeros + group * kTileRows + column));
+    return (Ints)((zeros + offset) * -sum);
+  }
+  static Floats values(const PanelArguments& a, Sums sums, std::size_t group, std::size_t row) {
+    return to_floats(sums) * a.input_scales[group * a.rows + row];
+  }
+};
+
+// The same for bfloat16 values.
+struct ValueProducts {
+  using Sums = Floats;
+  static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
+  static Ints weights(Ints values) { return values; }
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t column) {
+    if (!a.zeros) return Floats{};
+    return load_floats(a.zeros + group * kTileRows + column) * -a.input_sums[group * a.rows + row];
+  }
+  static Floats values(const PanelArguments&, Sums sums, std::size_t, std::size_t) { return sums; }
+};
+
+// Steps of a tile and a panel, one after another. Units: bytes, but for count.
+struct Steps {
+  const Byte *tile, *input;
+  std::size_t input_bytes;  // of a step
+  const Byte* prefetch;
+  std::size_t prefetch_bytes;
+};
+
+// Every loop over sums is unrolled, so that they stay in registers.
+template <class Products, std::size_t kRows, class Sums>
+inline __attribute__((always_inline)) void add_step(Sums (&sums)[kRows][kSpan], Steps& at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at.prefetch), _MM_HINT_T1);
+  const Ints first = Products::weights(load(at.tile)), second = Products::weights(load(at.tile + sizeof(Ints)));
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m) {
+    const Ints x = broadcast_word(at.input + m * kStepBytes);
+    Products::add(sums[m][0], first, x);
+    Products::add(sums[m][1], second, x);
+  }
+  at.tile += kTileBytes;
+  at.input += at.input_bytes;
+  at.prefetch += at.prefetch_bytes;
+}
+
+// Products that are added up in narrower sums first have a type Partial for those, kPartialSteps that fit, and fold.
+template <class Products, std::size_t kRows>
+inline __attribute__((always_inline)) void add_steps(typename Products::Sums (&sums)[kRows][kSpan], Steps at,
+                                                     std::size_t steps) {
+  if constexpr (requires { Products::kPartialSteps; }) {
+    for (std::size_t some; steps > 0; steps -= some) {
+      some = steps < Products::kPartialSteps ? steps : Products::kPartialSteps;
+      typename Products::Partial partial[kRows][kSpan] = {};
+      for (std::size_t i = 0; i < some; ++i) add_step<Products>(partial, at);
+#pragma GCC unroll 16
+      for (std::size_t m = 0; m < kRows; ++m) {
+        Products::fold(sums[m][0], partial[m][0]);
+        Products::fold(sums[m][1], partial[m][1]);
+      }
+    }
+  } else {
+    for (std::size_t i = 0; i < steps; ++i) add_step<Products>(sums, at);
+  }
+}
+
+// kRows rows of a panel from `row` on by kSpan vectors of a tile from weight row `column` on.
+template <class Products, std::size_t kRows>
+inline __attribute__((always_inline)) void multiply_group(const PanelArguments& a, std::size_t row, std::size_t column,
+                                                          std::size_t group, std::size_t prefetch_bytes) {
+  typename Products::Sums sums[kRows][kSpan];
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m) {
+    sums[m][0] = Products::start(a, group, row + m, column);
+    sums[m][1] = Products::start(a, group, row + m, column + kWidth);
+  }
+  const std::size_t input_bytes = a.rows * kStepBytes, first = group * a.steps_per_group;
+  add_steps<Products>(
+      sums,
+      {a.tile + first * kTileBytes + column * kStepBytes, a.input + first * input_bytes + row * kStepBytes, input_bytes,
+       a.prefetch + first * prefetch_bytes, prefetch_bytes},
+      a.steps_per_group);
+  const float* scales = a.scales + group * kTileRows + column;
+  const Floats one = load_floats(scales), two = load_floats(scales + kWidth);
+  float* out = a.out + row * kTileRows + column;
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m, out += kTileRows) {
+    store_floats(out, fused(Products::values(a, sums[m][0], group, row + m), one, load_floats(out)));
+    store_floats(out + kWidth, fused(Products::values(a, sums[m][1], group, row + m), two, load_floats(out + kWidth)));
+  }
+}
+
+template <class Products, std::size_t kRows>
+void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) {
+  if constexpr (kRows > 1) {
+    if (count < kRows) return multiply_rows<Products, kRows - 1>(a, row, count);
+  }
+  for (std::size_t group = 0; group < a.groups; ++group) {
+    for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth)
+      multiply_group<Products, kRows>(a, row, column, group, row + column == 0 ? a.prefetch_bytes : 0);
+  }
+}
+
+template <class Products>
+void multiply(const PanelArguments& a) noexcept {
+  if (a.is_first) __builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float));
+  constexpr std::size_t kMostRows = Products::kMostRows;
+  const std::size_t parts = (a.rows + kMostRows - 1) / kMostRows;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t row = a.rows * part / parts;
+    multiply_rows<Products, kMostRows>(a, row, a.rows * (part + 1) / parts - row);
+  }
+}
+
+void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                std::size_t out_words) noexcept {
+  for (std::size_t row = 0; row < count; row += kWidth) {
+    const std::size_t some_rows = count - row < kWidth ? count - row : kWidth;
+    for (std::size_t first = 0; first < words; first += kWidth) {
+      const std::size_t some = words - first < kWidth ? words - first : kWidth;
+      Ints block[kWidth];
+      for (std::size_t i = 0; i < kWidth; ++i) {
+        block[i] = i < some_rows ? load_words(rows + (row + i) * row_bytes + first * 4, some) : Ints{};
+      }
+      transpose(block);
+      for (std::size_t i = 0; i < some; ++i)
+        store_words(out + ((first + i) * out_words + row) * 4, block[i], some_rows);
+    }
+  }
+}
+
+// Of each eight codes, the even ones first.
+void split_pairs(signed char* codes, std::size_t n) noexcept {
+  for (std::size_t k = 0; k < n; k += sizeof(Ints)) store(codes + k, order_pairs(load(codes + k)));
+}
 
 // Sums of pairs of 16-bit values.
 Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
