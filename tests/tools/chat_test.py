@@ -187,18 +187,35 @@ class Terminal:
         return found
 
     def end(self):
-        """Exit status, or minus the signal."""
+        """Exit status, or minus the signal; a program that does not end is killed, and that is a failure."""
         while self.read_some(60):
             pass
+        deadline = time.monotonic() + 60
+        while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"does not end; last seen: {self.seen!r}")
+            time.sleep(0.01)
         _, status = os.waitpid(self.pid, 0)
+        self.pid = None
         os.close(self.master)
         return os.waitstatus_to_exitcode(status)
+
+    def kill(self):
+        """Leaves nothing behind, whatever became of the test."""
+        if self.pid is None:
+            return
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.pid = None
+        os.close(self.master)
 
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
 class TypedChat(CommandLineTest):
-    def start(self, *words):
-        terminal = Terminal("chat", TINY_LLAMA, *GREEDY, *words)
+    def start(self, *words, model=TINY_LLAMA):
+        terminal = Terminal("chat", model, *GREEDY, *words)
+        self.addCleanup(terminal.kill)
         terminal.expect("> ")
         return terminal
 
@@ -215,8 +232,7 @@ class TypedChat(CommandLineTest):
 
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
         slow = slow_model(self.scratch / "slow")
-        terminal = Terminal("chat", slow, *GREEDY, "--max-gen-len", "100000", "--json")
-        terminal.expect("> ")
+        terminal = self.start("--max-gen-len", "100000", "--json", model=slow)
         terminal.send("The ship\n")
         terminal.expect("The ship\r\n")
         time.sleep(0.5)

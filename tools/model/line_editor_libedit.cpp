@@ -60,6 +60,8 @@ Line LineEditor::read(const std::string& prompt) {
   state_->prompt = prompt;
   state_->is_interrupted = false;
   el_resize(state_->editor);
+  // libedit does this only after it has shown the prompt, and a Ctrl-C or Ctrl-D typed in between would be lost.
+  el_set(state_->editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* text = el_gets(state_->editor, &length);
   if (state_->is_interrupted) {
