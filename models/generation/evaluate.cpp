@@ -19,12 +19,28 @@ namespace {
 
 using models::CausalLM;
 
-// Where a window's tokens come from and which of them are scored.
+// Windows over one run of tokens, and what each of them is scored by.
 struct Windows {
+  TokenIds tokens;
+  TokenIds beginning;  // of every window
   std::int64_t context;
-  std::int64_t stride;  // tokens of text a window
+  std::int64_t stride;   // tokens of `tokens` from one window to the next
+  std::int64_t skipped;  // of those, the first, in whose place `beginning` stands
+  std::int64_t scored;   // tokens at a window's end
   std::int64_t count;
 };
+
+Windows prefixed(const TokenIds& text, const TokenIds& prefix, std::int64_t context) {
+  const std::int64_t stride = context - static_cast<std::int64_t>(prefix.size());
+  return {text, prefix, context, stride, 0, context - context / 2, 0};
+}
+
+// Source: llama.cpp, tools/perplexity/perplexity.cpp.
+Windows as_llama_cpp(const TokenIds& text, const TokenIds& prefix, std::int64_t context) {
+  Windows out{prefix, prefix, context, context, static_cast<std::int64_t>(prefix.size()), context - context / 2 - 1, 0};
+  out.tokens.insert(out.tokens.end(), text.begin(), text.end());
+  return out;
+}
 
 Windows layout(const CausalLM& model, const TokenIds& text, const TokenIds& prefix, const PerplexityOptions& options) {
   const std::int64_t context = options.context;
@@ -33,33 +49,34 @@ Windows layout(const CausalLM& model, const TokenIds& text, const TokenIds& pref
                                                  " tokens; this model takes 4 to " +
                                                  std::to_string(model.config().max_position_embeddings));
   }
-  const std::int64_t stride = context - static_cast<std::int64_t>(prefix.size());
-  if (stride < 2) {
+  const auto room = context - static_cast<std::int64_t>(prefix.size());
+  if (room < 2) {
     throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) + " tokens leaves " +
-                                                 std::to_string(stride) + " to the text after the tokenizer's prefix");
+                                                 std::to_string(room) + " to the text after the tokenizer's prefix");
   }
-  const std::int64_t available = static_cast<std::int64_t>(text.size()) / stride;
+  Windows out = (options.kind == WindowKind::kLlamaCpp ? as_llama_cpp : prefixed)(text, prefix, context);
+  const std::int64_t available = static_cast<std::int64_t>(out.tokens.size()) / out.stride;
   if (available == 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the text has " + std::to_string(text.size()) + " tokens; one window needs " + std::to_string(stride));
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
+                                                 " tokens; one window needs " + std::to_string(out.stride));
   }
-  return {context, stride, options.windows > 0 ? std::min(options.windows, available) : available};
+  out.count = options.windows > 0 ? std::min(options.windows, available) : available;
+  return out;
 }
 
-TokenIds window_tokens(const TokenIds& text, const Windows& windows, std::int64_t index, const TokenIds& prefix) {
-  const auto begin = text.begin() + index * windows.stride;
-  TokenIds tokens = prefix;
-  tokens.insert(tokens.end(), begin, begin + windows.stride);
+TokenIds window_tokens(const Windows& windows, std::int64_t index) {
+  const auto begin = windows.tokens.begin() + index * windows.stride;
+  TokenIds tokens = windows.beginning;
+  tokens.insert(tokens.end(), begin + windows.skipped, begin + windows.stride);
   return tokens;
 }
 
-// Logits after each scored position. Shape: (context / 2, vocab_size), float32, on the CPU.
-at::Tensor scored_logits(const CausalLM& model, const TokenIds& tokens) {
+// Logits that the last `scored` tokens are scored by. Shape: (scored, vocab_size), float32, on the CPU.
+at::Tensor scored_logits(const CausalLM& model, const TokenIds& tokens, std::int64_t scored) {
   const auto size = static_cast<std::int64_t>(tokens.size());
   models::Session session = model.make_session(1, size);
   const at::Tensor ids = at::tensor(tokens).unsqueeze(0).to(model.device());
-  const std::int64_t first = size / 2 - 1;
-  const at::Tensor hidden = model.hidden(ids, session).narrow(1, first, size - 1 - first);
+  const at::Tensor hidden = model.hidden(ids, session).narrow(1, size - 1 - scored, scored);
   return translated([&] { return "logits of " + describe(ids) + " under " + model.policy().name(); },
                     [&] { return model.head(hidden).squeeze(0).cpu(); });
 }
@@ -92,18 +109,18 @@ void compare(const at::Tensor& model, const at::Tensor& reference, Tally& tally)
   tally.agreements += model.argmax(-1).eq(reference.argmax(-1)).sum().item<std::int64_t>();
 }
 
-void score(const CausalLM& model, const CausalLM* reference, const TokenIds& tokens, Tally& tally) {
+void score(const CausalLM& model, const CausalLM* reference, const TokenIds& tokens, std::int64_t scored,
+           Tally& tally) {
   const auto start = std::chrono::steady_clock::now();
-  const at::Tensor logits = scored_logits(model, tokens);
+  const at::Tensor logits = scored_logits(model, tokens, scored);
   tally.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   tally.run_tokens += static_cast<std::int64_t>(tokens.size());
   const at::Tensor ours = log_probabilities_of(logits);
-  const std::int64_t first = static_cast<std::int64_t>(tokens.size()) - ours.size(0);
-  const at::Tensor targets = at::tensor(tokens).narrow(0, first, ours.size(0));
+  const at::Tensor targets = at::tensor(tokens).narrow(0, static_cast<std::int64_t>(tokens.size()) - scored, scored);
   tally.negative_log_likelihood += negative_log_likelihood(ours, targets);
   tally.tokens += ours.size(0);
   if (!reference) return;
-  const at::Tensor reference_logits = scored_logits(*reference, tokens);
+  const at::Tensor reference_logits = scored_logits(*reference, tokens, scored);
   tally.largest_difference = std::max(tally.largest_difference, largest(logits - reference_logits));
   tally.largest_logit = std::max(tally.largest_logit, largest(reference_logits));
   const at::Tensor theirs = log_probabilities_of(reference_logits);
@@ -148,7 +165,7 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const T
   if (reference) layout(*reference, text, prefix, options);
   Tally tally;
   for (std::int64_t index = 0; index < windows.count; ++index) {
-    score(model, reference, window_tokens(text, windows, index, prefix), tally);
+    score(model, reference, window_tokens(windows, index), windows.scored, tally);
     if (options.progress) options.progress(index + 1, windows.count);
   }
   const auto scored = static_cast<double>(tally.tokens);

@@ -210,5 +210,28 @@ TEST_CASE("perplexity refuses what it cannot score", "[perplexity]") {
   CHECK(result.divergence->top1_agreement == 1.0);
 }
 
+// Negative log-likelihood of the last `scored` tokens, by another way than perplexity's: generate's own logprobs.
+double likelihood_of(const TokenIds& tokens, std::size_t scored) {
+  GenerateOptions options{.max_gen_len = 0};
+  options.logprobs = options.echo = true;
+  const auto logprobs = tiny().generate({tokens}, options).at(0).logprobs;
+  double sum = 0;
+  for (std::size_t i = logprobs.size() - scored; i < logprobs.size(); ++i) sum -= logprobs[i].value();
+  return sum;
+}
+
+TEST_CASE("llama.cpp's windows overwrite their first token and leave one more of it unscored", "[perplexity]") {
+  TokenIds text;
+  for (std::int64_t i = 0; i < 40; ++i) text.push_back(300 + i * 7 % 400);
+  TokenIds first{1}, second{1};  // of the 41 tokens with the prefix, cut at 16 and 32
+  first.insert(first.end(), text.begin(), text.begin() + 15);
+  second.insert(second.end(), text.begin() + 16, text.begin() + 31);
+  const PerplexityResult result =
+      perplexity(tiny().module(), text, {1}, {.context = 16, .kind = WindowKind::kLlamaCpp});
+  CHECK(result.tokens == 2 * 7);
+  const double wanted = std::exp((likelihood_of(first, 7) + likelihood_of(second, 7)) / 14);
+  CHECK(result.perplexity == Approx(wanted).epsilon(1e-3));
+}
+
 }  // namespace
 }  // namespace halfbyte

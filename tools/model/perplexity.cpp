@@ -13,6 +13,7 @@
 #include <halfbyte/evaluate.h>
 
 #include "loader/files/checkpoint.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
@@ -25,6 +26,7 @@ namespace halfbyte::cli {
 namespace {
 
 constexpr std::int64_t kUsualContext = 512;
+constexpr const char* kLlamaCppWindows = "llama.cpp";
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 struct Words {
@@ -34,6 +36,7 @@ struct Words {
   std::string against_dtype = "float32";
   std::int64_t context = 0;  // 0: 512, or what the models have room for
   std::int64_t chunks = 0;
+  std::string windows = "prefixed";
   std::string policies;
 };
 
@@ -64,6 +67,9 @@ void declare(CLI::App& app, Words& words) {
       ->check(whole_number(4, 1'000'000'000));
   app.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
       ->check(whole_number(0, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--windows", words.windows, "'llama.cpp': the windows and scored tokens of llama-perplexity")
+      ->check(one_of({"prefixed", kLlamaCppWindows}))
       ->capture_default_str();
   app.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")->type_name("SRC");
   app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
@@ -127,7 +133,7 @@ ModelWords reference_words(const Words& words) {
 
 std::unique_ptr<models::Tokenizer> wanted_tokenizer(const std::string& checkpoint) {
   if (auto tokenizer = tokenizer_of(checkpoint)) return tokenizer;
-  throw Error(ErrorCode::kUnsupported, checkpoint + ": has no tokenizer.model, the one tokenizer that is read");
+  fail_no_tokenizer(checkpoint, "copy it from the original checkpoint");
 }
 
 // What config.json leaves room for; whether it can be run at all is the loader's to say.
@@ -143,13 +149,20 @@ std::int64_t context_of(const Words& words) {
   return words.against.empty() ? room : std::min(room, room_of(words.against));
 }
 
+PerplexityOptions options_of(const Words& words) {
+  PerplexityOptions options;
+  options.context = context_of(words);
+  options.windows = words.chunks;
+  if (words.windows == kLlamaCppWindows) options.kind = WindowKind::kLlamaCpp;
+  return options;
+}
+
 ExitStatus run_table(const Words& words, const CommonOptions& common) {
   const std::string text = read_text(words.text);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->prefix(), {}};
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
-  request.options.context = context_of(words);
-  request.options.windows = words.chunks;
+  request.options = options_of(words);
   const std::vector<PolicyRow> rows = measure_policies(request, common);
   (common.is_json ? print_policy_table_json : print_policy_table)(request, rows);
   const bool is_any_measured = std::ranges::any_of(rows, [](const PolicyRow& row) { return row.problem.empty(); });
@@ -163,9 +176,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   std::optional<Model> reference;
   if (!words.against.empty()) reference = load_model(reference_words(words), common);
-  PerplexityOptions options;
-  options.context = context_of(words);
-  options.windows = words.chunks;
+  PerplexityOptions options = options_of(words);
   Progress progress("perplexity", !common.is_quiet, ProgressUnit::kTokens);
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));

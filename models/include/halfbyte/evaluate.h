@@ -9,9 +9,18 @@
 
 namespace halfbyte {
 
+// Which tokens a window holds, and which of them are scored.
+enum class WindowKind : std::uint8_t {
+  kPrefixed,  // the tokenizer's prefix, then text; the second half is scored
+  // What llama.cpp's llama-perplexity runs: prefix and text are cut up as one, the first token of each window is then
+  // overwritten by the prefix, and of the second half all but its first token is scored.
+  kLlamaCpp,
+};
+
 struct PerplexityOptions {
   std::int64_t context = 512;  // tokens a window, the beginning-of-text token included
   std::int64_t windows = 0;    // 0: all that the text fills
+  WindowKind kind = WindowKind::kPrefixed;
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
@@ -30,8 +39,8 @@ struct PerplexityResult {
   std::optional<Divergence> divergence;
 };
 
-// Windows of `context` tokens, one after another; the second half of each is scored. `prefix` begins every window (the
-// tokenizer's: beginning-of-text or nothing) and the text fills the rest. With a reference both models run window by
+// Windows of `context` tokens, one after another. `prefix` is the tokenizer's: beginning-of-text or nothing. With a
+// reference both models run window by
 // window, and no more than one window's logits of each exist at a time. Errors: kInvalidArgument when the text does not
 // fill one window, a window exceeds either model's context, or the vocabularies differ; kContract and kCorrupt as
 // CausalLM::hidden, never NaN.
