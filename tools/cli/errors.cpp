@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <halfbyte/backend_error.h>
+#include <halfbyte/error.h>
 
 #include "tools/cli/log.h"
 
@@ -95,6 +96,12 @@ std::string printable(std::string_view text) {
     }
   }
   return out;
+}
+
+void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure) {
+  throw Error(ErrorCode::kNotFound,
+              checkpoint +
+                  ": has no tokenizer: tokenizer.json, tokenizer.model or vocab.json with merges.txt is read; " + cure);
 }
 
 }  // namespace halfbyte::cli

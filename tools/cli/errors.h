@@ -19,6 +19,9 @@ class UsageError : public std::runtime_error {
 // Runs `body`, then flushes stdout; what is thrown becomes one line on stderr and its status.
 ExitStatus report_errors(const std::function<ExitStatus()>& body) noexcept;
 
+// A checkpoint without a tokenizer was asked for text. `cure`: what else the user can do.
+[[noreturn]] void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure);
+
 // Text of a file (a tensor's name, say) with control characters as \xNN: it stays on its line and moves no cursor.
 std::string printable(std::string_view text);
 

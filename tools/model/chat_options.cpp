@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include <halfbyte/error.h>
-
+#include "loader/files/tokenizer_directory.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
 
@@ -24,11 +24,10 @@ void declare_chat(CLI::App& app, ChatWords& words) {
 
 models::ChatTemplate chat_template_of(const std::string& checkpoint, const models::Tokenizer* tokenizer,
                                       const ChatWords& words) {
-  if (!tokenizer) {
-    throw Error(ErrorCode::kUnsupported,
-                checkpoint + ": has no tokenizer that is read, so there is no text to chat in");
-  }
-  models::ChatTemplate chat = models::load_chat_template(directory_of(checkpoint), *tokenizer, words.choice);
+  if (!tokenizer) fail_no_tokenizer(checkpoint, "without it there is no text to chat in");
+  // Beside the tokenizer, also where both are made from what a lone file says.
+  const files::TokenizerDirectory directory(checkpoint);
+  models::ChatTemplate chat = models::load_chat_template(directory.path(), *tokenizer, words.choice);
   log_info("chat template: " + std::string(chat.name()));
   return chat;
 }

@@ -131,11 +131,7 @@ void check_words(const Words& words) {
 std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* tokenizer,
                                  const models::ChatTemplate* chat) {
   std::vector<TokenIds> prompts;
-  if (!words.prompts.empty() && !tokenizer) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        words.model.checkpoint + ": has no tokenizer.model, the one tokenizer that is read; give --prompt-tokens");
-  }
+  if (!words.prompts.empty() && !tokenizer) fail_no_tokenizer(words.model.checkpoint, "or give --prompt-tokens");
   for (const std::string& text : words.prompts) {
     prompts.push_back(
         chat ? chat->encode(conversation_of(words.chat.system, {{models::Speaker::kUser, text}}), *tokenizer)

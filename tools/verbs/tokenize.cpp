@@ -69,9 +69,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& checkpoint) {
   }
   auto tokenizer = models::load_tokenizer(files::TokenizerDirectory(path).path());
   if (tokenizer) return tokenizer;
-  throw Error(ErrorCode::kNotFound, printable(checkpoint) +
-                                        ": has no tokenizer: tokenizer.json, tokenizer.model or vocab.json with "
-                                        "merges.txt is read; copy it from the original checkpoint");
+  fail_no_tokenizer(checkpoint, "copy it from the original checkpoint");
 }
 
 void encode_one(const Tokenizer& tokenizer, const Words& words, std::string_view text, TokenPrinter& printer) {
