@@ -18,7 +18,7 @@ class Versions(CommandLineTest):
     def test_a_newer_minor_version_is_read_with_a_note(self):
         checkpoint = self.checkpoint(format_minor=7, a_key_of_tomorrow=[1])
         words = ["of format version 1.7", "reads 1.0"]
-        self.assertIn("format      version 1.7, newer", self.succeeds("inspect", checkpoint))
+        self.assertIn("note        halfbyte.json is of format version 1.7", self.succeeds("inspect", checkpoint))
         done = run("dequantize", checkpoint, self.scratch / "dense")
         self.assertEqual(done.returncode, 0, done.stderr)
         for part in words:

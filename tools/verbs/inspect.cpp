@@ -38,9 +38,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   }
   const Inspection inspection = inspect(checkpoint);
   if (common.is_json) {
-    print_inspection_json(checkpoint, inspection, words.tensors);
+    print_inspection_json(words.checkpoint, checkpoint, inspection, words.tensors);
   } else {
-    print_inspection(checkpoint, inspection, words.tensors);
+    print_inspection(words.checkpoint, checkpoint, inspection, words.tensors);
   }
   return ExitStatus::kDone;
 }

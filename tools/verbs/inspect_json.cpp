@@ -68,10 +68,11 @@ ordered_json relations_json(const files::Manifest& manifest, ordered_json result
 
 }  // namespace
 
-void print_inspection_json(const files::Checkpoint& checkpoint, const Inspection& inspection, bool list_tensors) {
+void print_inspection_json(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection,
+                           bool list_tensors) {
   const files::Manifest& manifest = checkpoint.manifest;
   ordered_json result = {
-      {"path", checkpoint.directory.string()},
+      {"path", path},
       {"family", nullptr},
       {"bytes", checkpoint.size_bytes},
       {"format", manifest.is_derived ? checkpoint.kind : "halfbyte"},
@@ -83,6 +84,7 @@ void print_inspection_json(const files::Checkpoint& checkpoint, const Inspection
       {"source", source_json(manifest)},
       {"recommended_dtype", manifest.recommended_dtype},
       {"keep_float32", manifest.keep_float32},
+      {"notes", checkpoint.notes},
       {"stored", tallies_json(inspection.stored)},
       {"original_dtypes", tallies_json(inspection.original)},
       {"kept", inspection.kept},

@@ -38,9 +38,9 @@ std::int64_t files_on_disk(const files::Checkpoint& checkpoint) {
   return std::ranges::count_if(checkpoint.data_files, [](const auto& file) { return file->is_on_disk(); });
 }
 
-void print_head(const files::Checkpoint& checkpoint, const Inspection& inspection) {
+void print_head(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection) {
   const files::Manifest& manifest = checkpoint.manifest;
-  print_line(printable(checkpoint.directory.string()));
+  print_line(printable(path));
   print_field("size", human_bytes(checkpoint.size_bytes) + " in " + counted(files_on_disk(checkpoint), "file") + ", " +
                           fixed(inspection.bits_per_weight(), 2) + " bits per weight, " +
                           human_count(inspection.parameters) + " parameters");
@@ -50,14 +50,11 @@ void print_head(const files::Checkpoint& checkpoint, const Inspection& inspectio
     print_field("manifest", "derived from config.json and the tensors: there is no halfbyte.json");
   } else {
     print_field("manifest", "halfbyte.json" + (manifest.created_by.empty() ? "" : ", by " + manifest.created_by));
-    if (manifest.format_minor > files::kFormatMinor) {
-      print_field("format", "version " + std::to_string(files::kFormatVersion) + "." +
-                                std::to_string(manifest.format_minor) + ", newer than this program reads");
-    }
     print_field("source", source_of(manifest));
   }
   print_field("load as", manifest.recommended_dtype);
   for (const std::string& pattern : manifest.keep_float32) print_field("float32", pattern);
+  for (const std::string& note : checkpoint.notes) print_field("note", printable(note));
 }
 
 void print_tallies(const std::string& title, const std::string& bytes_title,
@@ -107,8 +104,9 @@ void print_tensors(const files::Manifest& manifest) {
 
 }  // namespace
 
-void print_inspection(const files::Checkpoint& checkpoint, const Inspection& inspection, bool list_tensors) {
-  print_head(checkpoint, inspection);
+void print_inspection(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection,
+                      bool list_tensors) {
+  print_head(path, checkpoint, inspection);
   print_tallies("stored as", "bytes", inspection.stored);
   print_tallies("original dtype", "bytes then", inspection.original);
   print_kept(inspection);

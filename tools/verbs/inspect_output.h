@@ -1,13 +1,17 @@
 // What `inspect` prints.
 #pragma once
 
+#include <string>
+
 #include "loader/files/load_cost.h"
 #include "tools/verbs/inspection.h"
 
 namespace halfbyte::cli {
 
-void print_inspection(const files::Checkpoint& checkpoint, const Inspection& inspection, bool list_tensors);
-void print_inspection_json(const files::Checkpoint& checkpoint, const Inspection& inspection, bool list_tensors);
+void print_inspection(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection,
+                      bool list_tensors);
+void print_inspection_json(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection,
+                           bool list_tensors);
 
 // What `inspect --policy` prints.
 void print_load_cost(const files::Checkpoint& checkpoint, const files::LoadCost& cost);
