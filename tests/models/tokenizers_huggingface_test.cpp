@@ -11,6 +11,7 @@
 #include "models/tokenizers/huggingface/multi_pattern.h"
 #include "models/tokenizers/huggingface/regex.h"
 #include "models/tokenizers/huggingface/tokenizer.h"
+#include "models/tokenizers/huggingface/unicode.h"
 #include "tests/places.h"
 
 using namespace halfbyte;
@@ -224,4 +225,17 @@ TEST_CASE("vocab.json with merges.txt is GPT-2's kind", "[tokenizers]") {
   CHECK(tokenizer->encode("ab ab<|end|>") == TokenIds{3, 4, 5});
   CHECK(tokenizer->decode({3, 4, 5}, true) == "ab ab");
   CHECK(tokenizer->id_of("\u0120ab") == 4);
+}
+
+TEST_CASE("marks of newer Unicode versions join the letter before them, and nothing joins a control", "[tokenizers]") {
+  const auto breaks = [](char32_t before, char32_t after) {
+    std::int32_t state = 0;
+    return huggingface::is_grapheme_break(before, after, state);
+  };
+  CHECK(breaks('A', 'B'));
+  CHECK_FALSE(breaks('A', 0x301));
+  CHECK_FALSE(breaks('A', 0x1AE8));   // Unicode 17
+  CHECK_FALSE(breaks('A', 0x113B8));  // Unicode 16
+  CHECK(breaks('A', 0x1ADE));         // between two ranges
+  CHECK(breaks('\n', 0x1AE8));
 }

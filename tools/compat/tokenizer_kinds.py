@@ -61,11 +61,12 @@ def llama3(texts):
 
 
 def added_tokens(texts, normalizer=None):
-    """One token for each flag that an added token can have."""
+    """One token for each flag that an added token can have. No two become the same word when normalised: which of them is found then,
+    the library leaves to chance (0.23 answers differently from one from_file to the next)."""
     tokenizer = byte_level(texts, 1000, normalizer=normalizer)
     tokenizer.add_special_tokens([AddedToken("<|im_start|>", lstrip=True, normalized=False), AddedToken("<|im_end|>", rstrip=True, normalized=False),
                                   AddedToken("[MASK]", lstrip=True, rstrip=True, normalized=False)])
-    tokenizer.add_tokens([AddedToken("word", single_word=True), AddedToken("WORD", normalized=True), AddedToken("Word", normalized=False),
+    tokenizer.add_tokens([AddedToken("word", single_word=True), AddedToken("SHIP", normalized=True), AddedToken("Word", normalized=False),
                           AddedToken("</s>", lstrip=True), AddedToken("<s>", rstrip=True, single_word=True), AddedToken("the", normalized=True),
                           AddedToken("Ångström", normalized=True), AddedToken("  ", normalized=False), AddedToken("\n\n", normalized=False)])
     return tokenizer

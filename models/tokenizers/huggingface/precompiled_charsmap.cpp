@@ -1,11 +1,10 @@
 #include "models/tokenizers/huggingface/precompiled_charsmap.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include <halfbyte/error.h>
 
+#include "models/tokenizers/huggingface/unicode.h"
 #include "models/tokenizers/huggingface/utf8.h"
 
 namespace halfbyte::models::huggingface {
@@ -97,12 +96,10 @@ void PrecompiledCharsmap::apply(ChangingText& text) const {
   };
   for (std::size_t begin = 0; begin < old.size();) {
     std::size_t end = begin;
-    utf8proc_int32_t state = 0;
+    std::int32_t state = 0;
     for (Utf8Char last{}; end < old.size(); end += last.bytes) {
       const Utf8Char next = read_char(old.data() + end);
-      if (end > begin && utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last.code),
-                                                          static_cast<utf8proc_int32_t>(next.code), &state))
-        break;
+      if (end > begin && is_grapheme_break(last.code, next.code, state)) break;
       last = next;
     }
     const std::string_view grapheme = old.substr(begin, end - begin);

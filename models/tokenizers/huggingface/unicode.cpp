@@ -89,4 +89,11 @@ void append_lowercase(std::u32string& text, char32_t code) {
   text.push_back(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
 }
 
+bool is_grapheme_break(char32_t before, char32_t after, std::int32_t& state) noexcept {
+  const bool breaks = utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(before),
+                                                       static_cast<utf8proc_int32_t>(after), &state);
+  const bool is_control = is_between(category(before), UTF8PROC_CATEGORY_ZL, UTF8PROC_CATEGORY_CC);
+  return breaks && (is_control || !is_in(after, kNewerExtending));
+}
+
 }  // namespace halfbyte::models::huggingface

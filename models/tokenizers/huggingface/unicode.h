@@ -16,4 +16,7 @@ bool is_other(char32_t code) noexcept;              // Cc, Cf, Cs, Co
 bool is_ideograph_of_bert(char32_t code) noexcept;  // what BERT sets apart by spaces
 void append_lowercase(std::u32string& text, char32_t code);
 
+// Whether a grapheme cluster ends between two neighbours. `state`: 0 where a cluster begins, then as it was left.
+bool is_grapheme_break(char32_t before, char32_t after, std::int32_t& state) noexcept;
+
 }  // namespace halfbyte::models::huggingface
