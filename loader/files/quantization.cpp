@@ -10,6 +10,9 @@
 
 #include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
+#include "loader/files/formats/gptq.h"
+#include "loader/files/formats/gptq_config.h"
+#include "loader/files/formats/gptq_layout.h"
 #include "loader/files/formats/ipex_llm.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
@@ -24,7 +27,11 @@ struct Method {
 };
 
 constexpr auto kMethods = std::to_array<Method>({
+    {"auto-round", "AutoRound", read_auto_round},
+    {"awq", "AWQ", read_awq},
     {"compressed-tensors", "compressed-tensors", read_compressed_tensors},
+    {"gptq", "GPTQ", read_gptq},
+    {"intel/auto-round", "AutoRound", read_auto_round},
 });
 
 std::optional<JsonField> quantization_config(const JsonField& config) {
@@ -40,6 +47,25 @@ nlohmann::json ipex_config(const Checkpoint& checkpoint) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return nullptr;
   return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
+}
+
+std::vector<TensorRecord> read_by_method(Checkpoint& checkpoint, const JsonField& config, const JsonField& from,
+                                         const std::string& method) {
+  const auto row = std::ranges::find(kMethods, method, &Method::quant_method);
+  if (row == kMethods.end()) fail_unsupported(from.path(), "quantisation method " + in_quotes(method));
+  checkpoint.kind = row->kind;
+  return row->read(checkpoint, config);
+}
+
+// Codes that nothing explains would be taken for weights.
+void refuse_unexplained(const Checkpoint& checkpoint) {
+  const auto codes = std::ranges::find_if(checkpoint.tensors,
+                                          [](const StoredTensor& tensor) { return tensor.name.ends_with(kGptqCodes); });
+  if (codes == checkpoint.tensors.end()) return;
+  throw Error(ErrorCode::kUnsupported, printable_path(checkpoint.data_files[codes->file]->path()) + ": tensor " +
+                                           in_quotes(codes->name) +
+                                           " is packed, and no quantization_config says how; give the directory with "
+                                           "its config.json or quantize_config.json");
 }
 
 }  // namespace
@@ -67,13 +93,16 @@ std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint) {
     checkpoint.kind = "ipex-llm";
     return read_ipex_llm(checkpoint, JsonField(ipex, root.path()).at(kIpexKey));
   }
-  const auto quantization = quantization_config(root);
-  if (!quantization) return with_dense_records(checkpoint, {});
-  const JsonField method = quantization->at("quant_method");
-  const auto row = std::ranges::find(kMethods, method.string(), &Method::quant_method);
-  if (row == kMethods.end()) fail_unsupported(method.path(), "quantisation method " + in_quotes(method.string()));
-  checkpoint.kind = row->kind;
-  return row->read(checkpoint, *quantization);
+  if (const auto quantization = quantization_config(root)) {
+    const JsonField method = quantization->at("quant_method");
+    return read_by_method(checkpoint, *quantization, method, method.string());
+  }
+  if (const auto side = find_side_config(checkpoint)) {
+    const JsonField config_file(side->json, printable_path(side->file));
+    return read_by_method(checkpoint, config_file, config_file, side->method);
+  }
+  refuse_unexplained(checkpoint);
+  return with_dense_records(checkpoint, {});
 }
 
 }  // namespace halfbyte::files
