@@ -8,6 +8,9 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"
+#include "loader/files/formats/computed_tensors.h"
+#include "loader/files/formats/grouped_values.h"
+#include "loader/files/formats/row_bytes.h"
 #include "loader/files/json_fields.h"
 #include "loader/files/printable.h"
 
@@ -18,9 +21,11 @@ constexpr const char* kPackedSuffix = "_packed";
 constexpr const char* kScaleSuffix = "_scale";
 constexpr const char* kZeroPointSuffix = "_zero_point";
 constexpr const char* kShapeSuffix = "_shape";
+constexpr const char* kOrderSuffix = "_g_idx";
 
 // Fields whose presence (other than null, false, empty) means something that the packed codes alone do not say.
 constexpr auto kMustBeAbsent = std::to_array<const char*>({"sparsity_config", "transform_config", "kv_cache_scheme"});
+constexpr auto kOrders = std::to_array<std::string_view>({"weight", "static", "group", "dynamic"});
 constexpr auto kMustBeAbsentInGroup = std::to_array<const char*>({"input_activations", "output_activations"});
 
 struct ForeignPart {
@@ -29,7 +34,6 @@ struct ForeignPart {
 };
 
 constexpr auto kForeignParts = std::to_array<ForeignPart>({
-    {".weight_g_idx", "activation ordering (g_idx)"},
     {".weight_global_scale", "a global scale"},
     {".input_global_scale", "activation quantisation"},
     {".input_scale", "activation quantisation"},
@@ -39,8 +43,12 @@ constexpr auto kForeignParts = std::to_array<ForeignPart>({
 });
 
 struct Group {
-  const Scheme* scheme;
+  int bits;  // 4 or 8
+  bool has_zero_point;
+  const Scheme* scheme;     // null: none holds it, the values are computed
   std::int64_t group_size;  // 0: one scale a row
+
+  std::int64_t packed_words(std::int64_t values) const noexcept { return (values + 32 / bits - 1) / (32 / bits); }
 };
 
 bool is_set(const std::optional<JsonField>& field) {
@@ -57,44 +65,44 @@ void want_text(const JsonField& field, std::string_view wanted) {
   if (field.string() != wanted) fail_unsupported(field.path(), in_quotes(field.string()));
 }
 
-// The integer scheme of so many bits, with zero points or without.
-const Scheme* integer_scheme(const JsonField& weights) {
+Group integer_group(const JsonField& weights, std::int64_t group_size) {
   const JsonField bits = weights.at("num_bits");
   const auto symmetric = weights.find("symmetric");
   const bool has_zero_point = symmetric && !symmetric->boolean();
   const std::int64_t wanted = bits.integer(1, 64);
+  if (wanted != 4 && wanted != 8) fail_unsupported(bits.path(), std::to_string(wanted) + " bits");
   const auto row = std::ranges::find_if(schemes(), [&](const Scheme& scheme) {
     return !scheme.codebook && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
   });
-  if (row == schemes().end())
-    fail_unsupported(bits.path(), std::to_string(wanted) + " bits" + (has_zero_point ? " with zero points" : ""));
-  return &*row;
+  return {static_cast<int>(wanted), has_zero_point, row == schemes().end() ? nullptr : &*row, group_size};
 }
 
-Group read_group(const JsonField& group) {
+// `is_mixed`: every group says its format.
+Group read_group(const JsonField& group, bool is_mixed) {
   refuse_set(group, kMustBeAbsentInGroup);
-  if (const auto format = group.find("format")) want_text(*format, "pack-quantized");
+  const auto format = is_mixed ? group.at("format") : group.find("format");
+  if (format) want_text(*format, "pack-quantized");
   const JsonField weights = group.at("weights");
   if (const auto type = weights.find("type")) want_text(*type, "int");
   if (const auto dynamic = weights.find("dynamic"); is_set(dynamic))
     fail_unsupported(dynamic->path(), "dynamic quantisation");
-  // "weight" (or "static") only ordered the calibration; the stored columns are in place.
+  // "weight" (or "static") only ordered the calibration; of "group" (or "dynamic") the g_idx beside the codes tells.
   const auto order = weights.find("actorder");
-  if (is_set(order) && order->string() != "weight" && order->string() != "static") {
+  if (is_set(order) && std::ranges::find(kOrders, order->string()) == kOrders.end())
     fail_unsupported(order->path(), "activation ordering " + in_quotes(order->string()));
-  }
   const JsonField strategy = weights.at("strategy");
-  if (strategy.string() == "channel") return {integer_scheme(weights), 0};
+  if (strategy.string() == "channel") return integer_group(weights, 0);
   want_text(strategy, "group");
-  return {integer_scheme(weights), weights.at("group_size").integer(1)};
+  return integer_group(weights, weights.at("group_size").integer(1));
 }
 
 std::vector<Group> read_groups(const JsonField& config) {
-  want_text(config.at("format"), "pack-quantized");
+  const bool is_mixed = config.at("format").string() == "mixed-precision";
+  if (!is_mixed) want_text(config.at("format"), "pack-quantized");
   if (const auto status = config.find("quantization_status")) want_text(*status, "compressed");
   refuse_set(config, kMustBeAbsent);
   std::vector<Group> groups;
-  for (const auto& [name, field] : config.at("config_groups").members()) groups.push_back(read_group(field));
+  for (const auto& [name, field] : config.at("config_groups").members()) groups.push_back(read_group(field, is_mixed));
   return groups;
 }
 
@@ -122,17 +130,39 @@ bool describes(const Group& group, const StoredTensor& codes, const StoredTensor
   const std::int64_t in = shape[1];
   const std::int64_t group_size = group.group_size == 0 ? in : group.group_size;
   if (group_size == 0 || in % group_size != 0 || in > (std::int64_t{1} << 60)) return false;
-  return codes.shape == std::vector{shape[0], packed_row_bytes(*group.scheme, in) / 4} &&
+  return codes.shape == std::vector{shape[0], group.packed_words(in)} &&
          scale.shape == std::vector{shape[0], in / group_size};
 }
 
-TensorRecord packed_record(const Checkpoint& checkpoint, const StoredTensor& codes, const std::vector<Group>& groups) {
-  TensorRecord out;
-  out.name = codes.name.substr(0, codes.name.size() - std::string_view(kPackedSuffix).size());
-  const std::string where =
-      printable_path(checkpoint.data_files[codes.file]->path()) + ": tensor " + in_quotes(out.name);
-  const StoredTensor& scale = part(checkpoint, out.name + kScaleSuffix, where);
-  const StoredTensor& shape_part = part(checkpoint, out.name + kShapeSuffix, where);
+// A packed weight as it is stored.
+struct Packed {
+  std::string name;
+  std::string where;  // for messages
+  const StoredTensor& codes;
+  const StoredTensor& scale;
+  const StoredTensor& shape_part;
+  std::array<std::int64_t, 2> shape;
+  const Group& group;
+  const StoredTensor* zero_point;  // null: there are none
+  const StoredTensor* order;       // null: there is none
+
+  std::int64_t group_size() const noexcept { return group.group_size == 0 ? shape[1] : group.group_size; }
+  std::int64_t groups() const noexcept { return shape[1] / group_size(); }
+};
+
+const StoredTensor* zero_point_of(const Checkpoint& checkpoint, const std::string& name, const Group& group,
+                                  const std::string& where) {
+  const StoredTensor* found = checkpoint.find(name + kZeroPointSuffix);
+  if (group.has_zero_point) return &part(checkpoint, name + kZeroPointSuffix, where);
+  if (found) fail_unsupported(where, "zero points in " + in_quotes(found->name) + " beside symmetric codes");
+  return nullptr;
+}
+
+Packed packed_weight(const Checkpoint& checkpoint, const StoredTensor& codes, const std::vector<Group>& groups) {
+  const std::string name = codes.name.substr(0, codes.name.size() - std::string_view(kPackedSuffix).size());
+  const std::string where = printable_path(checkpoint.data_files[codes.file]->path()) + ": tensor " + in_quotes(name);
+  const StoredTensor& scale = part(checkpoint, name + kScaleSuffix, where);
+  const StoredTensor& shape_part = part(checkpoint, name + kShapeSuffix, where);
   const auto shape = read_shape(checkpoint, shape_part, where);
   const auto group = std::ranges::find_if(groups, [&](const Group& g) { return describes(g, codes, scale, shape); });
   if (group == groups.end()) {
@@ -140,36 +170,97 @@ TensorRecord packed_record(const Checkpoint& checkpoint, const StoredTensor& cod
                                          " and scales " + printable(scale.shape) +
                                          " fit no group of config.json's quantization_config");
   }
-  if (!is_weight_dtype(scale.dtype)) fail_unsupported(where, std::string(name(scale.dtype)) + " scales");
-  out.shape.assign(shape.begin(), shape.end());
-  out.scheme = group->scheme;
-  out.group_size = group->group_size == 0 ? shape[1] : group->group_size;
-  out.scale_dtype = scale.dtype;
-  out.parts[Part::kCodes] = codes.name;
-  out.parts[Part::kScale] = scale.name;
-  out.parts[Part::kShape] = shape_part.name;
-  out.size_bytes = codes.size_bytes + scale.size_bytes + shape_part.size_bytes;
-  if (out.scheme->has_zero_point) {
-    const StoredTensor& zero_point = part(checkpoint, out.name + kZeroPointSuffix, where);
-    out.parts[Part::kZeroPoint] = zero_point.name;
-    out.size_bytes += zero_point.size_bytes;
-  } else if (checkpoint.find(out.name + kZeroPointSuffix)) {
-    fail_unsupported(where, "zero points in " + in_quotes(out.name + kZeroPointSuffix) + " beside symmetric codes");
+  if (!is_weight_dtype(scale.dtype)) fail_unsupported(where, std::string(halfbyte::name(scale.dtype)) + " scales");
+  return {name,
+          where,
+          codes,
+          scale,
+          shape_part,
+          shape,
+          *group,
+          zero_point_of(checkpoint, name, *group, where),
+          checkpoint.find(name + kOrderSuffix)};
+}
+
+TensorRecord packed_record(const Packed& weight) {
+  TensorRecord out;
+  out.name = weight.name;
+  out.shape.assign(weight.shape.begin(), weight.shape.end());
+  out.scheme = weight.group.scheme;
+  out.group_size = weight.group_size();
+  out.scale_dtype = weight.scale.dtype;
+  out.parts[Part::kCodes] = weight.codes.name;
+  out.parts[Part::kScale] = weight.scale.name;
+  out.parts[Part::kShape] = weight.shape_part.name;
+  out.size_bytes = weight.codes.size_bytes + weight.scale.size_bytes + weight.shape_part.size_bytes;
+  if (weight.zero_point) {
+    out.parts[Part::kZeroPoint] = weight.zero_point->name;
+    out.size_bytes += weight.zero_point->size_bytes;
   }
   return out;
 }
 
-bool is_packed(const StoredTensor& tensor) { return tensor.name.ends_with(".weight_packed"); }
-
-// A tensor that an earlier record took as its part.
-bool is_side_part(const Checkpoint& checkpoint, const StoredTensor& tensor) {
-  for (const std::string_view suffix : {kScaleSuffix, kZeroPointSuffix, kShapeSuffix}) {
-    if (!tensor.name.ends_with(suffix)) continue;
-    const std::string owner = tensor.name.substr(0, tensor.name.size() - suffix.size());
-    if (owner.ends_with(".weight") && checkpoint.find(owner + kPackedSuffix)) return true;
-  }
-  return false;
+void want_stored(const StoredTensor& tensor, const std::vector<std::int64_t>& shape, const std::string& where) {
+  if (tensor.dtype == Dtype::kInt32 && tensor.shape == shape) return;
+  throw Error(ErrorCode::kCorrupt, where + ": " + in_quotes(tensor.name) + " is stored as " +
+                                       std::string(name(tensor.dtype)) + " " + printable(tensor.shape) +
+                                       ", wanted int32 " + printable(shape));
 }
+
+StoredGroups stored_groups(const Checkpoint& checkpoint, const Packed& weight) {
+  return {checkpoint.data_files[weight.order->file], weight.order->offset, weight.order->name};
+}
+
+// Whether the columns' groups are not simply one behind another. A -1 says that nobody filled them in.
+// Source: compressed-tensors, quantization/lifecycle/forward.py: columns are sorted by their group, then cut.
+bool has_order(const Checkpoint& checkpoint, const Packed& weight) {
+  if (!weight.order) return false;
+  want_stored(*weight.order, {weight.shape[1]}, weight.where);
+  std::vector<std::int32_t> groups(static_cast<std::size_t>(weight.shape[1]));
+  read_stored(checkpoint, *weight.order, 0, std::as_writable_bytes(std::span(groups)));
+  if (std::ranges::find(groups, -1) != groups.end()) return false;
+  groups = read_groups(stored_groups(checkpoint, weight), weight.shape[1], weight.groups());
+  if (std::ranges::is_sorted(groups)) return false;
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(weight.groups()));
+  for (const std::int32_t group : groups) ++sizes[static_cast<std::size_t>(group)];
+  if (std::ranges::count(sizes, weight.group_size()) == weight.groups()) return true;
+  throw Error(ErrorCode::kCorrupt, weight.where + ": " + in_quotes(weight.order->name) +
+                                       " has groups of other sizes than " + std::to_string(weight.group_size()));
+}
+
+// The bytes of a stored tensor, in units of its rows.
+std::unique_ptr<TensorBytes> rows_of(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
+  return std::make_unique<OrderedRows>(checkpoint.data_files[tensor.file], tensor.offset, tensor.size_bytes / rows,
+                                       RowOrder{tensor.shape[0]});
+}
+
+// The values of a weight that no scheme holds, in the place of its parts.
+void add_values(const Checkpoint& checkpoint, const Packed& weight, bool is_ordered, ComputedTensors& computed) {
+  if (weight.shape[0] < 1 || weight.shape[1] < 1) fail_unsupported(weight.where, "an empty weight");
+  GroupedWeight out{weight.group.bits,
+                    weight.shape[0],
+                    weight.shape[1],
+                    weight.groups(),
+                    weight.group_size(),
+                    {},
+                    weight.scale.dtype,
+                    rows_of(checkpoint, weight.codes),
+                    rows_of(checkpoint, weight.scale),
+                    {}};
+  if (is_ordered) out.order = stored_groups(checkpoint, weight);
+  if (weight.zero_point) {
+    want_stored(*weight.zero_point, {weight.group.packed_words(weight.shape[0]), weight.groups()}, weight.where);
+    out.zero_points = rows_of(checkpoint, *weight.zero_point);
+  }
+  for (const StoredTensor* tensor : {&weight.codes, &weight.scale, &weight.shape_part, weight.zero_point}) {
+    if (tensor) computed.consume(*tensor);
+  }
+  computed.add_values(weight.name, {weight.shape[0], weight.shape[1]}, std::make_unique<GroupedValues>(std::move(out)),
+                      weight.codes.file);
+}
+
+bool is_packed(const StoredTensor& tensor) { return tensor.name.ends_with(".weight_packed"); }
 
 void refuse_foreign_part(const StoredTensor& tensor) {
   for (const ForeignPart& row : kForeignParts) {
@@ -182,16 +273,30 @@ void refuse_foreign_part(const StoredTensor& tensor) {
 
 std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const JsonField& config) {
   const std::vector<Group> groups = read_groups(config);
-  std::vector<TensorRecord> out;
+  ComputedTensors computed(checkpoint);
+  std::int64_t computed_count = 0;
   for (const StoredTensor& tensor : checkpoint.tensors) {
     refuse_foreign_part(tensor);
-    if (is_packed(tensor)) {
-      out.push_back(packed_record(checkpoint, tensor, groups));
-    } else if (!is_side_part(checkpoint, tensor)) {
-      out.push_back(dense_record(checkpoint, tensor));
+    if (!is_packed(tensor)) continue;
+    const Packed weight = packed_weight(checkpoint, tensor, groups);
+    const bool is_ordered = has_order(checkpoint, weight);
+    if (weight.order) computed.consume(*weight.order);
+    if (weight.group.scheme && !is_ordered) {
+      computed.add_record(packed_record(weight));
+      continue;
     }
+    add_values(checkpoint, weight, is_ordered, computed);
+    ++computed_count;
   }
-  return out;
+  if (computed.is_needed()) computed.finish();
+  if (computed_count > 0) {
+    checkpoint.notes.push_back(std::to_string(computed_count) +
+                               " tensors are read as float32 (32 bits a weight) with the same values: no scheme here "
+                               "holds 8 bits with zero points, or columns grouped in an order of their own (g_idx); to "
+                               "quantise them is to do it a second time");
+    forget_quantization(checkpoint);
+  }
+  return computed.take_records();
 }
 
 }  // namespace halfbyte::files

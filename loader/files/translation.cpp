@@ -31,17 +31,34 @@ void Translation::add(std::string name, Dtype dtype, std::vector<std::int64_t> s
       {std::move(name), dtype, std::move(shape), checkpoint_.data_files.size(), file_->add(std::move(bytes)), size});
 }
 
+void Translation::change_tensors() {
+  if (!consumed_.empty())
+    std::erase_if(checkpoint_.tensors, [&](const StoredTensor& tensor) { return consumed_.contains(tensor.name); });
+  if (added_.empty()) return;
+  for (StoredTensor& tensor : added_) tensor.file = checkpoint_.data_files.size();
+  checkpoint_.data_files.push_back(file_);
+  checkpoint_.data_offsets.push_back(0);
+  for (StoredTensor& tensor : added_) checkpoint_.tensors.push_back(std::move(tensor));
+}
+
+namespace {
+
+void index_again(Checkpoint& checkpoint) {
+  checkpoint.size_bytes = 0;
+  for (const StoredTensor& tensor : checkpoint.tensors) checkpoint.size_bytes += tensor.size_bytes;
+  index_tensors(checkpoint);
+}
+
+}  // namespace
+
 void Translation::finish() {
-  std::erase_if(checkpoint_.tensors, [&](const StoredTensor& tensor) { return consumed_.contains(tensor.name); });
-  if (!added_.empty()) {
-    for (StoredTensor& tensor : added_) tensor.file = checkpoint_.data_files.size();
-    checkpoint_.data_files.push_back(file_);
-    checkpoint_.data_offsets.push_back(0);
-    for (StoredTensor& tensor : added_) checkpoint_.tensors.push_back(std::move(tensor));
-  }
-  checkpoint_.size_bytes = 0;
-  for (const StoredTensor& tensor : checkpoint_.tensors) checkpoint_.size_bytes += tensor.size_bytes;
-  index_tensors(checkpoint_);
+  change_tensors();
+  index_again(checkpoint_);
+}
+
+void Translation::finish_all(std::span<const std::unique_ptr<Translation>> translations) {
+  for (const auto& translation : translations) translation->change_tensors();
+  if (!translations.empty()) index_again(translations[0]->checkpoint_);
 }
 
 }  // namespace halfbyte::files

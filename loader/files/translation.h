@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,12 @@ class Translation {
   // Changes the checkpoint's tensors; StoredTensor pointers into it end here. Errors: kCorrupt when a name is there
   // twice.
   void finish();
+  // The same for several, the tensors' index made once.
+  static void finish_all(std::span<const std::unique_ptr<Translation>> translations);
 
  private:
+  void change_tensors();
+
   Checkpoint& checkpoint_;
   std::shared_ptr<TranslatedFile> file_;
   std::set<std::string> consumed_;

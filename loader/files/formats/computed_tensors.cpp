@@ -24,7 +24,10 @@ ComputedTensors::ComputedTensors(Checkpoint& checkpoint) : checkpoint_(checkpoin
     translations_.push_back(std::make_unique<Translation>(checkpoint, file->path()));
 }
 
-void ComputedTensors::consume(const StoredTensor& tensor, std::size_t file) { translations_[file]->consume(tensor); }
+void ComputedTensors::consume(const StoredTensor& tensor) {
+  is_needed_ = true;
+  translations_[0]->consume(tensor);
+}
 
 void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::size_t file) {
   record.parts = packed_part_names(record);
@@ -46,9 +49,7 @@ void ComputedTensors::add_values(const std::string& name, std::vector<std::int64
   translations_[file]->add(name, Dtype::kFloat32, std::move(shape), std::move(values));
 }
 
-void ComputedTensors::finish() {
-  for (const auto& translation : translations_) translation->finish();
-}
+void ComputedTensors::finish() { Translation::finish_all(translations_); }
 
 std::vector<TensorRecord> ComputedTensors::take_records() {
   std::vector<TensorRecord> out = with_dense_records(checkpoint_, std::move(packed_));

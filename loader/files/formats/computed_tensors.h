@@ -20,13 +20,16 @@ class ComputedTensors {
   // The checkpoint must outlive this, and is as it was until finish().
   explicit ComputedTensors(Checkpoint& checkpoint);
 
-  // `file` of all: index of the data file that the result counts to.
-  void consume(const StoredTensor& tensor, std::size_t file);
-  // `record`: name, shape, scheme, group_size and scale_dtype are set. Its shape part is made here.
+  void consume(const StoredTensor& tensor);
+  // `record`: name, shape, scheme, group_size and scale_dtype are set. Its shape part is made here. `file`: index of
+  // the data file that the result counts to.
   void add_packed(TensorRecord record, PackedBytes bytes, std::size_t file);
   // A dense tensor of float32.
   void add_values(const std::string& name, std::vector<std::int64_t> shape, std::unique_ptr<TensorBytes> values,
                   std::size_t file);
+  // One whose parts stay as they are stored.
+  void add_record(TensorRecord record) { packed_.push_back(std::move(record)); }
+  bool is_needed() const noexcept { return is_needed_; }  // whether anything changes
   void finish();
   // Of all the checkpoint's tensors, after finish(). What was computed has no known original dtype.
   std::vector<TensorRecord> take_records();
@@ -36,6 +39,7 @@ class ComputedTensors {
   std::vector<std::unique_ptr<Translation>> translations_;  // by data file
   std::vector<TensorRecord> packed_;
   std::set<std::string, std::less<>> values_;
+  bool is_needed_ = false;
 };
 
 // What would call a copy of the checkpoint quantised in the way that was translated.

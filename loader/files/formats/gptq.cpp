@@ -237,7 +237,7 @@ class Opening {
     // The first group decides, so that nothing else is read now; SymmetricScales looks at the others in time.
     const bool is_symmetric = format.is_symmetric && zero_points.are_middle(0, 1);
     for (const char* part : {kGptqCodes, kGptqZeroPoints, kGptqScales, kGptqGroups}) {
-      if (const StoredTensor* found = checkpoint_.find(parts.module + part)) computed_.consume(*found, codes.file);
+      if (const StoredTensor* found = checkpoint_.find(parts.module + part)) computed_.consume(*found);
     }
     if (has_order || size.in % size.group_size != 0 || (format.bits == 8 && !is_symmetric)) {
       ++(has_order ? reordered_ : other_);
@@ -276,12 +276,14 @@ class Opening {
 
   void add_notes() {
     const std::string cost = " are read as float32 (32 bits a weight) with the same values: ";
+    const std::string again = "; to quantise them is to do it a second time";
     if (reordered_ > 0)
       checkpoint_.notes.push_back(std::to_string(reordered_) + " tensors" + cost +
-                                  "their columns are grouped in an order of their own (desc_act)");
+                                  "their columns are grouped in an order of their own (desc_act)" + again);
     if (other_ > 0)
       checkpoint_.notes.push_back(std::to_string(other_) + " tensors" + cost +
-                                  "no scheme here holds 8 bits with zero points, or a last group that is shorter");
+                                  "no scheme here holds 8 bits with zero points, or a last group that is shorter" +
+                                  again);
   }
 
   Checkpoint& checkpoint_;

@@ -36,7 +36,76 @@ void write_foreign(const fs::path& directory, const nlohmann::json& config,
   write_checkpoint(directory, tensors, ordered_json(config));
 }
 
+// Every second column is of the second group, save for the first ones as given.
+TestTensor order(const std::vector<std::int32_t>& first) {
+  std::vector<std::int32_t> groups;
+  for (int k = 0; k < 32; ++k) groups.push_back(k % 2);
+  std::ranges::copy(first, groups.begin());
+  return {"a.weight_g_idx", "I32", {32}, std::string(reinterpret_cast<const char*>(groups.data()), groups.size() * 4)};
+}
+
+std::vector<float> values_of(const fs::path& directory) {
+  const auto opened = open_checkpoint(directory);
+  files::TensorReader reader(opened, *opened.manifest.find("a.weight"));
+  std::vector<float> out(static_cast<std::size_t>(reader.size()));
+  reader.read(0, out);
+  return out;
+}
+
 }  // namespace
+
+TEST_CASE("compressed-tensors: columns in an order of their own are read as their values", "[foreign]") {
+  const Scratch scratch;
+  auto config = foreign_config();
+  config["/quantization_config/config_groups/group_0/weights/actorder"_json_pointer] = "group";
+  auto tensors = packed_tensors();
+  write_foreign(scratch / "plain", config, tensors);
+  const std::vector<float> plain = values_of(scratch / "plain");
+  tensors.push_back(order({}));
+  write_foreign(scratch / "m", config, tensors);
+  const std::vector<float> values = values_of(scratch / "m");
+  for (std::size_t k = 0; k < 32; ++k) {
+    const float code = static_cast<float>(k % 16) - 8;
+    CHECK(values[k] == code * (k % 2 == 0 ? 1.0F : 0.5F));
+    CHECK(values[32 + k] == 0.0F);
+  }
+  const auto opened = open_checkpoint(scratch / "m");
+  CHECK_FALSE(opened.is_quantized());
+  CHECK_FALSE(opened.config.contains("quantization_config"));
+  CHECK(opened.notes.back().find("g_idx") != std::string::npos);
+  tensors.back() = order({-1});  // never filled in
+  write_foreign(scratch / "unset", config, tensors);
+  CHECK(values_of(scratch / "unset") == plain);
+  CHECK(open_checkpoint(scratch / "unset").is_quantized());
+}
+
+TEST_CASE("compressed-tensors: 8 bits with zero points are read as their values", "[foreign]") {
+  const Scratch scratch;
+  auto config = foreign_config();
+  auto& weights = config["quantization_config"]["config_groups"]["group_0"]["weights"];
+  weights["num_bits"] = 8, weights["symmetric"] = false, weights["group_size"] = 2;
+  const std::int64_t shape[] = {1, 4};
+  write_foreign(scratch / "m", config,
+                {{"a.weight_packed", "I32", {1, 1}, std::string("\x00\xff\x80\x81", 4)},
+                 {"a.weight_scale", "F16", {1, 2}, floats({1, 2}, Dtype::kFloat16)},
+                 {"a.weight_zero_point", "I32", {1, 2}, std::string("\x01\0\0\0\x80\0\0\0", 8)},
+                 {"a.weight_shape", "I64", {2}, std::string(reinterpret_cast<const char*>(shape), sizeof shape)}});
+  CHECK(values_of(scratch / "m") == std::vector<float>{-1, 254, 0, 2});
+}
+
+TEST_CASE("compressed-tensors: mixed-precision is read where every group is packed", "[foreign]") {
+  const Scratch scratch;
+  auto config = foreign_config();
+  config["quantization_config"]["format"] = "mixed-precision";
+  write_foreign(scratch / "m", config);
+  check_error(ErrorCode::kCorrupt, {"group_0", "format"}, [&] { open_checkpoint(scratch / "m"); });
+  config["quantization_config"]["config_groups"]["group_0"]["format"] = "pack-quantized";
+  write_foreign(scratch / "m", config);
+  CHECK(open_checkpoint(scratch / "m").is_quantized());
+  config["quantization_config"]["config_groups"]["group_0"]["format"] = "int-quantized";
+  write_foreign(scratch / "m", config);
+  check_error(ErrorCode::kUnsupported, {"int-quantized"}, [&] { open_checkpoint(scratch / "m"); });
+}
 
 TEST_CASE("compressed-tensors: packed tensors become records", "[foreign]") {
   const Scratch scratch;
@@ -77,7 +146,7 @@ TEST_CASE("compressed-tensors: settings that would be read wrongly are refused b
       {group + "/weights/group_size", {"", 0, kCorrupt, {"group_0", "group_size"}}},
       {group + "/weights/type", {"", "float", kUnsupported, {"group_0", "float"}}},
       {group + "/weights/strategy", {"", "block", kUnsupported, {"group_0", "block"}}},
-      {group + "/weights/actorder", {"", "group", kUnsupported, {"group_0", "actorder"}}},
+      {group + "/weights/actorder", {"", "sideways", kUnsupported, {"group_0", "actorder"}}},
       {group + "/weights/dynamic", {"", true, kUnsupported, {"group_0", "dynamic"}}},
   };
   for (const auto& [pointer, hostile] : cases) {
@@ -99,7 +168,12 @@ TEST_CASE("compressed-tensors: parts that would be read wrongly are refused by n
               [&] { open_checkpoint(scratch / "zero"); });
   tensors.back() = {"a.weight_g_idx", "I32", {1}, "1234"};
   write_foreign(scratch / "order", foreign_config(), tensors);
-  check_error(ErrorCode::kUnsupported, {"a.weight_g_idx"}, [&] { open_checkpoint(scratch / "order"); });
+  check_error(ErrorCode::kCorrupt, {"a.weight_g_idx"}, [&] { open_checkpoint(scratch / "order"); });
+  for (const int group : {2, -2, 1}) {  // 1: sizes 15 and 17
+    tensors.back() = order({group});
+    write_foreign(scratch / "groups", foreign_config(), tensors);
+    check_error(ErrorCode::kCorrupt, {"a.weight_g_idx"}, [&] { open_checkpoint(scratch / "groups"); });
+  }
   tensors = packed_tensors();
   tensors.erase(tensors.begin() + 1);
   write_foreign(scratch / "scale", foreign_config(), tensors);

@@ -98,7 +98,7 @@ TEST_CASE("GPTQ: version 1 is a subtraction from the whole word", "[gptq]") {
   CHECK(files::from_gptq_v1(0x77777777u, 4) == 0x88888888u);
   CHECK(files::from_gptq_v1(0x7f7f7f7fu, 8) == 0x80808080u);
   // A zero point of 0 borrows from the next one.
-  CHECK(files::to_gptq_v1(0x00000050u, 4) == 0xeeeeef3fu - 0u);
+  CHECK(files::to_gptq_v1(0x00000050u, 4) == 0xeeeeef3fu);
 }
 
 TEST_CASE("GPTQ: symmetric where the zero points bear it out", "[gptq]") {
@@ -314,7 +314,7 @@ TEST_CASE("GPTQ: parts that disagree are refused by name", "[gptq][hostile]") {
       {0, int32s("a.qweight", {3, 2}, {1, 2, 3, 4, 5, 6})},
       {0, int32s("a.qweight", {6}, {1, 2, 3, 4, 5, 6})},
       {0, int32s("a.qweight", {0, 3}, {})},
-      {0, int32s("a.qweight", {4611686018427387904, 0}, {})},
+      {0, int32s("a.qweight", {1099511627776, 0}, {})},
       {0, {"a.qweight", "I64", {2, 3}, std::string(48, 'x')}},
       {1, int32s("a.qzeros", {2, 2}, {1, 2, 3, 4})},
       {1, int32s("a.qzeros", {1, 1}, {1})},
@@ -323,7 +323,7 @@ TEST_CASE("GPTQ: parts that disagree are refused by name", "[gptq][hostile]") {
       {2, halves("a.scales", {3, 2}, {1, 1, 1, 1, 1, 1})},
       {2, halves("a.scales", {2, 4}, {1, 1, 1, 1, 1, 1, 1, 1})},
       {2, halves("a.scales", {0, 3}, {})},
-      {3, int32s("a.g_idx", {15}, std::vector<std::uint32_t>(15, 0))},
+      {3, int32s("a.g_idx", {8}, std::vector<std::uint32_t>(8, 0))},
       {3, int32s("a.g_idx", {17}, std::vector<std::uint32_t>(17, 0))},
       {3, int32s("a.g_idx", {4, 4}, std::vector<std::uint32_t>(16, 0))},
       {3, int32s("a.g_idx", {0}, {})},
