@@ -10,6 +10,7 @@
 
 #include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
+#include "loader/files/formats/bitsandbytes.h"
 #include "loader/files/formats/gptq.h"
 #include "loader/files/formats/gptq_config.h"
 #include "loader/files/formats/gptq_layout.h"
@@ -29,14 +30,24 @@ struct Method {
 constexpr auto kMethods = std::to_array<Method>({
     {"auto-round", "AutoRound", read_auto_round},
     {"awq", "AWQ", read_awq},
+    {"bitsandbytes", "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "compressed-tensors", read_compressed_tensors},
     {"gptq", "GPTQ", read_gptq},
     {"intel/auto-round", "AutoRound", read_auto_round},
 });
 
+// The second is the name of compressed-tensors before 2024.
+constexpr auto kConfigKeys = std::to_array<const char*>({"quantization_config", "compression_config"});
+
 std::optional<JsonField> quantization_config(const JsonField& config) {
-  const auto field = config.find("quantization_config");
-  return field ? field : config.find("compression_config");  // the name of compressed-tensors before 2024
+  for (const char* key : kConfigKeys) {
+    if (const auto field = config.find(key)) return field;
+  }
+  return std::nullopt;
+}
+
+std::string method_name(const JsonField& config) {
+  return is_bitsandbytes_config(config) ? "bitsandbytes" : config.at("quant_method").string();
 }
 
 constexpr const char* kIpexKey = "bigdl_transformers_low_bit";
@@ -54,7 +65,10 @@ std::vector<TensorRecord> read_by_method(Checkpoint& checkpoint, const JsonField
   const auto row = std::ranges::find(kMethods, method, &Method::quant_method);
   if (row == kMethods.end()) fail_unsupported(from.path(), "quantisation method " + in_quotes(method));
   checkpoint.kind = row->kind;
-  return row->read(checkpoint, config);
+  std::vector<TensorRecord> out = row->read(checkpoint, config);
+  // Not to be taken for what a copy of the checkpoint is.
+  for (const char* key : kConfigKeys) checkpoint.config.erase(key);
+  return out;
 }
 
 // Codes that nothing explains would be taken for weights.
@@ -94,8 +108,8 @@ std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint) {
     return read_ipex_llm(checkpoint, JsonField(ipex, root.path()).at(kIpexKey));
   }
   if (const auto quantization = quantization_config(root)) {
-    const JsonField method = quantization->at("quant_method");
-    return read_by_method(checkpoint, *quantization, method, method.string());
+    const JsonField method = is_bitsandbytes_config(*quantization) ? *quantization : quantization->at("quant_method");
+    return read_by_method(checkpoint, *quantization, method, method_name(*quantization));
   }
   if (const auto side = find_side_config(checkpoint)) {
     const JsonField config_file(side->json, printable_path(side->file));
