@@ -67,7 +67,9 @@ std::vector<TensorRecord> read_by_method(Checkpoint& checkpoint, const JsonField
   checkpoint.kind = row->kind;
   std::vector<TensorRecord> out = row->read(checkpoint, config);
   // Not to be taken for what a copy of the checkpoint is.
-  for (const char* key : kConfigKeys) checkpoint.config.erase(key);
+  if (checkpoint.config.is_object()) {
+    for (const char* key : kConfigKeys) checkpoint.config.erase(key);
+  }
   return out;
 }
 
