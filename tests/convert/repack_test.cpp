@@ -3,6 +3,7 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/verify.h"
+#include "tests/loader/files/formats/peer.h"
 #include "tests/loader/files/packed_checkpoint.h"
 
 using namespace halfbyte;
@@ -42,6 +43,28 @@ TEST_CASE("repack: the same bytes, on record again", "[repack]") {
     CHECK(opened.manifest.find("a.weight")->original_dtype == Dtype::kBfloat16);
     CHECK_FALSE(opened.manifest.find("a.weight")->xxh3_128.empty());
     CHECK_FALSE(fs::exists(scratch / "twice" / "quantize_config.json"));
+  }
+}
+
+TEST_CASE("repack: GPTQ's and AWQ's codes are kept, their configuration is not", "[repack]") {
+  for (const char* peer : {"gptq-sym-g64", "gptq-asym-g64", "awq-g64"}) {
+    const fs::path source = shared_data() / "fixtures" / "peers" / peer;
+    if (!fs::exists(source)) HALFBYTE_SKIP(source.string() + " is not here");
+    INFO(peer);
+    const Scratch scratch;
+    convert::repack(source, scratch / "m");
+    const files::Checkpoint before = files::open_checkpoint(source), after = files::open_checkpoint(scratch / "m");
+    CHECK(after.config["quantization_config"]["quant_method"] == "compressed-tensors");
+    CHECK_FALSE(fs::exists(scratch / "m" / "quantization_config.json"));
+    for (const files::TensorRecord& record : before.manifest.tensors) {
+      INFO(record.name);
+      REQUIRE(after.manifest.find(record.name));
+      CHECK(after.manifest.find(record.name)->scheme == record.scheme);
+      CHECK(values_of(after, record.name) == values_of(before, record.name));
+    }
+    convert::dequantize(source, scratch / "plain");
+    CHECK(read_text(scratch / "plain" / "config.json").find("quantization_config") == std::string::npos);
+    CHECK_FALSE(fs::exists(scratch / "plain" / "quantization_config.json"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 
 #include <halfbyte/error.h>
@@ -135,8 +136,11 @@ class Opening {
 
   std::vector<TensorRecord> run() {
     const std::vector<StoredTensor> tensors = checkpoint_.tensors;  // finish() changes the original
+    const std::set<std::string, std::less<>> expected = expected_names();
     for (const StoredTensor& tensor : tensors) {
-      if (tensor.name.ends_with(kGptqCodes)) read(tensor);
+      if (!tensor.name.ends_with(kGptqCodes)) continue;
+      const std::string module = read(tensor);
+      if (!expected.empty() && !expected.contains(module + ".bias")) leave_out_zero_bias(module);
     }
     computed_.finish();
     add_notes();
@@ -144,6 +148,29 @@ class Opening {
   }
 
  private:
+  // Of the family's tensors; none: it is not known, or something of it is not.
+  std::set<std::string, std::less<>> expected_names() const try {
+    if (!checkpoint_.architecture) return {};
+    std::set<std::string, std::less<>> out;
+    const models::ModelConfig config = checkpoint_.architecture->parse(nlohmann::json(checkpoint_.config));
+    for (models::ExpectedTensor& tensor : models::Architecture::expected(config)) out.insert(std::move(tensor.name));
+    return out;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return {};
+  }
+
+  // AutoGPTQ gave every linear a bias.
+  void leave_out_zero_bias(const std::string& module) {
+    const StoredTensor* bias = checkpoint_.find(module + ".bias");
+    if (!bias) return;
+    std::vector<std::byte> bytes(bias->size_bytes);
+    read_stored(checkpoint_, *bias, 0, bytes);
+    if (std::ranges::any_of(bytes, [](std::byte byte) { return byte != std::byte{0}; })) return;
+    computed_.consume(*bias);
+    ++biases_;
+  }
+
   const StoredTensor* matrix(const std::string& module, const char* suffix, const std::string& where) const {
     const StoredTensor* found = checkpoint_.find(module + suffix);
     if (!found)
@@ -229,7 +256,8 @@ class Opening {
     return std::make_unique<TransposedZeroPoints>(stored_matrix(parts.zero_points), rows.map(), rows.mask());
   }
 
-  void read(const StoredTensor& codes) {
+  // Returns the module's name.
+  std::string read(const StoredTensor& codes) {
     const Parts parts = parts_of(codes);
     const auto [format, size] = format_of(parts);
     const bool has_order = !has_plain_order(parts, size);
@@ -241,9 +269,11 @@ class Opening {
     }
     if (has_order || size.in % size.group_size != 0 || (format.bits == 8 && !is_symmetric)) {
       ++(has_order ? reordered_ : other_);
-      return add_values(parts, format, size, zero_points, has_order);
+      add_values(parts, format, size, zero_points, has_order);
+    } else {
+      add_packed(parts, format, size, zero_points, is_symmetric);
     }
-    add_packed(parts, format, size, zero_points, is_symmetric);
+    return parts.module;
   }
 
   void add_packed(const Parts& parts, const LinearFormat& format, const Size& size, const ZeroPointRows& zero_points,
@@ -276,6 +306,9 @@ class Opening {
 
   void add_notes() {
     const std::string cost = " are read as float32 (32 bits a weight) with the same values: ";
+    if (biases_ > 0)
+      checkpoint_.notes.push_back(std::to_string(biases_) +
+                                  " biases of zeros, which this family does not have, are left out");
     const std::string again = "; to quantise them is to do it a second time";
     if (reordered_ > 0)
       checkpoint_.notes.push_back(std::to_string(reordered_) + " tensors" + cost +
@@ -289,7 +322,7 @@ class Opening {
   Checkpoint& checkpoint_;
   const GptqConfig& config_;
   ComputedTensors computed_;
-  std::int64_t reordered_ = 0, other_ = 0;
+  std::int64_t reordered_ = 0, other_ = 0, biases_ = 0;
 };
 
 std::vector<TensorRecord> open(Checkpoint& checkpoint, const GptqConfig& config) {

@@ -21,9 +21,21 @@ MatrixView::MatrixView(const StoredMatrix& matrix) : row_bytes_(matrix.row_bytes
   data_ = map_->bytes().data() + matrix.offset;
 }
 
+std::shared_ptr<const MatrixView> ColumnUnits::view() const {
+  const std::lock_guard lock(mutex_);
+  if (!view_) view_ = std::make_shared<const MatrixView>(source_);
+  return view_;
+}
+
 void ColumnUnits::read(std::uint64_t begin, std::span<std::byte> out) const {
   if (out.empty()) return;
-  const MatrixView view(source_);
+  make_range(*view(), begin, out);
+  if (begin + out.size() < size_bytes()) return;
+  const std::lock_guard lock(mutex_);
+  view_.reset();
+}
+
+void ColumnUnits::make_range(const MatrixView& view, std::uint64_t begin, std::span<std::byte> out) const {
   const std::uint64_t first = begin / unit_bytes_;
   const std::uint64_t count = (begin + out.size() + unit_bytes_ - 1) / unit_bytes_ - first;
   if (begin % unit_bytes_ == 0 && out.size() == count * unit_bytes_) return make(view, first, count, out.data());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "loader/files/data_file.h"
@@ -48,9 +49,15 @@ class ColumnUnits : public TensorBytes {
   const StoredMatrix& source() const noexcept { return source_; }
 
  private:
+  // One for all calls until the end was read: a mapping's pages are found once, and those of one tensor are few.
+  std::shared_ptr<const MatrixView> view() const;
+  void make_range(const MatrixView& view, std::uint64_t begin, std::span<std::byte> out) const;
+
   StoredMatrix source_;
   std::uint64_t unit_bytes_;
   std::uint64_t units_;
+  mutable std::mutex mutex_;  // of view_
+  mutable std::shared_ptr<const MatrixView> view_;
 };
 
 }  // namespace halfbyte::files

@@ -171,6 +171,24 @@ TEST_CASE("GPTQ: 8 bits", "[gptq]") {
   CHECK(opened_values(config, tensors) == std::vector<float>{-2, 508, 252, 254, 256, 0, 2, 4});
 }
 
+TEST_CASE("GPTQ: a bias of zeros that the family does not have is left out", "[gptq]") {
+  const Scratch scratch;
+  ordered_json config = llama_config();
+  config["quantization_config"] = gptq_config()["quantization_config"];
+  const std::string module = "model.layers.0.self_attn.o_proj";
+  std::vector<TestTensor> tensors = gptq_tensors();
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name.starts_with("a.")) tensor.name.replace(0, 1, module);
+  }
+  write(scratch / "some", config, tensors);
+  CHECK(open_checkpoint(scratch / "some").find(module + ".bias"));
+  tensors[4] = halves(module + ".bias", {3}, {0, 0, 0});
+  write(scratch / "zeros", config, tensors);
+  const auto opened = open_checkpoint(scratch / "zeros");
+  CHECK_FALSE(opened.find(module + ".bias"));
+  CHECK(opened.notes.back().find("1 biases of zeros") != std::string::npos);
+}
+
 TEST_CASE("GPTQ: rules of modules", "[gptq]") {
   auto config = gptq_config();
   quantization(config)["group_size"] = 16;
