@@ -29,8 +29,9 @@ void check_name(const files::fs::path& directory, const files::fs::path& name) t
                                            "rename it");
 }
 
-constexpr auto kQuantizationFiles = std::to_array<std::string_view>(
-    {"quantization_config.json", "quantize_config.json", "quant_config.json", "load_keys.json", "bigdl_config.json"});
+constexpr auto kQuantizationFiles =
+    std::to_array<std::string_view>({"quantization_config.json", "quantize_config.json", "quant_config.json",
+                                     "load_keys.json", "bigdl_config.json", "hf_quant_config.json"});
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 #include "loader/files/derive.h"
 #include "loader/files/formats/computed_tensors.h"
+#include "loader/files/formats/float4.h"
 #include "loader/files/formats/grouped_values.h"
 #include "loader/files/formats/row_bytes.h"
 #include "loader/files/json_fields.h"
@@ -272,6 +273,7 @@ void refuse_foreign_part(const StoredTensor& tensor) {
 }  // namespace
 
 std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const JsonField& config) {
+  if (is_compressed_float4(config)) return read_compressed_float4(checkpoint, config);
   const std::vector<Group> groups = read_groups(config);
   ComputedTensors computed(checkpoint);
   std::int64_t computed_count = 0;

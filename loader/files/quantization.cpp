@@ -11,9 +11,12 @@
 #include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
 #include "loader/files/formats/bitsandbytes.h"
+#include "loader/files/formats/computed_tensors.h"
+#include "loader/files/formats/float4.h"
 #include "loader/files/formats/gptq.h"
 #include "loader/files/formats/gptq_config.h"
 #include "loader/files/formats/gptq_layout.h"
+#include "loader/files/formats/hqq.h"
 #include "loader/files/formats/ipex_llm.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
@@ -33,7 +36,10 @@ constexpr auto kMethods = std::to_array<Method>({
     {"bitsandbytes", "bitsandbytes", read_bitsandbytes},
     {"compressed-tensors", "compressed-tensors", read_compressed_tensors},
     {"gptq", "GPTQ", read_gptq},
+    {"hqq", "HQQ", read_hqq},
     {"intel/auto-round", "AutoRound", read_auto_round},
+    {"modelopt", "ModelOpt", read_modelopt},
+    {"mxfp4", "MXFP4", read_mxfp4},
 });
 
 // The second is the name of compressed-tensors before 2024.
@@ -46,31 +52,44 @@ std::optional<JsonField> quantization_config(const JsonField& config) {
   return std::nullopt;
 }
 
-std::string method_name(const JsonField& config) {
-  return is_bitsandbytes_config(config) ? "bitsandbytes" : config.at("quant_method").string();
-}
-
 constexpr const char* kIpexKey = "bigdl_transformers_low_bit";
 
-// What ipex-llm's optimize_model saved beside the weights; null: nothing.
-nlohmann::json ipex_config(const Checkpoint& checkpoint) {
-  const fs::path path = checkpoint.directory / "bigdl_config.json";
+// A file beside the weights; null: there is none.
+nlohmann::json read_beside(const Checkpoint& checkpoint, const char* name) {
+  const fs::path path = checkpoint.directory / name;
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return nullptr;
   return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
 }
 
+// `from`: what says the method's name.
 std::vector<TensorRecord> read_by_method(Checkpoint& checkpoint, const JsonField& config, const JsonField& from,
                                          const std::string& method) {
   const auto row = std::ranges::find(kMethods, method, &Method::quant_method);
   if (row == kMethods.end()) fail_unsupported(from.path(), "quantisation method " + in_quotes(method));
   checkpoint.kind = row->kind;
   std::vector<TensorRecord> out = row->read(checkpoint, config);
-  // Not to be taken for what a copy of the checkpoint is.
-  if (checkpoint.config.is_object()) {
-    for (const char* key : kConfigKeys) checkpoint.config.erase(key);
-  }
+  forget_quantization(checkpoint);
   return out;
+}
+
+std::vector<TensorRecord> read_declared(Checkpoint& checkpoint, const JsonField& config) {
+  if (is_bitsandbytes_config(config)) return read_by_method(checkpoint, config, config, "bitsandbytes");
+  const JsonField method = config.at("quant_method");
+  return read_by_method(checkpoint, config, method, method.string());
+}
+
+// Where ModelOpt's words were before config.json had them.
+constexpr const char* kModeloptFile = "hf_quant_config.json";
+
+std::optional<std::vector<TensorRecord>> read_modelopt_file(Checkpoint& checkpoint) {
+  if (!checkpoint.has_config_file) return std::nullopt;  // of a lone file, it would be another model's
+  const nlohmann::json config = read_beside(checkpoint, kModeloptFile);
+  if (config.is_null()) return std::nullopt;
+  const JsonField quantization =
+      JsonField(config, printable_path(checkpoint.directory / kModeloptFile)).at("quantization");
+  if (!quantization.find("quant_algo")) return std::nullopt;
+  return read_by_method(checkpoint, quantization, quantization, "modelopt");
 }
 
 // Codes that nothing explains would be taken for weights.
@@ -82,6 +101,19 @@ void refuse_unexplained(const Checkpoint& checkpoint) {
                                            in_quotes(codes->name) +
                                            " is packed, and no quantization_config says how; give the directory with "
                                            "its config.json or quantize_config.json");
+}
+
+// Without a quantization_config: what a file of its own says, or what the tensors' names and shapes do.
+std::vector<TensorRecord> read_undeclared(Checkpoint& checkpoint, const JsonField& config) {
+  if (const auto side = find_side_config(checkpoint)) {
+    const JsonField config_file(side->json, printable_path(side->file));
+    return read_by_method(checkpoint, config_file, config_file, side->method);
+  }
+  if (auto records = read_modelopt_file(checkpoint)) return *std::move(records);
+  if (has_mxfp4_blocks(checkpoint)) return read_by_method(checkpoint, config, config, "mxfp4");
+  if (has_hqq_weights(checkpoint)) return read_by_method(checkpoint, config, config, "hqq");
+  refuse_unexplained(checkpoint);
+  return with_dense_records(checkpoint, {});
 }
 
 }  // namespace
@@ -104,21 +136,13 @@ std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint) {
   const nlohmann::json config =
       checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
   const JsonField root(config, printable_path(checkpoint.directory / "config.json"));
-  const nlohmann::json ipex = config.contains(kIpexKey) ? config : ipex_config(checkpoint);
+  const nlohmann::json ipex = config.contains(kIpexKey) ? config : read_beside(checkpoint, "bigdl_config.json");
   if (ipex.is_object() && ipex.contains(kIpexKey)) {
     checkpoint.kind = "ipex-llm";
     return read_ipex_llm(checkpoint, JsonField(ipex, root.path()).at(kIpexKey));
   }
-  if (const auto quantization = quantization_config(root)) {
-    const JsonField method = is_bitsandbytes_config(*quantization) ? *quantization : quantization->at("quant_method");
-    return read_by_method(checkpoint, *quantization, method, method_name(*quantization));
-  }
-  if (const auto side = find_side_config(checkpoint)) {
-    const JsonField config_file(side->json, printable_path(side->file));
-    return read_by_method(checkpoint, config_file, config_file, side->method);
-  }
-  refuse_unexplained(checkpoint);
-  return with_dense_records(checkpoint, {});
+  const auto quantization = quantization_config(root);
+  return quantization ? read_declared(checkpoint, *quantization) : read_undeclared(checkpoint, root);
 }
 
 }  // namespace halfbyte::files

@@ -3,6 +3,7 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/verify.h"
+#include "tests/loader/files/formats/bitsandbytes_source.h"
 #include "tests/loader/files/formats/peer.h"
 #include "tests/loader/files/packed_checkpoint.h"
 
@@ -76,6 +77,36 @@ TEST_CASE("repack: shards as asked for, and refuses what is not quantised", "[re
   convert::repack(scratch / "once", scratch / "shards", {.shard_size = 400});
   CHECK(files::open_checkpoint(scratch / "shards").data_files.size() > 1);
   CHECK_THROWS_AS(convert::repack(scratch / "once", scratch / "shards"), Error);
+}
+
+TEST_CASE("repack: bitsandbytes's tensors stay as they are", "[repack][bitsandbytes]") {
+  for (const bool is_nested : {false, true}) {
+    const Scratch scratch;
+    const BitsandbytesWeight weight{"a.weight", {3, 256}, 128, "nf4", is_nested},
+        across{"b.weight", {3, 80}, 64, "fp4"};
+    std::vector<TestTensor> tensors = weight.tensors(), others = across.tensors();
+    tensors.insert(tensors.end(), others.begin(), others.end());
+    ordered_json config = bitsandbytes_config();
+    config["quantization_config"]["llm_int8_threshold"] = 6.0;
+    write_checkpoint(scratch / "source", tensors, config);
+    convert::repack(scratch / "source", scratch / "own");
+    const files::Checkpoint opened = files::open_checkpoint(scratch / "own");
+    CHECK(opened.kind == "halfbyte");
+    CHECK(opened.manifest.find("a.weight")->original_dtype == Dtype::kBfloat16);
+    CHECK(opened.config["quantization_config"]["quant_method"] == "bitsandbytes");
+    CHECK_FALSE(opened.config["quantization_config"].contains("llm_int8_threshold"));
+    for (const TestTensor& tensor : weight.tensors()) {
+      INFO(tensor.name);
+      REQUIRE(opened.find(tensor.name) != nullptr);
+      const std::vector<std::byte> bytes = bytes_of(opened, *opened.find(tensor.name));
+      CHECK(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) == tensor.bytes);
+    }
+    // Blocks of 64 across rows of 80: the same codes in groups of 16.
+    CHECK(opened.manifest.find("b.weight")->group_size == 16);
+    CHECK(bytes_of(opened, *opened.find("b.weight")).size() == 120);
+    convert::dequantize(scratch / "own", scratch / "plain");
+    CHECK_FALSE(files::open_checkpoint(scratch / "plain").config.contains("quantization_config"));
+  }
 }
 
 TEST_CASE("quantize: a quantised source is refused, or quantised again from its values", "[repack]") {

@@ -2,26 +2,14 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <optional>
 
 #include <halfbyte/scheme.h>
 
-#include "loader/files/checkpoint.h"
+#include "loader/files/formats/byte_range.h"
 #include "loader/files/translated_file.h"
 
 namespace halfbyte::files {
-
-// Where a tensor's bytes lie, which outlives the checkpoint's list of tensors.
-struct ByteRange {
-  std::shared_ptr<const DataFile> file;
-  std::uint64_t offset = 0;
-
-  ByteRange() = default;
-  ByteRange(const Checkpoint& checkpoint, const StoredTensor& tensor)
-      : file(checkpoint.data_files[tensor.file]), offset(tensor.offset) {}
-  void read(std::uint64_t begin, std::span<std::byte> out) const { file->read(offset + begin, out); }
-};
 
 // One float32 scale a block. Thread-safe.
 struct BlockScales {

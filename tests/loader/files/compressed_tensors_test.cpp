@@ -133,7 +133,7 @@ TEST_CASE("compressed-tensors: settings that would be read wrongly are refused b
   const std::string group = "/quantization_config/config_groups/group_0";
   using enum ErrorCode;
   const std::vector<std::pair<std::string, Case>> cases = {
-      {"/quantization_config/format", {"", "nvfp4-pack-quantized", kUnsupported, {"format", "nvfp4-pack-quantized"}}},
+      {"/quantization_config/format", {"", "float-quantized", kUnsupported, {"format", "float-quantized"}}},
       {"/quantization_config/quantization_status", {"", "frozen", kUnsupported, {"quantization_status", "frozen"}}},
       {"/quantization_config/kv_cache_scheme", {"", {{"num_bits", 8}}, kUnsupported, {"kv_cache_scheme"}}},
       {"/quantization_config/transform_config", {"", {{"a", 1}}, kUnsupported, {"transform_config"}}},
