@@ -7,6 +7,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
+#include "convert/destination.h"
 #include "convert/gguf_blocks.h"
 #include "convert/gguf_plan.h"
 #include "convert/translated_errors.h"
@@ -17,7 +18,6 @@
 namespace halfbyte::convert {
 namespace {
 
-namespace fs = files::fs;
 using files::Part;
 using files::TensorRecord;
 
@@ -153,7 +153,9 @@ std::vector<Piece> pieces_of(const GgufPlan& plan) {
   return out;
 }
 
-void write_piece(const files::Checkpoint& source, const Piece& piece, std::uint64_t data, files::OutputFile& file) {
+// Returns the bytes written.
+std::uint64_t write_piece(const files::Checkpoint& source, const Piece& piece, std::uint64_t data,
+                          files::OutputFile& file) {
   const GgufOutput& tensor = *piece.tensor;
   RowWriter rows(source, tensor, *tensor.sources[piece.source]);
   std::vector<std::byte> out(static_cast<std::size_t>(piece.end - piece.begin) * rows.row_bytes());
@@ -161,6 +163,7 @@ void write_piece(const files::Checkpoint& source, const Piece& piece, std::uint6
     rows.write(row, out.data() + static_cast<std::size_t>(row - piece.begin) * rows.row_bytes());
   const std::uint64_t first = piece.source * (tensor.size_bytes / tensor.sources.size());
   file.write(data + tensor.offset + first + static_cast<std::uint64_t>(piece.begin) * rows.row_bytes(), out);
+  return out.size();
 }
 
 // Gone unless it got its name.
@@ -187,20 +190,27 @@ class PartialFile {
   fs::path final_, path_;
 };
 
-void write_file(const files::Checkpoint& source, const GgufPlan& plan, const std::string& head, const fs::path& path) {
+void write_file(const files::Checkpoint& source, const GgufPlan& plan, const std::string& head, const fs::path& path,
+                const GgufExportOptions& options) {
   files::OutputFile file(path, head.size() + plan.data_bytes);
   file.write(0, std::as_bytes(std::span(head)));
   for (const GgufOutput& tensor : plan.tensors) {
     if (tensor.sources.empty()) file.write(head.size() + tensor.offset, std::as_bytes(std::span(tensor.values)));
   }
   const std::vector<Piece> pieces = pieces_of(plan);
-  files::parallel_for(pieces.size(), 0, [&](std::size_t i) { write_piece(source, pieces[i], head.size(), file); });
+  files::SharedProgress progress(options.progress, plan.data_bytes);
+  files::parallel_for(pieces.size(), 0, [&](std::size_t i) {
+    if (options.stop.stop_requested())
+      throw Error(ErrorCode::kInterrupted, "stopped; what was written has been removed");
+    progress.add(write_piece(source, pieces[i], head.size(), file));
+  });
   file.sync();
 }
 
 GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destination,
                              const GgufExportOptions& options) {
   const files::Checkpoint source = files::open_checkpoint(source_path);
+  check_apart(source_path, destination);
   const files::GgufFamily* family =
       source.architecture ? files::gguf_family_of(source.architecture->model_type) : nullptr;
   if (!family)
@@ -219,7 +229,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   }
   add_tokenizer(source, model.vocab_size, metadata, plan.summary.notes);
   const std::string head = header(plan, metadata);
-  write_file(source, plan, head, partial.path());
+  write_file(source, plan, head, partial.path(), options);
   partial.commit();
   plan.summary.source_bytes = source.size_bytes;
   plan.summary.result_bytes = head.size() + plan.data_bytes;

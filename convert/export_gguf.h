@@ -1,7 +1,10 @@
 // A checkpoint as a GGUF file that llama.cpp runs. For the command line.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,9 @@ struct GgufExportOptions {
   std::string type = {};
   bool requantize = false;  // allow what changes a packed tensor's numbers
   bool overwrite = false;
+  // Called now and then with bytes of the result written and in all; from one thread at a time.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
+  std::stop_token stop = {};  // a stop removes what was written and throws kInterrupted
 };
 
 struct GgufExportSummary {
@@ -25,7 +31,7 @@ struct GgufExportSummary {
 
 // Writes DST, which appears under its name when it is complete. Errors: kUnsupported naming the tensor and why its
 // numbers cannot be said without `requantize`, a family or a tokenizer that GGUF has no word for; kAlreadyExists;
-// kInvalidArgument; as open_checkpoint.
+// kInvalidArgument, also a DST inside the source or the source itself; as open_checkpoint.
 GgufExportSummary export_gguf(const std::filesystem::path& source, const std::filesystem::path& destination,
                               const GgufExportOptions& options = {});
 

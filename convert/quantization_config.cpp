@@ -20,21 +20,6 @@ using Records = std::span<const TensorRecord>;
 using GroupKey = std::tuple<int, bool, std::int64_t>;
 using Groups = std::map<GroupKey, std::vector<std::string>>;
 
-std::string module_of(const std::string& tensor) {
-  return tensor.substr(0, tensor.size() - std::string_view(".weight").size());
-}
-
-// Rows of one group each are called channels only where no single group size would cover them all.
-bool is_per_channel(Records records) {
-  std::set<std::int64_t> sizes;
-  for (const TensorRecord& record : records) {
-    if (!record.scheme) continue;
-    if (record.group_size != record.shape.back()) return false;
-    sizes.insert(record.group_size);
-  }
-  return sizes.size() > 1 || (sizes.size() == 1 && !std::ranges::count(kGroupSizes, *sizes.begin()));
-}
-
 Groups groups_of(Records records) {
   const bool is_channel = is_per_channel(records);
   Groups out;
@@ -43,21 +28,6 @@ Groups groups_of(Records records) {
     out[{record.scheme->bits, record.scheme->has_zero_point, is_channel ? 0 : record.group_size}].push_back(
         module_of(record.name));
   }
-  return out;
-}
-
-// Every module that may be a Linear and was kept: readers expect packed parts of any that is not named.
-std::set<std::string> ignored_modules(const files::Checkpoint& source, Records records) {
-  std::set<std::string> out;
-  for (const TensorRecord& record : records) {
-    const Role role = models::role_of(source.architecture, record.name, record.shape);
-    const bool may_be_linear =
-        record.name.ends_with(".weight") && record.shape.size() == 2 && role != Role::kEmbedding && role != Role::kNorm;
-    if (!record.scheme && may_be_linear) out.insert(module_of(record.name));
-  }
-  for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
-  const auto is_tied = source.config.find("tie_word_embeddings");
-  if (!source.architecture && is_tied != source.config.end() && *is_tied == true) out.insert("lm_head");
   return out;
 }
 
@@ -92,7 +62,7 @@ ordered_json compressed_tensors(const files::Checkpoint& source, Records records
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
           {"config_groups", std::move(config_groups)},
-          {"ignore", ignored_modules(source, records)},
+          {"ignore", kept_modules(source, records)},
           {"kv_cache_scheme", nullptr}};
 }
 
@@ -106,10 +76,38 @@ ordered_json bitsandbytes(const files::Checkpoint& source, Records records, cons
           {"bnb_4bit_use_double_quant", first.nested_offset.has_value()},
           {"bnb_4bit_compute_dtype", name(first.original_dtype.value_or(Dtype::kFloat32))},
           {"bnb_4bit_quant_storage", "uint8"},
-          {"llm_int8_skip_modules", ignored_modules(source, records)}};
+          {"llm_int8_skip_modules", kept_modules(source, records)}};
 }
 
 }  // namespace
+
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, tensor.size() - std::string_view(".weight").size());
+}
+
+bool is_per_channel(Records records) {
+  std::set<std::int64_t> sizes;
+  for (const TensorRecord& record : records) {
+    if (!record.scheme) continue;
+    if (record.group_size != record.shape.back()) return false;
+    sizes.insert(record.group_size);
+  }
+  return sizes.size() > 1 || (sizes.size() == 1 && !std::ranges::count(kGroupSizes, *sizes.begin()));
+}
+
+std::set<std::string> kept_modules(const files::Checkpoint& source, Records records) {
+  std::set<std::string> out;
+  for (const TensorRecord& record : records) {
+    const Role role = models::role_of(source.architecture, record.name, record.shape);
+    const bool may_be_linear =
+        record.name.ends_with(".weight") && record.shape.size() == 2 && role != Role::kEmbedding && role != Role::kNorm;
+    if (!record.scheme && may_be_linear) out.insert(module_of(record.name));
+  }
+  for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
+  const auto is_tied = source.config.find("tie_word_embeddings");
+  if (!source.architecture && is_tied != source.config.end() && *is_tied == true) out.insert("lm_head");
+  return out;
+}
 
 std::string foreign_reader_obstacle(const files::Checkpoint& source, Records records) {
   std::map<Layout, std::string_view> families;

@@ -31,6 +31,7 @@ constexpr VerbInfo kVerbs[] = {
      Home::kCore},
     {"export", "write a checkpoint in another program's format",
      "  halfbyte export llama-4bit llama.gguf --to gguf\n"
+     "  halfbyte export llama-4bit llama-gptq --to gptq\n"
      "  halfbyte export llama-4bit llama-again --to safetensors",
      Home::kCore},
     {"doctor", "say what this machine is, what of it is used, and what is broken",

@@ -1,11 +1,13 @@
 // halfbyte export CKPT DST --to FORMAT
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/convert.h>
 
+#include "convert/export_checkpoint.h"
 #include "convert/export_gguf.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -30,14 +32,21 @@ struct Words {
   bool overwrite = false;
 };
 
+std::vector<std::string> formats() {
+  std::vector<std::string> out = convert::export_formats();
+  out.insert(out.begin(), {"gguf", "safetensors"});
+  return out;
+}
+
 void declare(CLI::App& app, Words& words) {
   app.add_option("CKPT", words.checkpoint, "model to read")->required();
   app.add_option("DST", words.destination,
                  "what to write: a .gguf file, or a directory; it appears when it is complete")
       ->required();
   app.add_option("--to", words.format,
-                 "gguf: for llama.cpp; safetensors: dequantised, every tensor in the dtype it had")
-      ->check(one_of({"gguf", "safetensors"}))
+                 "gguf: for llama.cpp; compressed-tensors, gptq, awq (integer schemes), bitsandbytes (nf4, fp4): for "
+                 "transformers and vLLM; safetensors: dequantised, every tensor in the dtype it had")
+      ->check(one_of(formats()))
       ->required();
   app.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
       ->check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0"}));
@@ -51,10 +60,26 @@ struct Summary {
   std::vector<std::string> notes;
 };
 
-Summary to_gguf(const Words& words) {
-  const auto done =
-      convert::export_gguf(words.checkpoint, words.destination,
-                           {.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite});
+// The bar and Ctrl-C of whatever is exported. Made before OpenMP's threads.
+class Watch {
+ public:
+  explicit Watch(const CommonOptions& common) : progress_("export", !common.is_quiet) {}
+  template <class Options>
+  void attach(Options& options) {
+    options.stop = interrupt_.token();
+    options.progress = [this](std::uint64_t done, std::uint64_t total) { progress_.update(done, total); };
+  }
+
+ private:
+  InterruptWatch interrupt_;
+  Progress progress_;
+};
+
+Summary to_gguf(const Words& words, const CommonOptions& common) {
+  Watch watch(common);
+  convert::GgufExportOptions options{.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite};
+  watch.attach(options);
+  const auto done = convert::export_gguf(words.checkpoint, words.destination, options);
   ordered_json json = {{"source", words.checkpoint},
                        {"destination", words.destination},
                        {"format", words.format},
@@ -71,13 +96,12 @@ Summary to_gguf(const Words& words) {
 
 Summary to_safetensors(const Words& words, const CommonOptions& common) {
   if (!words.type.empty() || words.requantize)
-    throw UsageError("--type and --requantize are for --to gguf; `halfbyte dequantize --dtype` chooses a dtype");
-  const InterruptWatch interrupt;  // before OpenMP's threads
-  Progress progress("export", !common.is_quiet);
+    throw UsageError(
+        "--type and --requantize are for formats that quantise; `halfbyte dequantize --dtype` chooses a dtype");
+  Watch watch(common);
   convert::DequantizeOptions options;
   options.overwrite = words.overwrite;
-  options.stop = interrupt.token();
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  watch.attach(options);
   const auto done = convert::dequantize(words.checkpoint, words.destination, options);
   ordered_json json = {{"source", words.checkpoint},
                        {"destination", words.destination},
@@ -91,8 +115,44 @@ Summary to_safetensors(const Words& words, const CommonOptions& common) {
   return {std::move(json), std::move(line), done.notes};
 }
 
+std::string line_of(const convert::ExportSummary& done) {
+  std::string out = human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + " in " +
+                    human_seconds(done.seconds) + " (" + counted(done.exact_tensors, "packed tensor") +
+                    " with the same numbers";
+  if (done.rounded_tensors > 0) out += ", " + std::to_string(done.rounded_tensors) + " with rounded scales";
+  if (done.requantized_tensors > 0) out += ", " + std::to_string(done.requantized_tensors) + " quantised again";
+  if (done.dequantized_tensors > 0) out += ", " + std::to_string(done.dequantized_tensors) + " dequantised";
+  return out + ")";
+}
+
+Summary to_packed(const Words& words, const CommonOptions& common) {
+  if (!words.type.empty()) throw UsageError("--type is for --to gguf");
+  Watch watch(common);
+  convert::ExportOptions options{.format = words.format, .requantize = words.requantize, .overwrite = words.overwrite};
+  watch.attach(options);
+  const auto done = convert::export_checkpoint(words.checkpoint, words.destination, options);
+  ordered_json json = {{"source", words.checkpoint},
+                       {"destination", words.destination},
+                       {"format", words.format},
+                       {"source_bytes", done.source_bytes},
+                       {"result_bytes", done.result_bytes},
+                       {"exact_tensors", done.exact_tensors},
+                       {"rounded_tensors", done.rounded_tensors},
+                       {"requantized_tensors", done.requantized_tensors},
+                       {"dequantized_tensors", done.dequantized_tensors},
+                       {"rel_rmse", done.rel_rmse},
+                       {"seconds", done.seconds},
+                       {"notes", done.notes}};
+  return {std::move(json), line_of(done), done.notes};
+}
+
+Summary exported(const Words& words, const CommonOptions& common) {
+  if (words.format == "gguf") return to_gguf(words, common);
+  return words.format == "safetensors" ? to_safetensors(words, common) : to_packed(words, common);
+}
+
 ExitStatus run(const Words& words, const CommonOptions& common) {
-  const Summary summary = words.format == "gguf" ? to_gguf(words) : to_safetensors(words, common);
+  const Summary summary = exported(words, common);
   for (const std::string& note : summary.notes) log_warning(note);
   common.is_json ? print_json(summary.json) : print_line(summary.line);
   return ExitStatus::kDone;
