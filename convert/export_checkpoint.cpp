@@ -83,9 +83,9 @@ void write_small_files(const files::Checkpoint& source, const ExportPlan& plan, 
   if (image.files.size() > 1) destination.write_file(files::kIndexFile, index_text(image.files));
   const nlohmann::ordered_json quantization = plan.format->config(source, plan);
   nlohmann::ordered_json config = source.config;
-  config.erase("compression_config");
-  config["quantization_config"] = quantization;
   ask_for_float16(plan, config);
+  for (const char* key : {"quantization_config", "compression_config"}) config.erase(key);
+  config["quantization_config"] = quantization;  // last, wherever the source has it
   destination.write_file(files::kConfigFile, config.dump(2) + "\n");
   if (!plan.format->config_file.empty())
     destination.write_file(fs::path(plan.format->config_file), quantization.dump(2) + "\n");

@@ -1,8 +1,10 @@
-// GPTQ and AWQ: input features along the rows, eight or four output features to a word (of AWQ's codes too).
+// GPTQ and AWQ, whose words and orders loader/files/formats/gptq_layout.h has: input features along the rows.
 #include <algorithm>
 #include <array>
 
 #include "convert/export_layout.h"
+#include "convert/quantization_config.h"
+#include "loader/files/formats/gptq_layout.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -22,17 +24,17 @@ Sizes sizes_of(const TensorRecord& record) {
 
 std::vector<OutputTensor> common_parts(const TensorRecord& result, std::vector<std::int64_t> codes_shape) {
   const auto [rows, columns, groups] = sizes_of(result);
-  const std::string module = result.name.substr(0, result.name.size() - std::string_view("weight").size());
-  return {output_tensor(module + "qweight", Dtype::kInt32, std::move(codes_shape)),
-          output_tensor(module + "qzeros", Dtype::kInt32, {groups, rows / codes_per_word(*result.scheme)}),
-          output_tensor(module + "scales", Dtype::kFloat16, {groups, rows})};
+  const std::string module = module_of(result.name);
+  return {
+      output_tensor(module + files::kGptqCodes, Dtype::kInt32, std::move(codes_shape)),
+      output_tensor(module + files::kGptqZeroPoints, Dtype::kInt32, {groups, rows / codes_per_word(*result.scheme)}),
+      output_tensor(module + files::kGptqScales, Dtype::kFloat16, {groups, rows})};
 }
 
 std::vector<OutputTensor> gptq_parts(const TensorRecord& result) {
   const auto [rows, columns, groups] = sizes_of(result);
   auto out = common_parts(result, {columns / codes_per_word(*result.scheme), rows});
-  const std::string module = result.name.substr(0, result.name.size() - std::string_view("weight").size());
-  out.push_back(output_tensor(module + "g_idx", Dtype::kInt32, {columns}));
+  out.push_back(output_tensor(module_of(result.name) + files::kGptqGroups, Dtype::kInt32, {columns}));
   return out;
 }
 
@@ -79,7 +81,8 @@ void write_scales(const TensorRecord& result, const PackedBlock& block, const Wr
 std::vector<std::uint32_t> zero_points(const TensorRecord& result, const PackedBlock& block) {
   const std::int64_t groups = sizes_of(result).groups, words = block.rows / codes_per_word(*result.scheme);
   if (result.scheme->has_zero_point) return transposed(block.zero_points.data(), words, groups);
-  const std::uint32_t middle = result.scheme->bits == 8 ? 0x80808080U : 0x88888888U;
+  const int bits = result.scheme->bits;
+  const std::uint32_t middle = files::ones_of_fields(bits) * files::middle_zero_point(bits);
   return std::vector<std::uint32_t>(static_cast<std::size_t>(words * groups), middle);
 }
 
@@ -89,8 +92,7 @@ void write_zero_points(const TensorRecord& result, const PackedBlock& block, con
   write_columns(words, block.first_row / in_word, block.rows / in_word, result.shape[0] / in_word, kZeroPoints, write);
 }
 
-// A word of GPTQ's is one of halfbyte's: codes of neighbours along a row, the first one lowest.
-// Source: GPTQModel, nn_modules/qlinear/__init__.py.
+// A word of GPTQ's is one of halfbyte's.
 void write_gptq(const TensorRecord& result, const ExportFacts& facts, const PackedBlock& block,
                 const WritePart& write) {
   const auto [rows, columns, groups] = sizes_of(result);
@@ -99,9 +101,8 @@ void write_gptq(const TensorRecord& result, const ExportFacts& facts, const Pack
   write_columns(codes, block.first_row, block.rows, rows, kCodes, write);
   write_scales(result, block, write);
   std::vector<std::uint32_t> zeros = zero_points(result, block);
-  const std::uint32_t ones = result.scheme->bits == 8 ? 0x01010101U : 0x11111111U;
   if (!facts.is_gptq_v2) {  // no field is 0
-    for (std::uint32_t& word : zeros) word -= ones;
+    for (std::uint32_t& word : zeros) word = files::to_gptq_v1(word, result.scheme->bits);
   }
   write_zero_points(result, block, zeros, write);
   if (block.first_row > 0) return;
@@ -109,29 +110,6 @@ void write_gptq(const TensorRecord& result, const ExportFacts& facts, const Pack
   for (std::size_t i = 0; i < group_index.size(); ++i)
     group_index[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / result.group_size);
   write(kGroupIndex, 0, std::as_bytes(std::span(group_index)));
-}
-
-// Which of eight neighbours each field has, the lowest first. Source: AutoAWQ, utils/packing_utils.py.
-constexpr std::array<int, 8> kAwqOrder{0, 2, 4, 6, 1, 3, 5, 7};
-
-std::uint32_t in_awq_order(std::uint32_t word) {
-  std::uint32_t out = 0;
-  for (int i = 0; i < 8; ++i) out |= (word >> (4 * kAwqOrder[static_cast<std::size_t>(i)]) & 15U) << (4 * i);
-  return out;
-}
-
-// Swaps the fields of `mask` in `high` with those `shift` bits above in `low`.
-void swap_fields(std::uint32_t& low, std::uint32_t& high, int shift, std::uint32_t mask) {
-  const std::uint32_t changed = ((low >> shift) ^ high) & mask;
-  high ^= changed;
-  low ^= changed << shift;
-}
-
-// Eight words of eight codes: the square of codes with rows and columns exchanged.
-void exchange(std::array<std::uint32_t, 8>& words) {
-  for (std::size_t i = 0; i < 4; ++i) swap_fields(words[i], words[i + 4], 16, 0x0000ffffU);
-  for (const std::size_t i : {0, 1, 4, 5}) swap_fields(words[i], words[i + 2], 8, 0x00ff00ffU);
-  for (const std::size_t i : {0, 2, 4, 6}) swap_fields(words[i], words[i + 1], 4, 0x0f0f0f0fU);
 }
 
 // (rows, columns / 8) words along the rows -> (columns, rows / 8) words along the columns, in AWQ's order: its rows are
@@ -144,8 +122,8 @@ std::vector<std::uint32_t> awq_codes(const std::uint32_t* words, std::int64_t ro
     for (std::int64_t c = 0; c < in_words; ++c) {
       for (std::int64_t r = r0; r < std::min(r0 + kRun, out_words); ++r) {
         std::array<std::uint32_t, 8> square;
-        for (std::size_t i = 0; i < 8; ++i) square[i] = words[(r * 8 + kAwqOrder[i]) * in_words + c];
-        exchange(square);
+        for (std::size_t i = 0; i < 8; ++i) square[i] = words[(r * 8 + files::kAwqOutputs[i]) * in_words + c];
+        files::transpose_fields(square);
         for (std::size_t i = 0; i < 8; ++i)
           out[static_cast<std::size_t>((c * 8 + static_cast<std::int64_t>(i)) * out_words + r)] = square[i];
       }
@@ -160,7 +138,7 @@ void write_awq(const TensorRecord& result, const ExportFacts&, const PackedBlock
   write_columns(codes, block.first_row / 8, block.rows / 8, rows / 8, kCodes, write);
   write_scales(result, block, write);
   std::vector<std::uint32_t> zeros = zero_points(result, block);
-  std::ranges::transform(zeros, zeros.begin(), in_awq_order);
+  std::ranges::transform(zeros, zeros.begin(), files::to_awq);
   write_zero_points(result, block, zeros, write);
 }
 
