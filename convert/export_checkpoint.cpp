@@ -63,8 +63,14 @@ void add_dtype_note(const files::Checkpoint& source, ExportPlan& plan) {
                        ": transformers rounds them unless it is told dtype=" + scales);
 }
 
-// transformers 5 dequantises every tensor as the first group of config.json says.
 void add_zero_point_note(ExportPlan& plan) {
+  if (plan.format->name == "gptq" && plan.facts.is_gptq_v2)
+    plan.notes.emplace_back(
+        "some zero points are code 0, which version 1 of the format cannot say: written as gptq_v2, which GPTQModel, "
+        "transformers with it, and newer vLLM read");
+  if (plan.format->name == "gptq" && !plan.facts.is_gptq_v2 && !plan.facts.is_symmetric)
+    plan.notes.emplace_back(
+        "transformers and vLLM open GPTQ with zero points; GPTQModel by itself only its own; --to awq is for all");
   std::set<std::pair<const Scheme*, std::int64_t>> groups;
   bool has_zero_points = false;
   for (const ExportedTensor& tensor : plan.tensors) {
@@ -72,6 +78,7 @@ void add_zero_point_note(ExportPlan& plan) {
     groups.emplace(tensor.result.scheme, tensor.result.group_size);
     has_zero_points = has_zero_points || tensor.result.scheme->has_zero_point;
   }
+  // transformers 5 dequantises every tensor as the first group of config.json says.
   if (plan.format->name == "compressed-tensors" && has_zero_points && groups.size() > 1)
     plan.notes.emplace_back(
         "transformers 5 opens asym_int4 only where all quantised tensors have one scheme and group size; here they "

@@ -62,15 +62,12 @@ void add_kept(const files::Checkpoint& source, const ExportPlan& plan, ordered_j
 
 // Source: GPTQModel, quantization/config.py, and transformers, utils/quantization_config.py, GPTQConfig.
 ordered_json gptq_config(const files::Checkpoint& source, const ExportPlan& plan) {
-  const auto is_packed_head = [&](const ExportedTensor& tensor) {
-    return tensor.result.scheme && is_head(source, tensor.result);
-  };
   ordered_json out{{"quant_method", "gptq"},
                    {"bits", plan.facts.bits},
                    {"group_size", group_size_of(plan.facts)},
                    {"desc_act", false},
                    {"sym", plan.facts.is_symmetric},
-                   {"lm_head", std::ranges::any_of(plan.tensors, is_packed_head)},
+                   {"lm_head", false},
                    {"checkpoint_format", plan.facts.is_gptq_v2 ? "gptq_v2" : "gptq"},
                    {"pack_dtype", "int32"}};
   add_kept(source, plan, out);
@@ -115,7 +112,7 @@ constexpr std::array<ExportFormat, 4> kFormats{{
      .schemes = kGptqSchemes,
      .is_uniform = true,
      .has_float16_scales = true,
-     .packs_heads = true,
+     .packs_heads = false,
      .row_multiple = 8,
      .column_multiple = 8,
      .layout = &kGptqLayout,

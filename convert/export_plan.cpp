@@ -115,7 +115,7 @@ class Planning {
     if (record.shape.size() != 2) return title + " has no experts stacked in one tensor";
     if (role == Role::kEmbedding) return title + " has no packed embeddings";
     if (!record.name.ends_with(".weight")) return "its name does not end in .weight, so that no reader would find it";
-    if (role == Role::kHead && !format_.packs_heads) return "readers of " + title + " look for no packed output head";
+    if (role == Role::kHead && !format_.packs_heads) return "transformers looks for no packed output head in " + title;
     if (record.shape[0] % format_.row_multiple != 0)
       return "out_features " + std::to_string(record.shape[0]) + " is no multiple of " +
              std::to_string(format_.row_multiple);

@@ -136,3 +136,23 @@ TEST_CASE("export to GGUF: a byte-level tokenizer goes along", "[export]") {
   check_error(ErrorCode::kUnsupported, {"tokenizer.json", "splits"},
               [&] { convert::export_gguf(scratch / "m", scratch / "m.gguf", {.overwrite = true}); });
 }
+
+TEST_CASE("export to GGUF: a stop leaves nothing, and nothing is written into the source", "[export]") {
+  const Scratch scratch;
+  std::stop_source stopped;
+  stopped.request_stop();
+  CHECK_THROWS_WITH(convert::export_gguf(tiny(), scratch / "m.gguf", {.stop = stopped.get_token()}),
+                    Catch::Contains("stopped"));
+  CHECK(names_in(scratch.path()).empty());
+  fs::copy(tiny(), scratch / "s", fs::copy_options::recursive);
+  CHECK_THROWS_WITH(convert::export_gguf(scratch / "s", scratch / "s" / "m.gguf"), Catch::Contains("within"));
+  std::uint64_t last = 0, total = 1;
+  const auto summary =
+      convert::export_gguf(tiny(), scratch / "m.gguf", {.progress = [&](std::uint64_t done, std::uint64_t all) {
+                             last = done;
+                             total = all;
+                           }});
+  CHECK(last > 0);
+  CHECK(last <= total);
+  CHECK(total <= summary.result_bytes);
+}

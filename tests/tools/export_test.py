@@ -5,6 +5,10 @@ import unittest
 from command_line import TINY_LLAMA, CommandLineTest, run
 
 
+def files_of(folder):
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+
+
 class Export(CommandLineTest):
     def path(self, name):
         return str(self.scratch / name)
@@ -39,11 +43,57 @@ class Export(CommandLineTest):
         self.assertEqual(done.returncode, 0)
         self.assertIn("is quantised already", done.stderr)
 
+    def test_each_format_has_the_same_numbers_and_comes_back_to_the_same_files(self):
+        for scheme, formats in {"sym_int4": ["compressed-tensors", "gptq", "awq"], "asym_int4": ["compressed-tensors", "gptq", "awq"],
+                                "sym_int8": ["compressed-tensors", "gptq"], "nf4": ["bitsandbytes"], "fp4": ["bitsandbytes"]}.items():
+            self.succeeds("quantize", TINY_LLAMA, self.path(scheme), "--scheme", scheme, "-q")
+            for target in formats:
+                with self.subTest(scheme=scheme, target=target):
+                    name = f"{scheme}-{target}"
+                    done = run("export", self.path(scheme), self.path(name), "--to", target, "--json")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    counts = json.loads(done.stdout)
+                    self.assertEqual([counts[key] for key in ("exact_tensors", "rounded_tensors", "requantized_tensors", "dequantized_tensors")],
+                                     [28, 0, 0, 0])
+                    compared = self.json_of("diff", self.path(scheme), self.path(name), "--tensors")
+                    self.assertEqual([t["name"] for t in compared["tensors"] if t.get("max_abs")], [])
+                    self.assertEqual(len(compared["tensors"]), 39)
+                    self.succeeds("quantize", self.path(name), self.path(name + "-in"), "-q")
+                    self.succeeds("export", self.path(name + "-in"), self.path(name + "-again"), "--to", target, "-q")
+                    self.assertEqual(files_of(self.scratch / name), files_of(self.scratch / (name + "-again")))
+                    self.assertNotIn("halfbyte.json", files_of(self.scratch / name))
+
+    def test_readers_are_told_of_what_is_packed_and_what_is_not(self):
+        self.succeeds("quantize", TINY_LLAMA, self.path("q"), "--keep", "model.layers.1.mlp", "-q")
+        kept = [f"model.layers.1.mlp.{part}_proj" for part in ("down", "gate", "up")]
+        for target in ("compressed-tensors", "gptq", "awq"):
+            self.succeeds("export", self.path("q"), self.path(target), "--to", target, "-q")
+            config = json.loads((self.scratch / target / "config.json").read_text())["quantization_config"]
+            self.assertEqual(config["quant_method"], target)
+            if target == "gptq":
+                self.assertEqual(sorted(config["dynamic"]), ["-:^" + name.replace(".", "\\.") + "$" for name in kept])
+                self.assertEqual(len(config["modules_in_block_to_quantize"][0]), 25)
+                self.assertEqual(config, json.loads((self.scratch / target / "quantize_config.json").read_text()))
+            else:
+                self.assertEqual(config["ignore" if target == "compressed-tensors" else "modules_to_not_convert"], ["lm_head", *kept])
+
+    def test_other_schemes_are_quantised_again_on_demand_and_it_is_said(self):
+        self.succeeds("quantize", TINY_LLAMA, self.path("q"), "--scheme", "nf4", "-q")
+        self.fails(3, ["--requantize", "--to bitsandbytes keeps its numbers"], "export", self.path("q"), self.path("x"), "--to", "gptq")
+        done = run("export", self.path("q"), self.path("x"), "--to", "gptq", "--requantize")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("28 tensors of nf4 quantised again, as sym_int4", done.stderr)
+        self.assertIn("relative RMSE", done.stderr)
+        self.assertIn("28 quantised again", done.stdout)
+
     def test_what_cannot_be_said_is_refused_and_nothing_is_left(self):
         self.succeeds("quantize", TINY_LLAMA, self.path("q"), "--scheme", "nf4", "-q")
         self.fails(3, "--requantize", "export", self.path("q"), self.path("q.gguf"), "--to", "gguf")
         self.fails(2, "gguf", "export", self.path("q"), self.path("x"), "--to", "onnx")
         self.fails(2, "--type", "export", self.path("q"), self.path("x"), "--to", "safetensors", "--type", "F16")
+        self.fails(2, "--type", "export", self.path("q"), self.path("x"), "--to", "bitsandbytes", "--type", "F16")
+        self.fails(3, ["nothing in it is quantised", "halfbyte quantize"], "export", TINY_LLAMA, self.path("x"), "--to", "awq")
+        self.fails(2, "within", "export", self.path("q"), self.path("q/x"), "--to", "bitsandbytes")
         self.fails(2, "--scheme", "quantize", self.path("q"), self.path("x"), "--dry-run")
         self.assertEqual(sorted(entry.name for entry in self.scratch.iterdir()), ["q"])
 
