@@ -296,7 +296,6 @@ std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const 
                                " tensors are read as float32 (32 bits a weight) with the same values: no scheme here "
                                "holds 8 bits with zero points, or columns grouped in an order of their own (g_idx); to "
                                "quantise them is to do it a second time");
-    forget_quantization(checkpoint);
   }
   return computed.take_records();
 }

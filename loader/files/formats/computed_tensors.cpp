@@ -14,8 +14,8 @@ std::unique_ptr<TensorBytes> constant(const std::vector<std::int64_t>& values) {
   return std::make_unique<ConstantBytes>(std::vector<std::byte>(bytes.begin(), bytes.end()));
 }
 
-constexpr auto kSideFiles =
-    std::to_array<std::string_view>({"quantize_config.json", "quant_config.json", "quantization_config.json"});
+constexpr auto kSideFiles = std::to_array<std::string_view>(
+    {"quantize_config.json", "quant_config.json", "quantization_config.json", "hf_quant_config.json"});
 
 }  // namespace
 

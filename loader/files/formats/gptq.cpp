@@ -327,7 +327,6 @@ class Opening {
 
 std::vector<TensorRecord> open(Checkpoint& checkpoint, const GptqConfig& config) {
   std::vector<TensorRecord> out = Opening(checkpoint, config).run();
-  forget_quantization(checkpoint);
   return out;
 }
 
