@@ -20,6 +20,9 @@ using Records = std::span<const TensorRecord>;
 using GroupKey = std::tuple<int, bool, std::int64_t>;
 using Groups = std::map<GroupKey, std::vector<std::string>>;
 
+// Of bitsandbytes, whose blocks have 32 values or more.
+constexpr std::int64_t kLeastBlock = 32;
+
 Groups groups_of(Records records) {
   const bool is_channel = is_per_channel(records);
   Groups out;
@@ -116,6 +119,8 @@ std::string foreign_reader_obstacle(const files::Checkpoint& source, Records rec
     if (!record.scheme) continue;
     families.emplace(record.scheme->layout, record.scheme->name);
     if (!record.scheme->has_foreign_readers) own = record.scheme->name;
+    if (record.scheme->layout == Layout::kBitsandbytes && record.group_size < kLeastBlock)
+      own = std::string(record.scheme->name) + " in groups of " + std::to_string(record.group_size);
     if (record.shape.size() == 3) own = "experts stacked in one tensor, packed";
     if (models::role_of(source.architecture, record.name, record.shape) == Role::kEmbedding) own = "a packed embedding";
   }

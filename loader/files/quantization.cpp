@@ -103,15 +103,27 @@ void refuse_unexplained(const Checkpoint& checkpoint) {
                                            "its config.json or quantize_config.json");
 }
 
-// Without a quantization_config: what a file of its own says, or what the tensors' names and shapes do.
+struct Signature {
+  bool (*is_there)(const Checkpoint&);
+  std::string_view quant_method;
+};
+
+// Formats whose tensors say by their names and shapes what they are.
+constexpr auto kSignatures = std::to_array<Signature>({
+    {has_bitsandbytes_weights, "bitsandbytes"},
+    {has_mxfp4_blocks, "mxfp4"},
+    {has_hqq_weights, "hqq"},
+});
+
+// Without a quantization_config: what a file of its own says, or what the tensors do.
 std::vector<TensorRecord> read_undeclared(Checkpoint& checkpoint, const JsonField& config) {
   if (const auto side = find_side_config(checkpoint)) {
     const JsonField config_file(side->json, printable_path(side->file));
     return read_by_method(checkpoint, config_file, config_file, side->method);
   }
   if (auto records = read_modelopt_file(checkpoint)) return *std::move(records);
-  if (has_mxfp4_blocks(checkpoint)) return read_by_method(checkpoint, config, config, "mxfp4");
-  if (has_hqq_weights(checkpoint)) return read_by_method(checkpoint, config, config, "hqq");
+  const auto row = std::ranges::find_if(kSignatures, [&](const Signature& s) { return s.is_there(checkpoint); });
+  if (row != kSignatures.end()) return read_by_method(checkpoint, config, config, std::string(row->quant_method));
   refuse_unexplained(checkpoint);
   return with_dense_records(checkpoint, {});
 }

@@ -224,6 +224,12 @@ bool is_true(const JsonField& config, const char* key) {
 
 }  // namespace
 
+bool has_bitsandbytes_weights(const Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.tensors, [](const StoredTensor& tensor) {
+    return tensor.name.find(kStateInfix) != std::string::npos;
+  });
+}
+
 bool is_bitsandbytes_config(const JsonField& config) {
   return !config.find("quant_method") && (config.find("load_in_4bit") || config.find("load_in_8bit"));
 }

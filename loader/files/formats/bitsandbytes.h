@@ -11,6 +11,9 @@ namespace halfbyte::files {
 // not the scheme's, the values are computed, as float32. Errors: kUnsupported for 8-bit weights; kCorrupt.
 ReadQuantization read_bitsandbytes;
 
+// Whether there are such tensors, which say it all by themselves.
+bool has_bitsandbytes_weights(const Checkpoint& checkpoint);
+
 // Whether a quantization_config without a quant_method is of bitsandbytes, as transformers wrote it in 2023.
 bool is_bitsandbytes_config(const JsonField& config);
 

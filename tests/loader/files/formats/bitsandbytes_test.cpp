@@ -141,6 +141,14 @@ TEST_CASE("bitsandbytes: a configuration of 2023 has no quant_method", "[bitsand
   CHECK(checkpoint.is_quantized());
 }
 
+TEST_CASE("bitsandbytes: a lone file says it all", "[bitsandbytes]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", BitsandbytesWeight{}.tensors());
+  const auto checkpoint = open_checkpoint(scratch / "m/model.safetensors");
+  CHECK(checkpoint.kind == "bitsandbytes");
+  check_values(values_of(checkpoint, "a.weight"), BitsandbytesWeight{}.wanted());
+}
+
 TEST_CASE("bitsandbytes: 8-bit weights are refused by name", "[bitsandbytes]") {
   const Scratch scratch;
   ordered_json config = bitsandbytes_config();
