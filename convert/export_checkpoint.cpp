@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 
 #include <halfbyte/error.h>
 
@@ -148,7 +149,8 @@ ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan
 
 ExportSummary write_exported(const fs::path& source_path, const fs::path& target, const ExportOptions& options) {
   const ExportFormat& format = export_format(options.format);
-  const files::Checkpoint source = files::open_checkpoint(source_path);
+  files::Checkpoint source = files::open_checkpoint(source_path);
+  if (options.assume_original) files::assume_original(source, *options.assume_original);
   check_source(source, source_path, format);
   check_apart(source_path, target);
   check_apart(source_path, work_path(target));

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
+
+#include <halfbyte/dtype.h>
 
 namespace halfbyte::convert {
 
@@ -14,6 +17,8 @@ struct ExportOptions {
   std::string format = {};  // "compressed-tensors", "bitsandbytes", "gptq", "awq"
   bool requantize = false;  // allow what changes a packed tensor's numbers
   bool overwrite = false;
+  // What tensors were of which the source does not say it: the dtype of those that are written dense.
+  std::optional<Dtype> assume_original = {};
   int threads = 0;  // 0: one a core
   // Called now and then with bytes of the result written and in all; from one thread at a time.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
-#include <set>
 
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
@@ -303,7 +301,8 @@ class Planning {
   static std::string remedy(const ExportedTensor& tensor) {
     if (tensor.action == ExportAction::kRoundScales) return "rounds its scales";
     if (tensor.action == ExportAction::kDequantize)
-      return "writes it dense, as " + std::string(name(tensor.result.stored_dtype));
+      return "writes it dense, as " + std::string(name(tensor.result.stored_dtype)) +
+             (tensor.source->original_dtype ? "" : " or what --assume-original says");
     return "quantises it again, as " + std::string(tensor.result.scheme->name) + ", " + group_text(tensor.result);
   }
 
@@ -317,8 +316,7 @@ class Planning {
 
   void check_packed() const {
     if (std::ranges::any_of(plan_.tensors, [](const ExportedTensor& tensor) { return tensor.result.scheme; })) return;
-    throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) +
-                                             ": no tensor of it can be packed in " + std::string(format_.title) +
+    throw Error(ErrorCode::kUnsupported, "no tensor of the source can be packed in " + std::string(format_.title) +
                                              "; --to safetensors writes all of them dense");
   }
 

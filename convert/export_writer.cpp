@@ -134,12 +134,12 @@ class Writer {
     }
   }
 
-  // Looks for Ctrl-C after each block, so that it is heard at once.
   void put(std::size_t tensor, std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes) {
     const Place& place = places_.at(image_.parts[tensor].tensors[part].name);
     files_[place.file]->write(place.offset + offset, bytes);
   }
 
+  // Looks for Ctrl-C after each block, so that it is heard at once.
   void written(std::uint64_t bytes) {
     if (options_.stop.stop_requested())
       throw Error(ErrorCode::kInterrupted, "stopped; what was written has been removed");

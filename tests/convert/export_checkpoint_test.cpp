@@ -1,33 +1,15 @@
-// Out to compressed-tensors, bitsandbytes, GPTQ and AWQ, and back in.
-#include "convert/export_checkpoint.h"
-
+// Out to compressed-tensors, bitsandbytes, GPTQ and AWQ, and back in: the same numbers and the same bytes.
 #include <array>
-#include <cmath>
 #include <map>
 
-#include <halfbyte/convert.h>
-
-#include "loader/files/checkpoint.h"
-#include "loader/files/tensor_reader.h"
-#include "tests/loader/files/scratch.h"
+#include "tests/convert/exported.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
-
-namespace {
-
 using convert::export_checkpoint;
 using files::Checkpoint;
-using files::Part;
 
-std::string bytes_of(const Checkpoint& checkpoint, const std::string& name) {
-  INFO("tensor: " << name);
-  const files::StoredTensor* tensor = checkpoint.find(name);
-  REQUIRE(tensor);
-  std::string out(tensor->size_bytes, '\0');
-  files::read_stored(checkpoint, *tensor, 0, std::as_writable_bytes(std::span(out)));
-  return out;
-}
+namespace {
 
 struct Stored {
   std::string dtype;
@@ -49,114 +31,6 @@ std::map<std::string, Stored> stored_in(const fs::path& file) {
     out[name] = {entry.at("dtype"), entry.at("shape"), text.substr(8 + length + begin, end - begin)};
   }
   return out;
-}
-
-std::string words(const std::vector<std::uint32_t>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(std::uint32_t));
-}
-
-std::vector<float> numbers_of(const Checkpoint& checkpoint, const std::string& name) {
-  files::TensorReader reader(checkpoint, *checkpoint.manifest.find(name));
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
-  return out;
-}
-
-// Every tensor has the same numbers in both.
-void check_same_numbers(const fs::path& a, const fs::path& b) {
-  const Checkpoint first = files::open_checkpoint(a), second = files::open_checkpoint(b);
-  REQUIRE(first.manifest.tensors.size() == second.manifest.tensors.size());
-  for (const files::TensorRecord& record : first.manifest.tensors) {
-    INFO("tensor: " << record.name);
-    REQUIRE(second.manifest.find(record.name));
-    CHECK(second.manifest.find(record.name)->shape == record.shape);
-    CHECK((second.manifest.find(record.name)->scheme != nullptr) == (record.scheme != nullptr));
-    CHECK(numbers_of(first, record.name) == numbers_of(second, record.name));
-  }
-}
-
-// What was exported is exported again, as it is and after it was imported.
-void check_fixed(const fs::path& exported, const std::string& format) {
-  const Scratch scratch;
-  convert::repack(exported, scratch / "imported");
-  export_checkpoint(scratch / "imported", scratch / "a", {.format = format});
-  export_checkpoint(exported, scratch / "b", {.format = format});
-  CHECK(contents_of(scratch / "a") == contents_of(exported));
-  CHECK(contents_of(scratch / "b") == contents_of(exported));
-}
-
-// A weight of compressed-tensors: code + 8 of row n and column k, zero point + 8 of row n and group g.
-struct HandMade {
-  std::int64_t rows, columns, group_size;
-  std::uint32_t (*code)(std::int64_t n, std::int64_t k);
-  std::uint32_t (*zero_point)(std::int64_t n, std::int64_t g) = nullptr;
-  float (*scale)(std::int64_t n, std::int64_t g);
-  std::string scale_dtype = "F16";
-
-  std::int64_t groups() const { return columns / group_size; }
-
-  std::vector<TestTensor> tensors(const std::string& name) const {
-    std::vector<std::uint32_t> codes(static_cast<std::size_t>(rows * columns / 8));
-    for (std::int64_t n = 0; n < rows; ++n) {
-      for (std::int64_t k = 0; k < columns; ++k)
-        codes[static_cast<std::size_t>((n * columns + k) / 8)] |= code(n, k) << (4 * (k % 8));
-    }
-    std::vector<float> scales;
-    for (std::int64_t i = 0; i < rows * groups(); ++i) scales.push_back(scale(i / groups(), i % groups()));
-    const std::int64_t shape[] = {rows, columns};
-    std::vector<TestTensor> out{
-        {name + "_packed", "I32", {rows, columns / 8}, words(codes)},
-        {name + "_scale", scale_dtype, {rows, groups()}, floats(scales, *dtype_from_safetensors(scale_dtype))},
-        {name + "_shape", "I64", {2}, std::string(reinterpret_cast<const char*>(shape), sizeof shape)}};
-    if (zero_point) out.push_back({name + "_zero_point", "I32", {rows / 8, groups()}, words(zero_words())});
-    return out;
-  }
-
-  std::vector<std::uint32_t> zero_words() const {
-    std::vector<std::uint32_t> out(static_cast<std::size_t>(rows / 8 * groups()));
-    for (std::int64_t n = 0; n < rows; ++n) {
-      for (std::int64_t g = 0; g < groups(); ++g)
-        out[static_cast<std::size_t>(n / 8 * groups() + g)] |= zero_point(n, g) << (4 * (n % 8));
-    }
-    return out;
-  }
-
-  ordered_json group() const {
-    return {{"targets", {"Linear"}},
-            {"weights",
-             {{"num_bits", 4},
-              {"type", "int"},
-              {"symmetric", zero_point == nullptr},
-              {"strategy", "group"},
-              {"group_size", group_size}}}};
-  }
-};
-
-std::uint32_t code_of(std::int64_t n, std::int64_t k) { return static_cast<std::uint32_t>((n + 3 * k) % 16); }
-float scale_of(std::int64_t n, std::int64_t g) { return static_cast<float>(n + 1) / static_cast<float>(16 << g % 8); }
-
-void write_hand_made(const fs::path& directory, const std::vector<std::pair<std::string, HandMade>>& weights) {
-  std::vector<TestTensor> tensors{float_tensor("norm.weight", {16})};
-  ordered_json groups = ordered_json::object();
-  for (const auto& [name, weight] : weights) {
-    for (TestTensor& tensor : weight.tensors(name)) tensors.push_back(std::move(tensor));
-    groups["group_" + std::to_string(groups.size())] = weight.group();
-  }
-  write_text(directory / "model.safetensors", safetensors(tensors));
-  const ordered_json config{{"model_type", "foo"},
-                            {"quantization_config",
-                             {{"quant_method", "compressed-tensors"},
-                              {"format", "pack-quantized"},
-                              {"quantization_status", "compressed"},
-                              {"config_groups", groups}}},
-                            {"dtype", "bfloat16"}};
-  write_text(directory / "config.json", config.dump());
-}
-
-fs::path tiny() { return test_data() / "tiny-llama"; }
-
-nlohmann::json quantization_of(const fs::path& directory) {
-  return nlohmann::json::parse(read_text(directory / "config.json")).at("quantization_config");
 }
 
 }  // namespace
@@ -278,74 +152,6 @@ TEST_CASE("export: files of other programs come out with the tensors that they h
   }
 }
 
-TEST_CASE("export: what a format cannot say is refused by name, and nothing is left", "[export]") {
-  const Scratch scratch;
-  const auto refused = [&](const convert::QuantizeOptions& options, const std::string& format, const std::string& why) {
-    INFO(format << ": " << why);
-    convert::quantize(tiny(), scratch / "q", options);
-    CHECK_THROWS_WITH(export_checkpoint(scratch / "q", scratch / "e", {.format = format}), Catch::Contains(why));
-    CHECK(names_in(scratch.path()) == std::vector<std::string>{"q"});
-    fs::remove_all(scratch / "q");
-  };
-  const std::string first = "\"model.layers.0.mlp.down_proj.weight\" (";
-  refused({.scheme = "nf4"}, "gptq",
-          first + "nf4, groups of 64): GPTQ has no nf4; --requantize quantises it again, as sym_int4");
-  refused({.scheme = "nf4"}, "compressed-tensors", "--to bitsandbytes keeps its numbers");
-  refused({.scheme = "sym_int4"}, "bitsandbytes", "--to compressed-tensors keeps its numbers");
-  refused({.scheme_for = {{"*down_proj*", "sym_int8"}}}, "gptq", "GPTQ has one number of bits for all tensors");
-  refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "gptq",
-          "\"lm_head.weight\" (sym_int4, groups of 64): transformers looks for no");
-  refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "awq", "--requantize writes it dense, as bfloat16");
-  refused({.scheme = "sym_int8"}, "awq", "AWQ has no sym_int8");
-  CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "gptq"}),
-                    Catch::Contains("nothing in it is quantised; first `halfbyte quantize"));
-  CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "onnx"}),
-                    Catch::Contains("known are compressed-tensors, bitsandbytes, gptq, awq"));
-  convert::quantize(tiny(), scratch / "q", {});
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "q", scratch / "q" / "e", {.format = "gptq"}),
-                    Catch::Contains("within"));
-  export_checkpoint(scratch / "q", scratch / "e", {.format = "gptq"});
-  CHECK_THROWS_AS(export_checkpoint(scratch / "q", scratch / "e", {.format = "gptq"}), Error);
-  std::stop_source stopped;
-  stopped.request_stop();
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "q", scratch / "s", {.format = "awq", .stop = stopped.get_token()}),
-                    Catch::Contains("stopped"));
-  CHECK(names_in(scratch.path()) == std::vector<std::string>{"e", "q"});
-}
-
-TEST_CASE("export: scales that float16 does not hold are rounded on demand, those above it never", "[export]") {
-  const Scratch scratch;
-  HandMade weight{.rows = 8,
-                  .columns = 16,
-                  .group_size = 16,
-                  .code = code_of,
-                  .scale = [](std::int64_t n, std::int64_t) { return n == 5 ? 3.0e-7F : 0.25F; },
-                  .scale_dtype = "BF16"};
-  write_hand_made(scratch / "s", {{"a.weight", weight}});
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq"}),
-                    Catch::Contains("\"a.weight\"") && Catch::Contains("e-07 is no float16 number") &&
-                        Catch::Contains("--requantize rounds its scales"));
-  const auto summary = export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq", .requantize = true});
-  CHECK(summary.rounded_tensors == 1);
-  CHECK(summary.exact_tensors == 0);
-  const auto before = numbers_of(files::open_checkpoint(scratch / "s"), "a.weight");
-  const auto after = numbers_of(files::open_checkpoint(scratch / "e"), "a.weight");
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    if (i / 16 != 5) CHECK(before[i] == after[i]);
-    if (i / 16 == 5) CHECK(std::abs(before[i] - after[i]) <= 0.2F * std::abs(before[i]));
-  }
-  CHECK(before != after);
-  check_fixed(scratch / "e", "gptq");
-  weight.scale = [](std::int64_t, std::int64_t) { return 1.0e6F; };
-  write_hand_made(scratch / "large", {{"a.weight", weight}});
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "large", scratch / "l", {.format = "awq", .requantize = true}),
-                    Catch::Contains("too large for float16"));
-  weight.scale = [](std::int64_t, std::int64_t) { return std::nanf(""); };
-  write_hand_made(scratch / "nan", {{"a.weight", weight}});
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "nan", scratch / "l", {.format = "awq"}),
-                    Catch::Contains("not finite"));
-}
-
 TEST_CASE("export: a zero point of code 0 makes GPTQ's second version", "[export]") {
   const Scratch scratch;
   HandMade weight{
@@ -408,63 +214,5 @@ TEST_CASE("export: a tensor of several pieces", "[export]") {
     const Checkpoint exported = files::open_checkpoint(scratch / format);
     for (const char* part : {"a.weight_packed", "a.weight_scale"})
       CHECK((bytes_of(source, part) == bytes_of(exported, part)));
-  }
-}
-
-TEST_CASE("export: nested scales beside plain ones are written out", "[export]") {
-  const Scratch scratch;
-  convert::quantize(tiny(), scratch / "nested", {.scheme = "nf4", .nested_scales = true, .keep = {"model.layers.1"}});
-  // The second half comes from a checkpoint without nesting.
-  convert::quantize(tiny(), scratch / "plain",
-                    {.scheme = "nf4", .keep = {"model.layers.0", "model.layers.2", "model.layers.3"}});
-  const Checkpoint nested = files::open_checkpoint(scratch / "nested"),
-                   plain = files::open_checkpoint(scratch / "plain");
-  std::vector<TestTensor> tensors;
-  const auto take = [&](const Checkpoint& from, bool is_of_layer_1) {
-    for (const files::StoredTensor& tensor : from.tensors) {
-      if (tensor.name.starts_with("model.layers.1.") == is_of_layer_1)
-        tensors.push_back(
-            {tensor.name, std::string(info(tensor.dtype).safetensors), tensor.shape, bytes_of(from, tensor.name)});
-    }
-  };
-  take(nested, false);
-  take(plain, true);
-  write_text(scratch / "s" / "model.safetensors", safetensors(tensors));
-  write_text(scratch / "s" / "config.json", read_text(scratch / "plain" / "config.json"));
-  export_checkpoint(scratch / "s", scratch / "e", {.format = "bitsandbytes"});
-  CHECK(quantization_of(scratch / "e").at("bnb_4bit_use_double_quant") == false);
-  check_same_numbers(scratch / "s", scratch / "e");
-  check_fixed(scratch / "e", "bitsandbytes");
-}
-
-TEST_CASE("export: with requantize, the same codes as quantising the values, and a head stays dense", "[export]") {
-  const Scratch scratch;
-  convert::quantize(tiny(), scratch / "q", {.scheme = "sym_int8", .scheme_for = {{"lm_head", "sym_int8"}}});
-  struct Case {
-    const char* format;
-    const char* scheme;
-  };
-  for (const Case& c : {Case{"bitsandbytes", "nf4"}, Case{"awq", "sym_int4"}}) {
-    INFO(c.format);
-    const auto summary = export_checkpoint(scratch / "q", scratch / c.format, {.format = c.format, .requantize = true});
-    CHECK(summary.requantized_tensors == 28);
-    CHECK(summary.dequantized_tensors == 1);
-    CHECK(summary.rel_rmse > 0.05);
-    CHECK(summary.rel_rmse < 0.12);
-    CHECK_FALSE(summary.notes.empty());
-    convert::dequantize(scratch / "q", scratch / "plain", {.dtype = Dtype::kFloat32, .overwrite = true});
-    convert::quantize(scratch / "plain", scratch / "wanted", {.scheme = c.scheme, .overwrite = true});
-    const Checkpoint wanted = files::open_checkpoint(scratch / "wanted"),
-                     found = files::open_checkpoint(scratch / c.format);
-    for (const files::TensorRecord& record : wanted.manifest.tensors) {
-      if (!record.scheme) continue;
-      INFO("tensor: " << record.name);
-      const files::TensorRecord* other = found.manifest.find(record.name);
-      REQUIRE(other);
-      for (const Part part : {Part::kCodes, Part::kScale})
-        CHECK(bytes_of(wanted, record.parts[part]) == bytes_of(found, other->parts[part]));
-    }
-    CHECK(found.manifest.find("lm_head.weight")->stored_dtype == Dtype::kBfloat16);
-    check_fixed(scratch / c.format, c.format);
   }
 }

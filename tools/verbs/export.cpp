@@ -28,6 +28,7 @@ struct Words {
   std::string destination;
   std::string format;
   std::string type;
+  std::string assume_original;
   bool requantize = false;
   bool overwrite = false;
 };
@@ -50,6 +51,9 @@ void declare(CLI::App& app, Words& words) {
       ->required();
   app.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
       ->check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0"}));
+  app.add_option("--assume-original", words.assume_original,
+                 "what tensors were of which CKPT does not say it: the dtype of those that are written dense (float32)")
+      ->check(one_of({"float32", "float16", "bfloat16"}));
   app.add_flag("--requantize", words.requantize, "allow other numbers where the format cannot say the same");
   app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
 }
@@ -76,6 +80,7 @@ class Watch {
 };
 
 Summary to_gguf(const Words& words, const CommonOptions& common) {
+  if (!words.assume_original.empty()) throw UsageError("--assume-original is for directories; --type chooses for gguf");
   Watch watch(common);
   convert::GgufExportOptions options{.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite};
   watch.attach(options);
@@ -101,6 +106,7 @@ Summary to_safetensors(const Words& words, const CommonOptions& common) {
   Watch watch(common);
   convert::DequantizeOptions options;
   options.overwrite = words.overwrite;
+  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   watch.attach(options);
   const auto done = convert::dequantize(words.checkpoint, words.destination, options);
   ordered_json json = {{"source", words.checkpoint},
@@ -129,6 +135,7 @@ Summary to_packed(const Words& words, const CommonOptions& common) {
   if (!words.type.empty()) throw UsageError("--type is for --to gguf");
   Watch watch(common);
   convert::ExportOptions options{.format = words.format, .requantize = words.requantize, .overwrite = words.overwrite};
+  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   watch.attach(options);
   const auto done = convert::export_checkpoint(words.checkpoint, words.destination, options);
   ordered_json json = {{"source", words.checkpoint},
