@@ -47,7 +47,7 @@ constexpr auto kConfigKeys = std::to_array<const char*>({"quantization_config", 
 
 std::optional<JsonField> quantization_config(const JsonField& config) {
   for (const char* key : kConfigKeys) {
-    if (const auto field = config.find(key)) return field;
+    if (auto field = config.find(key)) return field;
   }
   return std::nullopt;
 }

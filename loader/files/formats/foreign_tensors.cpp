@@ -22,7 +22,7 @@ void ForeignTensors::view(const StoredTensor& tensor, std::string name, Dtype dt
   seen.name = std::move(name);
   seen.dtype = dtype;
   seen.shape = std::move(shape);
-  views_[static_cast<std::size_t>(&tensor - checkpoint_.tensors.data())] = std::move(seen);
+  views_.insert_or_assign(static_cast<std::size_t>(&tensor - checkpoint_.tensors.data()), std::move(seen));
 }
 
 void ForeignTensors::finish() {
