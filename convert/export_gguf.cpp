@@ -24,7 +24,7 @@ using files::TensorRecord;
 // llama.cpp's general.file_type by the type that most matrices have.
 std::int64_t file_type(const GgufPlan& plan) {
   constexpr std::pair<std::string_view, std::int64_t> kFileTypes[] = {
-      {"F32", 0}, {"F16", 1}, {"Q4_0", 2}, {"Q8_0", 7}, {"BF16", 32}};
+      {"F32", 0}, {"F16", 1}, {"Q4_0", 2}, {"Q4_1", 3}, {"Q8_0", 7}, {"IQ4_NL", 25}, {"BF16", 32}};
   std::map<std::string_view, int> counts;
   for (const GgufOutput& tensor : plan.tensors) counts[tensor.type->name] += tensor.shape.size() > 1 ? 1 : 0;
   const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
@@ -75,28 +75,35 @@ class RowWriter {
 
  private:
   void write_codes(std::int64_t row, std::byte* out) {
-    const bool is_q4 = record_.scheme->id == SchemeId::kSymInt4;
     const std::size_t groups = columns_ / static_cast<std::size_t>(record_.group_size);
     codes_.resize(static_cast<std::size_t>(packed_row_bytes(*record_.scheme, record_.shape.back())));
     read(Part::kCodes, static_cast<std::uint64_t>(row) * codes_.size(), codes_);
-    stored_scales_.resize(groups * static_cast<std::size_t>(size_bytes(record_.scale_dtype)));
-    read(Part::kScale, static_cast<std::uint64_t>(row) * stored_scales_.size(), stored_scales_);
-    scales_.resize(groups * 2);
-    as_float16(groups);
-    (is_q4 ? exact_q4_0 : exact_q8_0)(codes_.data(), scales_.data(), columns_,
-                                      static_cast<std::size_t>(record_.group_size), out);
+    read_float16(Part::kScale, row, groups, scales_);
+    if (record_.scheme->has_offset) read_float16(Part::kOffset, row, groups, offsets_);
+    exact_blocks(tensor_.type->name)(
+        {codes_.data(), scales_.data(), offsets_.data(), columns_, static_cast<std::size_t>(record_.group_size)}, out);
   }
 
-  void as_float16(std::size_t groups) {
+  using WriteBlocks = void (*)(const GgufRow& row, std::byte* out) noexcept;
+  static WriteBlocks exact_blocks(std::string_view type) {
+    if (type == "Q8_0") return exact_q8_0;
+    return type == "Q4_1" ? exact_q4_1 : exact_q4_0;
+  }
+
+  // A row of scales or offsets, whose numbers float16 has.
+  void read_float16(Part part, std::int64_t row, std::size_t groups, std::vector<std::byte>& out) {
     const auto count = static_cast<std::int64_t>(groups);
+    stored_.resize(groups * static_cast<std::size_t>(size_bytes(record_.scale_dtype)));
+    read(part, static_cast<std::uint64_t>(row) * stored_.size(), stored_);
     if (record_.scale_dtype == Dtype::kFloat16) {
-      scales_ = stored_scales_;
+      out = stored_;
       return;
     }
+    out.resize(groups * 2);
     values_.resize(groups);
     std::byte* const wide = std::as_writable_bytes(std::span(values_)).data();
-    quant::convert(stored_scales_.data(), record_.scale_dtype, wide, Dtype::kFloat32, count);
-    quant::convert(wide, Dtype::kFloat32, scales_.data(), Dtype::kFloat16, count);
+    quant::convert(stored_.data(), record_.scale_dtype, wide, Dtype::kFloat32, count);
+    quant::convert(wide, Dtype::kFloat32, out.data(), Dtype::kFloat16, count);
   }
 
   void read(Part part, std::uint64_t begin, std::span<std::byte> out) const {
@@ -112,6 +119,7 @@ class RowWriter {
     if (!std::ranges::all_of(values_, [](float value) { return std::isfinite(value); }))
       throw Error(ErrorCode::kCorrupt, "tensor " + files::in_quotes(record_.name) + " has values that are not finite");
     if (tensor_.type->name == "Q4_0") return quantize_q4_0(values_, out);
+    if (tensor_.type->name == "Q4_1") return quantize_q4_1(values_, out);
     if (tensor_.type->name == "Q8_0") return quantize_q8_0(values_, out);
     quant::convert(std::as_bytes(std::span(values_)).data(), Dtype::kFloat32, out, *tensor_.type->dtype,
                    static_cast<std::int64_t>(columns_));
@@ -122,7 +130,7 @@ class RowWriter {
   const TensorRecord& record_;
   files::TensorReader reader_;
   std::size_t columns_;
-  std::vector<std::byte> codes_, stored_scales_, scales_;
+  std::vector<std::byte> codes_, stored_, scales_, offsets_;
   std::vector<float> values_;
 };
 

@@ -11,8 +11,8 @@
 namespace halfbyte::convert {
 
 struct GgufExportOptions {
-  // Of the matrices: "F32", "F16", "BF16", "Q8_0", "Q4_0"; empty: as they are stored, sym_int4 as Q4_0 and sym_int8 as
-  // Q8_0; with `requantize` every other scheme as Q8_0.
+  // Of the matrices: "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"; empty: as they are stored, sym_int4 as Q4_0,
+  // affine_int4 as Q4_1, iq4_nl as IQ4_NL and sym_int8 as Q8_0; with `requantize` every other scheme as Q8_0.
   std::string type = {};
   bool requantize = false;  // allow what changes a packed tensor's numbers
   bool overwrite = false;

@@ -10,7 +10,7 @@
 namespace halfbyte::convert {
 namespace {
 
-constexpr std::size_t kScaleBytes = 2, kQ4Bytes = 18, kQ8Bytes = 34;
+constexpr std::size_t kScaleBytes = 2, kQ4Bytes = 18, kQ41Bytes = 20, kQ8Bytes = 34;
 
 void put_scale(float scale, std::byte* out) noexcept {
   std::byte wide[sizeof scale];
@@ -25,23 +25,38 @@ void put_halves(std::byte* out, Code code) noexcept {
     out[j] = static_cast<std::byte>(code(j) | code(j + kGgufBlock / 2) << 4);
 }
 
+// The scale or offset of a block's group.
+void put_half(const std::byte* values, const GgufRow& row, std::size_t block, std::byte* out) noexcept {
+  std::memcpy(out, values + block * kGgufBlock / row.group_size * kScaleBytes, kScaleBytes);
+}
+
+void put_codes(const GgufRow& row, std::size_t block, std::byte* out) noexcept {
+  const std::byte* from = row.codes + block * kGgufBlock / 2;
+  put_halves(out, [&](std::size_t j) { return static_cast<unsigned>(from[j / 2]) >> (j % 2 * 4) & 15; });
+}
+
 }  // namespace
 
-void exact_q4_0(const std::byte* codes, const std::byte* scales, std::size_t in_features, std::size_t group_size,
-                std::byte* out) noexcept {
-  for (std::size_t block = 0; block < in_features / kGgufBlock; ++block, out += kQ4Bytes) {
-    std::memcpy(out, scales + block * kGgufBlock / group_size * kScaleBytes, kScaleBytes);
-    const std::byte* from = codes + block * kGgufBlock / 2;
-    put_halves(out + kScaleBytes,
-               [&](std::size_t j) { return static_cast<unsigned>(from[j / 2]) >> (j % 2 * 4) & 15; });
+void exact_q4_0(const GgufRow& row, std::byte* out) noexcept {
+  for (std::size_t block = 0; block < row.in_features / kGgufBlock; ++block, out += kQ4Bytes) {
+    put_half(row.scales, row, block, out);
+    put_codes(row, block, out + kScaleBytes);
   }
 }
 
-void exact_q8_0(const std::byte* codes, const std::byte* scales, std::size_t in_features, std::size_t group_size,
-                std::byte* out) noexcept {
-  for (std::size_t block = 0; block < in_features / kGgufBlock; ++block, out += kQ8Bytes) {
-    std::memcpy(out, scales + block * kGgufBlock / group_size * kScaleBytes, kScaleBytes);
-    for (std::size_t j = 0; j < kGgufBlock; ++j) out[kScaleBytes + j] = codes[block * kGgufBlock + j] ^ std::byte{0x80};
+void exact_q4_1(const GgufRow& row, std::byte* out) noexcept {
+  for (std::size_t block = 0; block < row.in_features / kGgufBlock; ++block, out += kQ41Bytes) {
+    put_half(row.scales, row, block, out);
+    put_half(row.offsets, row, block, out + kScaleBytes);
+    put_codes(row, block, out + 2 * kScaleBytes);
+  }
+}
+
+void exact_q8_0(const GgufRow& row, std::byte* out) noexcept {
+  for (std::size_t block = 0; block < row.in_features / kGgufBlock; ++block, out += kQ8Bytes) {
+    put_half(row.scales, row, block, out);
+    for (std::size_t j = 0; j < kGgufBlock; ++j)
+      out[kScaleBytes + j] = row.codes[block * kGgufBlock + j] ^ std::byte{0x80};
   }
 }
 
@@ -53,6 +68,19 @@ void quantize_q4_0(std::span<const float> values, std::byte* out) noexcept {
     put_scale(scale, out);
     put_halves(out + kScaleBytes, [&](std::size_t j) {
       return static_cast<unsigned>(std::clamp(static_cast<int>(block[j] * inverse + 8.5F), 0, 15));
+    });
+  }
+}
+
+void quantize_q4_1(std::span<const float> values, std::byte* out) noexcept {
+  for (std::size_t begin = 0; begin < values.size(); begin += kGgufBlock, out += kQ41Bytes) {
+    const auto block = values.subspan(begin, kGgufBlock);
+    const auto [least, largest] = std::ranges::minmax(block);
+    const float low = least, scale = (largest - low) / 15.0F, inverse = scale != 0 ? 1.0F / scale : 0.0F;
+    put_scale(scale, out);
+    put_scale(low, out + kScaleBytes);
+    put_halves(out + 2 * kScaleBytes, [&](std::size_t j) {
+      return static_cast<unsigned>(std::clamp(static_cast<int>((block[j] - low) * inverse + 0.5F), 0, 15));
     });
   }
 }

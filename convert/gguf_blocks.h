@@ -8,15 +8,23 @@ namespace halfbyte::convert {
 
 inline constexpr std::size_t kGgufBlock = 32;  // values
 
-// One row of codes as sym_int4 and sym_int8 pack them, and its float16 scales, of groups of whole blocks. Shapes: codes
-// (in_features / 2 or in_features), scales (in_features / group_size), out as the blocks lie.
-void exact_q4_0(const std::byte* codes, const std::byte* scales, std::size_t in_features, std::size_t group_size,
-                std::byte* out) noexcept;
-void exact_q8_0(const std::byte* codes, const std::byte* scales, std::size_t in_features, std::size_t group_size,
-                std::byte* out) noexcept;
+// One row of codes as the pack-quantized layout has them, with float16 scales and offsets, of groups of whole blocks.
+// Shapes: codes (in_features / 2, of 8-bit codes in_features), scales and offsets (in_features / group_size).
+struct GgufRow {
+  const std::byte* codes;
+  const std::byte* scales;
+  const std::byte* offsets;  // of schemes that have them
+  std::size_t in_features, group_size;
+};
+
+// As the blocks lie. exact_q4_0 is IQ4_NL's too.
+void exact_q4_0(const GgufRow& row, std::byte* out) noexcept;
+void exact_q4_1(const GgufRow& row, std::byte* out) noexcept;
+void exact_q8_0(const GgufRow& row, std::byte* out) noexcept;
 
 // Values rounded to the nearest that the type can say. Shapes: a multiple of kGgufBlock.
 void quantize_q4_0(std::span<const float> values, std::byte* out) noexcept;
+void quantize_q4_1(std::span<const float> values, std::byte* out) noexcept;
 void quantize_q8_0(std::span<const float> values, std::byte* out) noexcept;
 
 }  // namespace halfbyte::convert

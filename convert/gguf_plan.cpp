@@ -22,30 +22,46 @@ using files::in_quotes;
 using files::Part;
 using files::TensorRecord;
 
-constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kBf16 = 30;
+constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kIq4Nl = 20, kBf16 = 30;
 
 struct NamedType {
   std::string_view name;
   std::uint32_t number;
 };
-constexpr auto kWritten =
-    std::to_array<NamedType>({{"F32", kF32}, {"F16", kF16}, {"BF16", kBf16}, {"Q8_0", kQ8_0}, {"Q4_0", kQ4_0}});
+constexpr auto kWritten = std::to_array<NamedType>(
+    {{"F32", kF32}, {"F16", kF16}, {"BF16", kBf16}, {"Q8_0", kQ8_0}, {"Q4_0", kQ4_0}, {"Q4_1", kQ4_1}});
+
+// The schemes whose numbers a type of blocks says exactly.
+struct ExactType {
+  SchemeId scheme;
+  std::uint32_t number;
+};
+constexpr auto kExact = std::to_array<ExactType>({{SchemeId::kSymInt4, kQ4_0},
+                                                  {SchemeId::kAffineInt4, kQ4_1},
+                                                  {SchemeId::kSymInt8, kQ8_0},
+                                                  {SchemeId::kIq4Nl, kIq4Nl}});
+
+std::optional<std::uint32_t> exact_type(const Scheme& scheme) {
+  const auto row = std::ranges::find(kExact, scheme.id, &ExactType::scheme);
+  return row == kExact.end() ? std::nullopt : std::optional(row->number);
+}
 
 std::optional<std::uint32_t> asked_type(const std::string& name) {
   if (name.empty()) return std::nullopt;
   const auto row = std::ranges::find(kWritten, name, &NamedType::name);
   if (row != kWritten.end()) return row->number;
-  throw Error(ErrorCode::kInvalidArgument, "type " + in_quotes(name) + ": F32, F16, BF16, Q8_0 and Q4_0 are written");
+  throw Error(ErrorCode::kInvalidArgument,
+              "type " + in_quotes(name) + ": F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are written");
 }
 
 std::uint32_t float_type(Dtype dtype) {
   return dtype == Dtype::kFloat16 ? kF16 : dtype == Dtype::kBfloat16 ? kBf16 : kF32;
 }
 
-// Whether every scale is a float16 number, which a block of GGUF has.
-bool has_float16_scales(const files::Checkpoint& source, const TensorRecord& record) {
-  if (record.scale_dtype == Dtype::kFloat16) return true;
-  const files::StoredTensor& stored = *source.find(record.parts[Part::kScale]);
+// Whether every scale, or offset, is a float16 number, which a block of GGUF has.
+bool is_float16(const files::Checkpoint& source, const TensorRecord& record, Part part) {
+  if (record.scale_dtype == Dtype::kFloat16 || !record.parts.has(part)) return true;
+  const files::StoredTensor& stored = *source.find(record.parts[part]);
   const std::int64_t width = size_bytes(record.scale_dtype);
   std::vector<std::byte> bytes(1 << 16);
   for (std::uint64_t at = 0; at < stored.size_bytes; at += bytes.size()) {
@@ -66,12 +82,11 @@ bool has_float16_scales(const files::Checkpoint& source, const TensorRecord& rec
 
 // Why a packed tensor's numbers are none of GGUF's; empty: they are.
 std::string why_not_exact(const files::Checkpoint& source, const TensorRecord& record) {
-  const SchemeId id = record.scheme->id;
-  if (id != SchemeId::kSymInt4 && id != SchemeId::kSymInt8)
-    return "GGUF has no type for " + std::string(record.scheme->name);
+  if (!exact_type(*record.scheme)) return "GGUF has no type for " + std::string(record.scheme->name);
   if (record.group_size % static_cast<std::int64_t>(kGgufBlock) != 0)
     return "its groups of " + std::to_string(record.group_size) + " are not whole blocks of 32";
-  return has_float16_scales(source, record) ? "" : "a scale of it is no float16 number";
+  if (!is_float16(source, record, Part::kScale)) return "a scale of it is no float16 number";
+  return is_float16(source, record, Part::kOffset) ? "" : "an offset of it is no float16 number";
 }
 
 // What Llama 3's scaling divides each pair's frequency by. Source: transformers, modeling_rope_utils.py.
@@ -160,7 +175,7 @@ class Planning {
   // Of all its sources the same.
   std::uint32_t type_of_packed(GgufOutput& out) {
     const TensorRecord& first = *out.sources.front();
-    const std::uint32_t own = first.scheme->id == SchemeId::kSymInt4 ? kQ4_0 : kQ8_0;
+    const std::uint32_t own = exact_type(*first.scheme).value_or(kQ8_0);
     const std::uint32_t wanted = asked_.value_or(own);
     if (wanted == kF32 || wanted == kF16 || wanted == kBf16) return wanted;
     std::string problem = wanted == own ? "" : "it is not stored in codes of " + options_.type;
@@ -172,7 +187,7 @@ class Planning {
     if (out.is_exact) return wanted;
     if (!options_.requantize) refuse(first, problem);
     if (first.shape.back() % static_cast<std::int64_t>(kGgufBlock) != 0) return kF16;
-    return wanted;
+    return wanted == kIq4Nl ? kQ8_0 : wanted;  // of IQ4_NL only what is its own is written
   }
 
   [[noreturn]] static void refuse(const TensorRecord& record, const std::string& problem) {

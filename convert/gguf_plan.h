@@ -15,7 +15,7 @@ struct GgufOutput {
   const files::GgmlType* type = nullptr;
   files::RowOrder order;     // of each source's rows in the result
   float shift = 0;           // added to every value
-  bool is_exact = false;     // codes and scales as they are
+  bool is_exact = false;     // codes, scales and offsets as they are
   std::uint64_t offset = 0;  // from the start of the data
   std::uint64_t size_bytes = 0;
 };

@@ -41,7 +41,7 @@ struct Needs {
   std::uint64_t scale = 0;
   std::uint64_t stats = 0;
   std::uint64_t tile = 0;
-  std::uint64_t rest = 0;  // zero points of a whole tensor, a byte each and packed
+  std::uint64_t rest = 0;  // zero points of a whole tensor, a byte each and packed; its offsets, twice
 
   std::uint64_t total(std::uint64_t threads) const noexcept {
     return threads * (source + tile + kResultBuffersAThread * (codes + scale + stats)) + kTensorsAtOnce * rest;
@@ -65,7 +65,7 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
           groups * group.scale,
           groups * kStatsBytes,
           tile * static_cast<std::uint64_t>(group.weights),
-          planned.scheme->has_zero_point ? 2 * all : 0};
+          (planned.scheme->has_zero_point ? 2 * all : 0) + (planned.scheme->has_offset ? 2 * all * group.scale : 0)};
 }
 
 class MemoryPlanner {

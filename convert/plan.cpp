@@ -59,7 +59,7 @@ std::string listed(std::span<const std::int64_t> sizes) {
 
 bool has_group_size(const Scheme& scheme, std::int64_t group_size) {
   const auto sizes = group_sizes(scheme);
-  return group_size == kPerChannel ? scheme.layout != Layout::kBitsandbytes
+  return group_size == kPerChannel ? scheme.layout != Layout::kBitsandbytes && has_code_of_zero(scheme)
                                    : std::ranges::find(sizes, group_size) != sizes.end();
 }
 

@@ -50,6 +50,7 @@ std::vector<SmallPart> small_parts(const files::StoredTensor& tensor, const Plan
   if (planned.scheme->layout == Layout::kPackQuantized) {
     std::vector<SmallPart> out{{Part::kShape, bytes_of(tensor.shape)}};
     if (planned.scheme->has_zero_point) out.push_back({Part::kZeroPoint, zero_point_bytes(tensor, planned, extras)});
+    if (planned.scheme->has_offset) out.push_back({Part::kOffset, extras.offsets});
     return out;
   }
   std::vector<SmallPart> out{{Part::kCodebook, bytes_of(*planned.scheme->codebook)},

@@ -10,10 +10,11 @@
 
 namespace halfbyte::convert {
 
-// What a tensor's groups gave beside codes and scales. Shapes: zero_points (groups), nested_scales (groups /
-// kNestedBlock, rounded up).
+// What a tensor's groups gave beside codes and scales. Shapes: zero_points (groups), offsets (groups, of the scales'
+// dtype), nested_scales (groups / kNestedBlock, rounded up).
 struct GroupExtras {
   std::vector<std::uint8_t> zero_points;
+  std::vector<std::byte> offsets;
   std::vector<float> nested_scales;
   std::optional<float> nested_offset;
 };

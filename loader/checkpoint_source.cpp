@@ -156,6 +156,7 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {rows, words}, at::kInt);
   tensor.scales = scales(record);
   if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
+  if (record.parts.has(Part::kOffset)) tensor.zero_points = stored(record.parts[Part::kOffset]);
   tensor.scheme = record.scheme;
   tensor.in_features = columns;
   tensor.group_size = record.group_size;
@@ -292,7 +293,10 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   const std::int64_t rows = tensor.shape.at(1);
   one.codes = one.codes.narrow(0, index * rows, rows);
   one.scales = one.scales.narrow(0, index * rows, rows);
-  if (one.zero_points) one.zero_points = one.zero_points->narrow(0, index * rows / 8, rows / 8);
+  if (one.zero_points) {
+    const std::int64_t share = tensor.scheme->has_offset ? rows : rows / 8;
+    one.zero_points = one.zero_points->narrow(0, index * share, share);
+  }
   return {one, std::nullopt, policy};
 }
 

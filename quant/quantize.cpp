@@ -45,8 +45,10 @@ void check(const FloatRows& source, const QuantizeOptions& options) {
   }
   if (options.scheme->layout == Layout::kBitsandbytes && options.group_size % 2 != 0)
     throw std::invalid_argument("quantize_rows: an odd group size leaves half a byte");
-  if (options.nested && options.scheme->has_zero_point)
-    throw std::invalid_argument("quantize_rows: nested scales together with zero points");
+  if (options.group_size % static_cast<std::int64_t>(kernels::kTileUnit) != 0 && !has_code_of_zero(*options.scheme))
+    throw std::invalid_argument("quantize_rows: a scheme without a code of zero cannot fill up a group");
+  if (options.nested && (options.scheme->has_zero_point || options.scheme->has_offset))
+    throw std::invalid_argument("quantize_rows: nested scales together with zero points or offsets");
 }
 
 // Everything that stays the same from tile to tile of a call. Units: elements, except *_bytes.
@@ -101,6 +103,12 @@ ErrorStats lost_group(const float* tile, std::size_t lane, std::size_t n) {
   return stats;
 }
 
+// The largest value of a dtype.
+float largest_value(kernels::Float dtype) {
+  if (dtype == kernels::kFloat16) return 65504.0f;
+  return dtype == kernels::kBfloat16 ? 0x1.fep127f : std::numeric_limits<float>::max();
+}
+
 // Scales, reciprocals and least codes of one tile. Shapes: (kLanes).
 struct Chosen {
   float scale[kLanes], inverse[kLanes], low[kLanes];
@@ -145,12 +153,36 @@ class TileQuantizer {
     for (std::int64_t at = first; at < end; at += kLanes) {
       const std::size_t lanes = lanes_of(at, end);
       if (!load(at, lanes)) return false;
+      if (job_.context.scheme->has_offset) take_offsets();
       const Chosen chosen = search();
       encode(chosen, lanes, group_stats + (at - first));
+      if (job_.context.scheme->has_offset)
+        write_offsets(static_cast<std::size_t>(at), lanes, group_stats + (at - first));
       write_scales(chosen, static_cast<std::size_t>(at), lanes);
       write_codes(static_cast<std::size_t>(at), lanes);
     }
     return true;
+  }
+
+  // The least weight of each group, as stored, is its offset; the tile keeps the rest.
+  void take_offsets() {
+    std::copy_n(tile_.data(), kLaneCount, offsets_);
+    std::fill_n(squares_, kLaneCount, 0.0);
+    for (std::size_t i = 0; i < job_.group_size * kLaneCount; ++i) {
+      float& offset = offsets_[i % kLaneCount];
+      offset = std::min(offset, tile_[i]);
+      squares_[i % kLaneCount] += double{tile_[i]} * tile_[i];
+    }
+    float inverses[kLanes];
+    table().quantize->round_scales(job_.context.scale_dtype, largest_value(job_.context.scale_dtype), 1, offsets_,
+                                   inverses);
+    for (std::size_t i = 0; i < job_.group_size * kLaneCount; ++i)  // the difference may overflow
+      tile_[i] = std::min(tile_[i] - offsets_[i % kLaneCount], std::numeric_limits<float>::max());
+  }
+
+  void write_offsets(std::size_t first, std::size_t lanes, ErrorStats* group_stats) {
+    table().store(job_.context.scale_dtype, offsets_, lanes, bytes_of(job_.out.offsets) + first * job_.scale_bytes);
+    for (std::size_t lane = 0; lane < lanes; ++lane) group_stats[lane].sum_squares = squares_[lane];
   }
 
   // All scales of the block first, since they are rounded together; then the tiles again, with the scales as stored.
@@ -241,6 +273,8 @@ class TileQuantizer {
   ScaleSearch search_;
   std::vector<float> tile_;
   std::vector<std::uint32_t> words_;
+  float offsets_[kLanes] = {};   // of schemes that have them
+  double squares_[kLanes] = {};  // of the weights with them
 };
 
 std::optional<NonFinite> scan_rows(const kernels::Table& table, const FloatRows& source, std::int64_t begin,

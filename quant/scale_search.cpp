@@ -36,6 +36,8 @@ constexpr auto kGridSym8 = make_grid<16, 16>(0.992f, 0.0065f, 0.992f, 0.0065f);
 constexpr auto kGridAsym4 = make_grid<11, 0>(0.68f, 0.04f, 0.0f, 0.0f);
 constexpr auto kGridNf4 = make_grid<10, 10>(0.72f, 0.04f, 0.72f, 0.04f);
 constexpr auto kGridFp4 = make_grid<14, 0>(0.6f, 0.04f, 0.0f, 0.0f);
+constexpr auto kGridAffine4 = make_grid<11, 0>(0.68f, 0.04f, 0.0f, 0.0f);
+constexpr auto kGridIq4Nl = make_grid<12, 12>(0.72f, 0.04f, 0.72f, 0.04f);
 constexpr auto kGridE2m1 = make_grid<26, 0>(0.66f, 0.04f, 0.0f, 0.0f);  // up to where the largest weight becomes 4
 
 struct GridRow {
@@ -43,9 +45,14 @@ struct GridRow {
   std::span<const float> ratios;
   int refinements;
 };
-constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},   {SchemeId::kSymInt8, kGridSym8, 0},
-                              {SchemeId::kAsymInt4, kGridAsym4, 2}, {SchemeId::kNf4, kGridNf4, 2},
-                              {SchemeId::kFp4, kGridFp4, 2},        {SchemeId::kFp4E2m1, kGridE2m1, 2}};
+constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},
+                              {SchemeId::kSymInt8, kGridSym8, 0},
+                              {SchemeId::kAsymInt4, kGridAsym4, 2},
+                              {SchemeId::kNf4, kGridNf4, 2},
+                              {SchemeId::kFp4, kGridFp4, 2},
+                              {SchemeId::kFp4E2m1, kGridE2m1, 2},
+                              {SchemeId::kAffineInt4, kGridAffine4, 2},
+                              {SchemeId::kIq4Nl, kGridIq4Nl, 2}};
 
 const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
@@ -67,25 +74,37 @@ kernels::Levels sorted_levels(const Codebook& codebook) {
 }
 
 const kernels::Levels& levels_of(const Scheme& scheme) {
-  static const std::array<kernels::Levels, 3> kLevels = {sorted_levels(*halfbyte::scheme(SchemeId::kNf4).codebook),
-                                                         sorted_levels(*halfbyte::scheme(SchemeId::kFp4).codebook),
-                                                         sorted_levels(*halfbyte::scheme(SchemeId::kFp4E2m1).codebook)};
-  return kLevels[static_cast<std::size_t>(scheme.id) - static_cast<std::size_t>(SchemeId::kNf4)];
+  static const std::vector<kernels::Levels> kLevels = [] {  // of all schemes, in their order; zeros without a code book
+    std::vector<kernels::Levels> out;
+    for (const Scheme& one : schemes()) out.push_back(one.codebook ? sorted_levels(*one.codebook) : kernels::Levels{});
+    return out;
+  }();
+  return kLevels[static_cast<std::size_t>(&scheme - schemes().data())];
 }
 
 // The largest magnitude of a code's value.
 float largest_code(const Scheme& scheme) {
-  if (!scheme.codebook)
-    return static_cast<float>(scheme.has_zero_point ? scheme.code_max - scheme.code_min : -scheme.code_min);
+  if (!scheme.codebook) {
+    const bool is_range = scheme.has_zero_point || scheme.has_offset;
+    return static_cast<float>(is_range ? scheme.code_max - scheme.code_min : -scheme.code_min);
+  }
   const auto [low, high] = std::ranges::minmax(*scheme.codebook);
   return std::max(-low, high);
+}
+
+// Whether the value of the largest magnitude has but the negative sign.
+bool has_negative_end(const Scheme& scheme) {
+  if (!scheme.codebook) return !scheme.has_offset;
+  const auto [low, high] = std::ranges::minmax(*scheme.codebook);
+  return -low > high;
 }
 
 // The largest scale that keeps its product with any code finite in float32, and itself in its dtype.
 float largest_scale(const TileContext& context) {
   if (context.scale_dtype == kernels::kFloat16) return 65504.0f;
   const float largest = std::numeric_limits<float>::max() / largest_code(*context.scheme);
-  if (context.scale_dtype == kernels::kFloat32) return largest;  // its product rounds to the largest float at most
+  if (context.scale_dtype == kernels::kFloat32)
+    return std::isfinite(largest * largest_code(*context.scheme)) ? largest : std::nextafter(largest, 0.0f);
   int exponent = 0;
   const float digits = std::floor(std::frexp(largest, &exponent) * 256.0f);  // bfloat16 has eight
   return std::ldexp(digits, exponent - 8);
@@ -161,8 +180,9 @@ void ScaleSearch::start(const float* tile) {
 
 // Symmetric: the scale that maps the weight of largest magnitude to code_min (the code with the largest magnitude), as
 // llama.cpp's quantize_row_q4_0_ref does; of two such weights with opposite signs the positive one counts. Affine: the
-// range from the least to the largest weight, zero included, over fifteen steps. Levels: the largest magnitude over the
-// largest level.
+// range from the least to the largest weight, zero included, over fifteen steps. With an offset: the largest of what
+// remains without it, over fifteen steps. Levels: the largest magnitude over the largest level, of which the sign is
+// made where it has but one.
 void ScaleSearch::start_lane(std::size_t lane, float low, float high) {
   const Scheme& scheme = *context_.scheme;
   if (is_affine()) {
@@ -172,8 +192,8 @@ void ScaleSearch::start_lane(std::size_t lane, float low, float high) {
     middle_[lane] = low / 2.0f + high / 2.0f;
     return set(0, lane, base_[lane], low_for(middle_[lane], base_[lane], 0.5f));
   }
-  const bool is_negative = !scheme.codebook && !(-low > high);
-  const float largest = std::max(-low, high) / largest_code(scheme);
+  const bool is_negative = has_negative_end(scheme) && !(-low > high);
+  const float largest = (scheme.has_offset ? std::max(high, 0.0f) : std::max(-low, high)) / largest_code(scheme);
   base_[lane] = is_negative ? -largest : largest;
   set(0, lane, base_[lane], static_cast<float>(scheme.code_min));
 }

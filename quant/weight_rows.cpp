@@ -19,21 +19,22 @@ kernels::Dot dot_for(const WeightMatrix& weight) {
 }
 
 constexpr Codebook kIntegers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+constexpr float kIntegerOffset = 8.0f;  // of those
+constexpr Codebook kUnsigned = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 const float* levels_of(const Scheme* scheme) {
   if (!scheme || scheme->bits != 4) return nullptr;
   return (scheme->codebook ? *scheme->codebook : kIntegers).data();
 }
 
-// Values of one coded row, in natural order.
-void unpack_row(const kernels::Table& table, const WeightView& weight, std::size_t row, GroupValues& groups,
-                float* out) {
-  load_groups(table, weight, row, row + 1, groups);
-  // The wider levels take 16 values of one scale at a time.
-  const bool is_regular = weight.group_size % 16 == 0 || weight.is_channel();
-  const kernels::Table& able = is_regular ? table : kernels::kRef;
-  able.unpack[weight.dot]({weight.row(row), groups.scales.data(), groups.zeros_or_null(), weight.levels, weight.flip,
-                           weight.in_features, weight.group_size, out});
+// Those of rows [begin, end) as float32.
+void load_scales(const kernels::Table& table, const WeightView& weight, const kernels::Byte* stored, std::size_t begin,
+                 std::size_t end, std::vector<float>& out) {
+  const std::size_t count = (end - begin) * weight.groups, padded = count + kernels::kScalePadding;
+  if (out.size() < padded) out.resize(padded);
+  const std::size_t at = begin * weight.groups * kernels::kFloatBytes[weight.scale_dtype];
+  table.load(weight.scale_dtype, stored + at, count, out.data());
+  std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
 }
 
 // The zero points of one row, less the offset of the codes.
@@ -44,6 +45,28 @@ void load_zeros(const WeightView& weight, std::size_t row, float* out) {
     const int field = words[group * 4 + at % 8 / 2] >> (at % 2 * 4) & 15;
     out[group] = static_cast<float>(field - 8);
   }
+}
+
+// What one row is unpacked with. Shape of each: (groups).
+struct RowValues {
+  std::vector<float> scales, zeros, offsets;
+};
+
+// Values of one coded row, in natural order. Each is rounded where its scheme's formula says it.
+void unpack_row(const kernels::Table& table, const WeightView& weight, std::size_t row, RowValues& groups, float* out) {
+  load_scales(table, weight, weight.scales, row, row + 1, groups.scales);
+  if (weight.zero_points) {
+    if (groups.zeros.size() < weight.groups) groups.zeros.resize(weight.groups);
+    load_zeros(weight, row, groups.zeros.data());
+  }
+  if (weight.offsets) load_scales(table, weight, weight.offsets, row, row + 1, groups.offsets);
+  // The wider levels take 16 values of one scale at a time.
+  const bool is_regular = weight.group_size % 16 == 0 || weight.is_channel();
+  const kernels::Table& able = is_regular ? table : kernels::kRef;
+  able.unpack[weight.dot]({weight.row(row), groups.scales.data(), weight.zero_points ? groups.zeros.data() : nullptr,
+                           weight.offsets ? groups.offsets.data() : nullptr,
+                           weight.offsets ? kUnsigned.data() : weight.levels, weight.flip, weight.in_features,
+                           weight.group_size, out});
 }
 
 }  // namespace
@@ -61,6 +84,8 @@ WeightView::WeightView(const WeightMatrix& weight)
                       ? reinterpret_cast<const kernels::Byte*>(weight.zero_points)
                       : nullptr),
       first_row(static_cast<std::size_t>(weight.first_row % 8)),
+      offsets(weight.scheme && weight.scheme->has_offset ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
+                                                         : nullptr),
       levels(levels_of(weight.scheme)),
       flip(weight.scheme && weight.scheme->layout == Layout::kBitsandbytes ? 1 : 0),
       out_features(static_cast<std::size_t>(weight.out_features)),
@@ -70,22 +95,26 @@ WeightView::WeightView(const WeightMatrix& weight)
 
 void load_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
                  GroupValues& out) {
-  const std::size_t count = (end - begin) * weight.groups, padded = count + kernels::kScalePadding;
-  if (out.scales.size() < padded) out.scales.resize(padded);
-  const std::size_t offset = begin * weight.groups * kernels::kFloatBytes[weight.scale_dtype];
-  table.load(weight.scale_dtype, weight.scales + offset, count, out.scales.data());
-  std::fill_n(out.scales.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
-  if (!weight.zero_points) return out.zeros.clear();
-  if (out.zeros.size() < padded) out.zeros.resize(padded);
+  load_scales(table, weight, weight.scales, begin, end, out.scales);
+  if (!weight.has_offsets()) return out.offsets.clear();
+  const std::size_t count = (end - begin) * weight.groups;
+  if (weight.offsets) {  // of codes from 0 on; the kernels' are less 8
+    load_scales(table, weight, weight.offsets, begin, end, out.offsets);
+    for (std::size_t i = 0; i < count; ++i) out.offsets[i] += kIntegerOffset * out.scales[i];
+    return;
+  }
+  const std::size_t padded = count + kernels::kScalePadding;
+  if (out.offsets.size() < padded) out.offsets.resize(padded);
   for (std::size_t row = begin; row < end; ++row)
-    load_zeros(weight, row, out.zeros.data() + (row - begin) * weight.groups);
-  std::fill_n(out.zeros.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
+    load_zeros(weight, row, out.offsets.data() + (row - begin) * weight.groups);
+  for (std::size_t i = 0; i < count; ++i) out.offsets[i] *= -out.scales[i];
+  std::fill_n(out.offsets.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
 }
 
 void unpack_rows(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
                  kernels::Float dtype, kernels::Byte* out, std::vector<float>& scratch) {
   const std::size_t bytes = weight.in_features * kernels::kFloatBytes[dtype];
-  thread_local GroupValues groups;
+  thread_local RowValues groups;
   if (scratch.size() < weight.in_features) scratch.resize(weight.in_features);
   for (std::size_t row = begin; row < end; ++row, out += bytes) {
     if (weight.is_coded) {

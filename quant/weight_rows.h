@@ -23,24 +23,26 @@ struct WeightView {
   bool is_integer = false;                     // coded, without a codebook
   const kernels::Byte* zero_points = nullptr;  // null: none
   std::size_t first_row = 0;                   // modulo 8
-  const float* levels = nullptr;               // of 4-bit codes
+  const kernels::Byte* offsets = nullptr;      // as scales; null: none
+  const float* levels = nullptr;               // of 4-bit codes; integers less 8
   int flip = 0;                                // 1: the first of two codes is in the upper half of a byte
   std::size_t out_features = 0, in_features = 0, group_size = 0, groups = 0;
 
   WeightView() = default;
   explicit WeightView(const WeightMatrix& weight);
+  bool has_offsets() const noexcept { return zero_points || offsets; }  // GroupValues::offsets
   bool is_channel() const noexcept { return group_size == in_features; }
   const kernels::Byte* row(std::size_t index) const noexcept { return rows + index * row_bytes; }
 };
 
-// Scales and zero points of some rows, with kScalePadding zeros behind. Shape of each: (rows, groups); no zero points:
-// empty.
+// A weight of some rows is level * scale + offset: the form for products, in which zero points are offsets too. With
+// kScalePadding zeros behind. Shape of each: (rows, groups); no offsets: empty.
 struct GroupValues {
-  std::vector<float> scales, zeros;
-  const float* zeros_or_null() const noexcept { return zeros.empty() ? nullptr : zeros.data(); }
+  std::vector<float> scales, offsets;
+  const float* offsets_or_null() const noexcept { return offsets.empty() ? nullptr : offsets.data(); }
 };
 
-// Those of rows [begin, end) as float32.
+// Those of rows [begin, end) in float32.
 void load_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
                  GroupValues& out);
 

@@ -73,7 +73,7 @@ Group integer_group(const JsonField& weights, std::int64_t group_size) {
   const std::int64_t wanted = bits.integer(1, 64);
   if (wanted != 4 && wanted != 8) fail_unsupported(bits.path(), std::to_string(wanted) + " bits");
   const auto row = std::ranges::find_if(schemes(), [&](const Scheme& scheme) {
-    return !scheme.codebook && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
+    return !scheme.codebook && !scheme.has_offset && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
   });
   return {static_cast<int>(wanted), has_zero_point, row == schemes().end() ? nullptr : &*row, group_size};
 }

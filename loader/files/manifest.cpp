@@ -37,7 +37,7 @@ bool holds_parts(std::string_view parts, std::string_view name) noexcept {
 }
 
 constexpr auto kPartNames = std::to_array<std::string_view>(
-    {"codes", "scale", "zero_point", "shape", "codebook", "nested_scale", "nested_codebook", "state"});
+    {"codes", "scale", "zero_point", "shape", "codebook", "nested_scale", "nested_codebook", "state", "offset"});
 static_assert(kPartNames.size() == kPartCount);
 
 }  // namespace

@@ -48,9 +48,10 @@ enum class Part : std::uint8_t {
   kCodebook,
   kNestedScale,
   kNestedCodebook,
-  kState,  // bitsandbytes's quant_state
+  kState,   // bitsandbytes's quant_state
+  kOffset,  // as kScale
 };
-inline constexpr std::size_t kPartCount = 8;
+inline constexpr std::size_t kPartCount = 9;
 std::string_view name(Part part) noexcept;  // its key in halfbyte.json
 
 // Names in the checkpoint by part; empty: there is none.

@@ -97,6 +97,10 @@ std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
     if (zero_point.boolean() != scheme->has_zero_point)
       zero_point.fail_wanting(scheme->has_zero_point ? "true, " + name + " has zero points"
                                                      : "false, " + name + " has no zero points");
+    const auto offset = field.find("offset");
+    if ((offset && offset->boolean()) != scheme->has_offset)
+      field.fail_wanting((scheme->has_offset ? "\"offset\": true, " : "no \"offset\" in ") + name +
+                         (scheme->has_offset ? " has offsets" : ""));
     check_codebook(field, *scheme);
     out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"))};
   }

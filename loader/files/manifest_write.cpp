@@ -68,6 +68,7 @@ ordered_json scheme_table(const DefaultsOf& defaults) {
            {"group_size", found->second.group_size},
            {"zero_point", scheme.has_zero_point},
            {"scale_dtype", name(found->second.scale_dtype)}};
+    if (scheme.has_offset) row["offset"] = true;
     if (scheme.codebook) row["codebook"] = *scheme.codebook;
   }
   return out;

@@ -13,6 +13,7 @@ std::vector<PartSpec> pack_quantized(const TensorRecord& record) {
                             {Part::kScale, record.scale_dtype, {rows, groups}}};
   if (record.scheme->has_zero_point) out.push_back({Part::kZeroPoint, Dtype::kInt32, {zero_point_words(rows), groups}});
   out.push_back({Part::kShape, Dtype::kInt64, {static_cast<std::int64_t>(record.shape.size())}});
+  if (record.scheme->has_offset) out.push_back({Part::kOffset, record.scale_dtype, {rows, groups}});
   return out;
 }
 
@@ -45,6 +46,8 @@ bool is_needed_part(const TensorRecord& record, Part part) noexcept {
       return true;
     case Part::kZeroPoint:
       return record.scheme->has_zero_point;
+    case Part::kOffset:
+      return record.scheme->has_offset;
     case Part::kCodebook:
     case Part::kState:
       return is_bitsandbytes;
@@ -64,6 +67,7 @@ TensorParts packed_part_names(const TensorRecord& record) {
     out[Part::kScale] = name + "_scale";
     if (record.scheme->has_zero_point) out[Part::kZeroPoint] = name + "_zero_point";
     out[Part::kShape] = name + "_shape";
+    if (record.scheme->has_offset) out[Part::kOffset] = name + "_offset";
     return out;
   }
   out[Part::kCodes] = name;

@@ -13,7 +13,8 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorRecord& rec
       record_(record),
       codes_(*checkpoint.find(record.parts[Part::kCodes])),
       scale_(record.scheme ? checkpoint.find(record.parts[Part::kScale]) : nullptr),
-      zero_point_(record.parts.has(Part::kZeroPoint) ? checkpoint.find(record.parts[Part::kZeroPoint]) : nullptr) {
+      zero_point_(record.parts.has(Part::kZeroPoint) ? checkpoint.find(record.parts[Part::kZeroPoint]) : nullptr),
+      offset_(record.parts.has(Part::kOffset) ? checkpoint.find(record.parts[Part::kOffset]) : nullptr) {
   if (record.nested_offset) nested_.emplace(checkpoint, record);
   if (record.scheme) {
     const auto [rows, columns] = matrix_shape(record.shape);
@@ -50,6 +51,7 @@ void TensorReader::read_packed(std::int64_t begin, std::span<float> out) {
   block.rows = code_bytes_.data();
   read_scales(first_row, block);
   if (zero_point_) read_zero_points(first_row, block);
+  if (offset_) read_offsets(first_row, block);
   quant::dequantize(block, 0, block.out_features, std::as_writable_bytes(out).data(), Dtype::kFloat32);
 }
 
@@ -66,6 +68,14 @@ void TensorReader::read_scales(std::int64_t first_row, quant::WeightMatrix& bloc
     checkpoint_.data_files[scale_->file]->read(scale_->offset + static_cast<std::uint64_t>(first) * width,
                                                scale_bytes_);
   }
+}
+
+void TensorReader::read_offsets(std::int64_t first_row, quant::WeightMatrix& block) {
+  const auto row_bytes = static_cast<std::uint64_t>(block.groups() * size_bytes(record_.scale_dtype));
+  offset_bytes_.resize(static_cast<std::uint64_t>(block.out_features) * row_bytes);
+  checkpoint_.data_files[offset_->file]->read(offset_->offset + static_cast<std::uint64_t>(first_row) * row_bytes,
+                                              offset_bytes_);
+  block.offsets = offset_bytes_.data();
 }
 
 void TensorReader::read_zero_points(std::int64_t first_row, quant::WeightMatrix& block) {

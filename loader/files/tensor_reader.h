@@ -28,6 +28,7 @@ class TensorReader {
   void read_dense(std::int64_t begin, std::span<float> out);
   void read_packed(std::int64_t begin, std::span<float> out);
   void read_scales(std::int64_t first_row, quant::WeightMatrix& block);
+  void read_offsets(std::int64_t first_row, quant::WeightMatrix& block);
   void read_zero_points(std::int64_t first_row, quant::WeightMatrix& block);
 
   const Checkpoint& checkpoint_;
@@ -35,12 +36,14 @@ class TensorReader {
   const StoredTensor& codes_;
   const StoredTensor* scale_;
   const StoredTensor* zero_point_;
+  const StoredTensor* offset_;
   std::optional<NestedScales> nested_;
   std::int64_t size_ = 0;
   std::int64_t row_size_ = 1;
   std::vector<std::byte> code_bytes_;
   std::vector<std::byte> scale_bytes_;
   std::vector<std::byte> zero_point_bytes_;
+  std::vector<std::byte> offset_bytes_;
 };
 
 }  // namespace halfbyte::files

@@ -39,7 +39,7 @@ float largest_code(const Scheme& scheme) noexcept {
     const auto [smallest, largest] = std::ranges::minmax(*scheme.codebook);
     return std::max(-smallest, largest);
   }
-  if (scheme.has_zero_point) return static_cast<float>(scheme.code_max - scheme.code_min);
+  if (scheme.has_zero_point || scheme.has_offset) return static_cast<float>(scheme.code_max - scheme.code_min);
   return static_cast<float>(std::max(std::abs(scheme.code_min), std::abs(scheme.code_max)));
 }
 
@@ -139,7 +139,10 @@ class TensorCheck {
       find("holds a scale in " + in_quotes(part.name) + ", " + place(*scales.first_overflow, part.shape) +
            ", that makes weights infinite in float32");
     }
-    if (scales.zero > 0) out_.notes.push_back(share(scales.zero) + "are 0: the weights of their groups are all 0");
+    if (scales.zero > 0)
+      out_.notes.push_back(share(scales.zero) + (record_.scheme->has_offset
+                                                     ? "are 0: the weights of their groups are all their offset"
+                                                     : "are 0: the weights of their groups are all 0"));
     if (scales.subnormal > 0)
       out_.notes.push_back(share(scales.subnormal) + "are subnormal: the weights of their groups have few digits");
   }

@@ -177,9 +177,10 @@ void unpack(const UnpackArguments& a) noexcept {
     const std::size_t end = first + a.group_size < a.n ? first + a.group_size : a.n;
     const Floats scale = _mm256_set1_ps(a.scales[group]);
     const Floats zero = _mm256_set1_ps(a.zeros ? a.zeros[group] : 0.0f);
+    const Floats offset = _mm256_set1_ps(a.offsets ? a.offsets[group] : -0.0f);  // which changes nothing
     for (std::size_t k = first; k < end; k += kWidth) {
       const Floats code = _mm256_sub_ps(spread<kBits>(codes, a.row + k * kBits / 8, end - k, a.flip), zero);
-      store_some(a.out + k, _mm256_mul_ps(code, scale), end - k);
+      store_some(a.out + k, _mm256_add_ps(_mm256_mul_ps(code, scale), offset), end - k);
     }
   }
 }
@@ -197,16 +198,16 @@ Ints load_words(const Byte* from, std::size_t count) {
 }
 
 // One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
-// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum. The fresh sum begins with
-// what the zero points take away: a lane's zero point times the sum of its inputs.
-template <class Codes, bool kHasZeros, std::size_t kRows>
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum; and so the lanes' offsets,
+// each times the sum of its inputs.
+template <class Codes, bool kHasOffsets, std::size_t kRows>
 void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   constexpr std::size_t kPerWord = Codes::kPerWord, kBlock = kWidth * kPerWord;
   const Codes codes(a.levels);
   const Byte* row = a.rows + r * a.row_bytes;
   const float* scales = a.scales + (r - a.begin) * a.scale_stride;
-  const float* zeros = a.zeros + (kHasZeros ? (r - a.begin) * a.scale_stride : 0);
-  const float* input_sums = a.input_sums + (kHasZeros ? m * (a.input_stride / kPerWord) : 0);
+  const float* offsets = a.offsets + (kHasOffsets ? (r - a.begin) * a.scale_stride : 0);
+  const float* input_sums = a.input_sums + (kHasOffsets ? m * (a.input_stride / kPerWord) : 0);
   const float* input = a.input + m * a.input_stride;
   const bool is_channel = a.group_size == a.in_features;
   const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
@@ -220,13 +221,6 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
     const Ints packed = load_words(row + word * 4, words - word);
     const Floats scale = _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales + (k >> shift)), lane_group);
     Floats block[kRows] = {};
-    if constexpr (kHasZeros) {
-      const Floats zero = _mm256_permutevar8x32_ps(_mm256_loadu_ps(zeros + (k >> shift)), lane_group);
-      for (std::size_t i = 0; i < kRows; ++i) {
-        const Floats sum = _mm256_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
-        block[i] = _mm256_fnmadd_ps(zero, sum, block[i]);
-      }
-    }
     for (std::size_t j = 0; j < kPerWord; ++j) {
       const Floats value = codes.code(packed, static_cast<int>(j));
       for (std::size_t i = 0; i < kRows; ++i) {
@@ -235,6 +229,13 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
       }
     }
     for (std::size_t i = 0; i < kRows; ++i) sums[i] = _mm256_fmadd_ps(block[i], scale, sums[i]);
+    if constexpr (kHasOffsets) {
+      const Floats offset = _mm256_permutevar8x32_ps(_mm256_loadu_ps(offsets + (k >> shift)), lane_group);
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats sum = _mm256_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
+        sums[i] = _mm256_fmadd_ps(offset, sum, sums[i]);
+      }
+    }
   }
   for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
@@ -274,10 +275,10 @@ void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
   }
 }
 
-template <class Codes, bool kHasZeros>
+template <class Codes, bool kHasOffsets>
 void dot_coded_as(const DotArguments& a) {
-  dot_rows(
-      a, {dot_coded_row<Codes, kHasZeros, 1>, dot_coded_row<Codes, kHasZeros, 2>, dot_coded_row<Codes, kHasZeros, 4>});
+  dot_rows(a, {dot_coded_row<Codes, kHasOffsets, 1>, dot_coded_row<Codes, kHasOffsets, 2>,
+               dot_coded_row<Codes, kHasOffsets, 4>});
 }
 
 bool is_consecutive(const float* levels) {
@@ -289,7 +290,7 @@ bool is_consecutive(const float* levels) {
 
 void dot_coded4(const DotArguments& a) noexcept {
   if (!is_consecutive(a.levels)) return dot_coded_as<Codes4, false>(a);
-  (a.zeros ? dot_coded_as<Integers4, true> : dot_coded_as<Integers4, false>)(a);
+  (a.offsets ? dot_coded_as<Integers4, true> : dot_coded_as<Integers4, false>)(a);
 }
 
 void dot_coded8(const DotArguments& a) noexcept { dot_coded_as<Integers8, false>(a); }

@@ -187,32 +187,32 @@ void arrange(const signed char* codes, std::size_t n, int bits, signed char* out
   }
 }
 
-// The scales of a row's groups times those of the input, and what the zero points take away.
-template <bool kHasZeros>
+// The scales of a row's groups times those of the input, and the sum of the offsets times those of the input's groups.
+template <bool kHasOffsets>
 float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
   const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
-  Floats taken = {};
+  Floats added = {};
   for (std::size_t g = 0; g < groups; g += kWidth) {
     const Floats scale = load_floats(a.scales + at + g);
     store_floats(out + g, scale * load_floats(a.input_scales + input_at + g));
-    if constexpr (kHasZeros) {
-      taken = fused(scale * load_floats(a.zeros + at + g), load_floats(a.input_sums + input_at + g), taken);
+    if constexpr (kHasOffsets) {
+      added = fused(load_floats(a.offsets + at + g), load_floats(a.input_sums + input_at + g), added);
     }
   }
-  return kHasZeros ? sum_of(taken) : 0.0f;
+  return kHasOffsets ? sum_of(added) : 0.0f;
 }
 
 // One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
-template <class Block, std::size_t kGroups, bool kHasZeros, std::size_t kRows>
+template <class Block, std::size_t kGroups, bool kHasOffsets, std::size_t kRows>
 void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const LaneScales<kGroups> lanes(a.group_size);
   const Byte* row = a.rows + r * a.row_bytes;
   const std::size_t codes_per_word = Block::kInputs / kWidth;
   const std::size_t words = (a.in_features + codes_per_word - 1) / codes_per_word;
-  float taken[kRows];
+  float added[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
-    taken[i] = combine_scales<kHasZeros>(a, r, m + i, a.scratch + i * a.group_stride);
+    added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
   Floats sums[kRows] = {};
@@ -225,16 +225,16 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     }
   }
   for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]) - taken[i];
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]) + added[i];
 }
 
 // Input rows by eights (kMostRows), fours, twos and ones; all weight rows pass for each such set.
-template <class Block, std::size_t kGroups, bool kHasZeros>
+template <class Block, std::size_t kGroups, bool kHasOffsets>
 void dot_rows(const Int8DotArguments& a) {
   std::size_t m = 0;
   const auto multiply = [&a, &m]<std::size_t kRows>() {
     for (; m + kRows <= a.m; m += kRows) {
-      for (std::size_t r = a.begin; r < a.end; ++r) dot_row<Block, kGroups, kHasZeros, kRows>(a, r, m);
+      for (std::size_t r = a.begin; r < a.end; ++r) dot_row<Block, kGroups, kHasOffsets, kRows>(a, r, m);
     }
   };
   if constexpr (kMostRows == 8) multiply.template operator()<8>();
@@ -245,7 +245,7 @@ void dot_rows(const Int8DotArguments& a) {
 
 template <class Block, std::size_t kGroups>
 void dot_groups(const Int8DotArguments& a) {
-  (a.zeros ? dot_rows<Block, kGroups, true> : dot_rows<Block, kGroups, false>)(a);
+  (a.offsets ? dot_rows<Block, kGroups, true> : dot_rows<Block, kGroups, false>)(a);
 }
 
 template <class Block>

@@ -17,7 +17,6 @@ void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), v
 Floats load_floats(const float* from) { return _mm256_loadu_ps(from); }
 void store_floats(float* to, Floats value) { _mm256_storeu_ps(to, value); }
 Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
-Ints round_to_words(Floats value) { return _mm256_cvtps_epi32(value); }
 Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
 
 Ints first_lanes(std::size_t count) {
@@ -154,20 +153,14 @@ void unpack(const TileArguments& a) noexcept {
   }
 }
 
-// What every way to multiply 8-bit codes has: sums that begin with what the offset and the zero points take away, of
+// What every way to multiply 8-bit codes has: sums that begin with what the offset of the codes takes away, of
 // kMostRows rows of input at once.
 struct CodeProducts {
   using Sums = Ints;
   static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
   static Ints weights(Ints codes) { return codes; }
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t column) {
-    return start(a, a.offset, group, row, column);
-  }
-  static Sums start(const PanelArguments& a, int offset, std::size_t group, std::size_t row, std::size_t column) {
-    const std::int32_t sum = a.code_sums[group * a.rows + row];
-    if (!a.zeros) return (Ints)(Words{} - offset * sum);
-    const Words zeros = (Words)round_to_words(load_floats(a.zeros + group * kTileRows + column));
-    return (Ints)((zeros + offset) * -sum);
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {
+    return (Ints)(Words{} - a.code_offset * a.code_sums[group * a.rows + row]);
   }
   static Floats values(const PanelArguments& a, Sums sums, std::size_t group, std::size_t row) {
     return to_floats(sums) * a.input_scales[group * a.rows + row];
@@ -179,10 +172,7 @@ struct ValueProducts {
   using Sums = Floats;
   static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
   static Ints weights(Ints values) { return values; }
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t column) {
-    if (!a.zeros) return Floats{};
-    return load_floats(a.zeros + group * kTileRows + column) * -a.input_sums[group * a.rows + row];
-  }
+  static Sums start(const PanelArguments&, std::size_t, std::size_t) { return Floats{}; }
   static Floats values(const PanelArguments&, Sums sums, std::size_t, std::size_t) { return sums; }
 };
 
@@ -237,8 +227,7 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
   typename Products::Sums sums[kRows][kSpan];
 #pragma GCC unroll 16
   for (std::size_t m = 0; m < kRows; ++m) {
-    sums[m][0] = Products::start(a, group, row + m, column);
-    sums[m][1] = Products::start(a, group, row + m, column + kWidth);
+    sums[m][0] = sums[m][1] = Products::start(a, group, row + m);
   }
   const std::size_t input_bytes = a.rows * kStepBytes, first = group * a.steps_per_group;
   add_steps<Products>(
@@ -267,6 +256,22 @@ void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) 
   }
 }
 
+// The offsets of the weights times the sums of the input's groups.
+void add_offsets(const PanelArguments& a) {
+  for (std::size_t row = 0; row < a.rows; ++row) {
+    Floats sums[kTileRows / kWidth];
+    float* out = a.out + row * kTileRows;
+    for (std::size_t i = 0; i < kTileRows / kWidth; ++i) sums[i] = load_floats(out + i * kWidth);
+    for (std::size_t group = 0; group < a.groups; ++group) {
+      const Floats sum = Floats{} + a.input_sums[group * a.rows + row];
+      const float* offsets = a.offsets + group * kTileRows;
+      for (std::size_t i = 0; i < kTileRows / kWidth; ++i)
+        sums[i] = fused(load_floats(offsets + i * kWidth), sum, sums[i]);
+    }
+    for (std::size_t i = 0; i < kTileRows / kWidth; ++i) store_floats(out + i * kWidth, sums[i]);
+  }
+}
+
 template <class Products>
 void multiply(const PanelArguments& a) noexcept {
   if (a.is_first) __builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float));
@@ -276,6 +281,7 @@ void multiply(const PanelArguments& a) noexcept {
     const std::size_t row = a.rows * part / parts;
     multiply_rows<Products, kMostRows>(a, row, a.rows * (part + 1) / parts - row);
   }
+  if (a.offsets) add_offsets(a);
 }
 
 void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
@@ -319,9 +325,7 @@ struct PairProducts4 : CodeProducts {
 struct PairProducts8 : CodeProducts {
   static constexpr std::size_t kMostRows = 4;  // codes, their magnitudes and the sums in 16 registers
   static Ints weights(Ints codes) { return _mm256_xor_si256(codes, _mm256_set1_epi8(-128)); }
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t column) {
-    return CodeProducts::start(a, 0, group, row, column);
-  }
+  static Sums start(const PanelArguments&, std::size_t, std::size_t) { return Ints{}; }
   static void add(Sums& sums, Ints codes, Ints input) {
     const Ints pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes));
     sums = _mm256_add_epi32(sums, sum_pairs(pairs));
@@ -352,7 +356,7 @@ struct Bfloat16Products : ValueProducts {
 };
 
 void multiply_pairs(const PanelArguments& a) noexcept {
-  a.offset == 8 ? multiply<PairProducts4>(a) : multiply<PairProducts8>(a);
+  a.code_offset == 8 ? multiply<PairProducts4>(a) : multiply<PairProducts8>(a);
 }
 
 }  // namespace

@@ -146,25 +146,26 @@ void unpack(const UnpackArguments& a) noexcept {
     const std::size_t end = first + a.group_size < a.n ? first + a.group_size : a.n;
     const Floats scale = _mm512_set1_ps(a.scales[group]);
     const Floats zero = _mm512_set1_ps(a.zeros ? a.zeros[group] : 0.0f);
+    const Floats offset = _mm512_set1_ps(a.offsets ? a.offsets[group] : -0.0f);  // which changes nothing
     for (std::size_t k = first; k < end; k += kWidth) {
       const __mmask16 mask = first_lanes(end - k);
       const Floats code = _mm512_sub_ps(codes.spread(a.row + k * kBits / 8, mask, a.flip), zero);
-      _mm512_mask_storeu_ps(a.out + k, mask, _mm512_mul_ps(code, scale));
+      _mm512_mask_storeu_ps(a.out + k, mask, _mm512_add_ps(_mm512_mul_ps(code, scale), offset));
     }
   }
 }
 
 // One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
-// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum. The fresh sum begins with
-// what the zero points take away: a lane's zero point times the sum of its inputs.
-template <int kBits, bool kHasZeros, std::size_t kRows>
+// kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum; and so the lanes' offsets,
+// each times the sum of its inputs.
+template <int kBits, bool kHasOffsets, std::size_t kRows>
 void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   constexpr std::size_t kPerWord = 32 / kBits, kBlock = kWidth * kPerWord;
   const Codes<kBits> codes(a.levels);
   const Byte* row = a.rows + r * a.row_bytes;
   const float* scales = a.scales + (r - a.begin) * a.scale_stride;
-  const float* zeros = a.zeros + (kHasZeros ? (r - a.begin) * a.scale_stride : 0);
-  const float* input_sums = a.input_sums + (kHasZeros ? m * (a.input_stride / kPerWord) : 0);
+  const float* offsets = a.offsets + (kHasOffsets ? (r - a.begin) * a.scale_stride : 0);
+  const float* input_sums = a.input_sums + (kHasOffsets ? m * (a.input_stride / kPerWord) : 0);
   const float* input = a.input + m * a.input_stride;
   const bool is_channel = a.group_size == a.in_features;
   const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
@@ -178,13 +179,6 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
     const Ints packed = codes.prepare(_mm512_maskz_loadu_epi32(first_lanes(words - word), row + word * 4));
     const Floats scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(scales + (k >> shift)));
     Floats block[kRows] = {};
-    if constexpr (kHasZeros) {
-      const Floats zero = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(zeros + (k >> shift)));
-      for (std::size_t i = 0; i < kRows; ++i) {
-        const Floats sum = _mm512_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
-        block[i] = _mm512_fnmadd_ps(zero, sum, block[i]);
-      }
-    }
     for (std::size_t j = 0; j < kPerWord; ++j) {
       const Floats code = codes.code(packed, static_cast<int>(j));
       for (std::size_t i = 0; i < kRows; ++i) {
@@ -193,6 +187,13 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
       }
     }
     for (std::size_t i = 0; i < kRows; ++i) sums[i] = _mm512_fmadd_ps(block[i], scale, sums[i]);
+    if constexpr (kHasOffsets) {
+      const Floats offset = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(offsets + (k >> shift)));
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const Floats sum = _mm512_loadu_ps(input_sums + i * (a.input_stride / kPerWord) + word);
+        sums[i] = _mm512_fmadd_ps(offset, sum, sums[i]);
+      }
+    }
   }
   for (std::size_t i = 0; i < kRows; ++i) {
     a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]);
@@ -237,7 +238,7 @@ void dot_rows(const DotArguments& a, const DotRow (&by_rows)[3]) {
 
 template <int kBits>
 void dot_coded(const DotArguments& a) noexcept {
-  if (kBits == 4 && a.zeros) {
+  if (kBits == 4 && a.offsets) {
     return dot_rows(a, {dot_coded_row<4, true, 1>, dot_coded_row<4, true, 2>, dot_coded_row<4, true, 4>});
   }
   dot_rows(a, {dot_coded_row<kBits, false, 1>, dot_coded_row<kBits, false, 2>, dot_coded_row<kBits, false, 4>});

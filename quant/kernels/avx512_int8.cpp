@@ -112,21 +112,20 @@ struct Block<8> {
   }
 };
 
-// The scales of a row's groups times those of the input, and what the zero points take away.
-template <bool kHasZeros>
+// The scales of a row's groups times those of the input, and the sum of the offsets times those of the input's groups.
+template <bool kHasOffsets>
 float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
   const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
-  Floats taken = _mm512_setzero_ps();
+  Floats added = _mm512_setzero_ps();
   for (std::size_t g = 0; g < groups; g += kWidth) {
     const Floats scale = _mm512_loadu_ps(a.scales + at + g);
     _mm512_storeu_ps(out + g, _mm512_mul_ps(scale, _mm512_loadu_ps(a.input_scales + input_at + g)));
-    if constexpr (kHasZeros) {
-      const Floats zero = _mm512_mul_ps(scale, _mm512_loadu_ps(a.zeros + at + g));
-      taken = _mm512_fmadd_ps(zero, _mm512_loadu_ps(a.input_sums + input_at + g), taken);
+    if constexpr (kHasOffsets) {
+      added = _mm512_fmadd_ps(_mm512_loadu_ps(a.offsets + at + g), _mm512_loadu_ps(a.input_sums + input_at + g), added);
     }
   }
-  return kHasZeros ? _mm512_reduce_add_ps(taken) : 0.0f;
+  return kHasOffsets ? _mm512_reduce_add_ps(added) : 0.0f;
 }
 
 // The scale of each lane of a block that holds kGroups groups. Loads no more than those: a load that spans two stores
@@ -151,15 +150,15 @@ struct LaneScales {
 };
 
 // One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
-template <int kBits, std::size_t kGroups, bool kHasZeros, std::size_t kRows>
+template <int kBits, std::size_t kGroups, bool kHasOffsets, std::size_t kRows>
 void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   constexpr std::size_t kBlock = Block<kBits>::kInputs;
   const LaneScales<kBits, kGroups> lanes(a.group_size);
   const Byte* row = a.rows + r * a.row_bytes;
   const std::size_t words = (a.in_features * kBits + 31) / 32;
-  float taken[kRows];
+  float added[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
-    taken[i] = combine_scales<kHasZeros>(a, r, m + i, a.scratch + i * a.group_stride);
+    added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
   Floats sums[kRows] = {};
@@ -175,17 +174,17 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     }
   }
   for (std::size_t i = 0; i < kRows; ++i) {
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]) - taken[i];
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]) + added[i];
   }
 }
 
 using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
 
 // Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
-template <int kBits, std::size_t kGroups, bool kHasZeros>
+template <int kBits, std::size_t kGroups, bool kHasOffsets>
 void dot_rows(const Int8DotArguments& a) {
-  constexpr DotRow kByRows[] = {dot_row<kBits, kGroups, kHasZeros, 1>, dot_row<kBits, kGroups, kHasZeros, 2>,
-                                dot_row<kBits, kGroups, kHasZeros, 4>, dot_row<kBits, kGroups, kHasZeros, 8>};
+  constexpr DotRow kByRows[] = {dot_row<kBits, kGroups, kHasOffsets, 1>, dot_row<kBits, kGroups, kHasOffsets, 2>,
+                                dot_row<kBits, kGroups, kHasOffsets, 4>, dot_row<kBits, kGroups, kHasOffsets, 8>};
   std::size_t m = 0;
   for (int power = 3; power >= 0; --power) {
     const std::size_t some = std::size_t{1} << power;
@@ -197,7 +196,7 @@ void dot_rows(const Int8DotArguments& a) {
 
 template <int kBits, std::size_t kGroups>
 void dot_groups(const Int8DotArguments& a) {
-  (a.zeros ? dot_rows<kBits, kGroups, true> : dot_rows<kBits, kGroups, false>)(a);
+  (a.offsets ? dot_rows<kBits, kGroups, true> : dot_rows<kBits, kGroups, false>)(a);
 }
 
 template <int kBits>

@@ -131,12 +131,8 @@ struct Int8Products {
   static void add(Sums& sums, Ints weights, Ints input) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(input));
   }
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t half) {
-    const std::int32_t sum = a.code_sums[group * a.rows + row];
-    if (!a.zeros) return _mm512_set1_epi32(-a.offset * sum);
-    const Floats zeros = _mm512_loadu_ps(a.zeros + group * kTileRows + half * kWidth);
-    const Ints taken = _mm512_add_epi32(_mm512_cvtps_epi32(zeros), _mm512_set1_epi32(a.offset));
-    return _mm512_mullo_epi32(taken, _mm512_set1_epi32(-sum));
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {
+    return _mm512_set1_epi32(-a.code_offset * a.code_sums[group * a.rows + row]);
   }
   static Floats values(const PanelArguments& a, Sums sums, std::size_t group, std::size_t row) {
     return _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(a.input_scales[group * a.rows + row]));
@@ -148,11 +144,7 @@ struct Bfloat16Products {
   static void add(Sums& sums, Ints weights, Ints input) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(input));
   }
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row, std::size_t half) {
-    if (!a.zeros) return _mm512_setzero_ps();
-    const Floats zeros = _mm512_loadu_ps(a.zeros + group * kTileRows + half * kWidth);
-    return _mm512_mul_ps(zeros, _mm512_set1_ps(-a.input_sums[group * a.rows + row]));
-  }
+  static Sums start(const PanelArguments&, std::size_t, std::size_t) { return _mm512_setzero_ps(); }
   static Floats values(const PanelArguments&, Sums sums, std::size_t, std::size_t) { return sums; }
 };
 
@@ -162,8 +154,7 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
   typename Products::Sums sums[kRows][2];
 #pragma GCC unroll 16
   for (std::size_t m = 0; m < kRows; ++m) {
-    sums[m][0] = Products::start(a, group, m, 0);
-    sums[m][1] = Products::start(a, group, m, 1);
+    sums[m][0] = sums[m][1] = Products::start(a, group, m);
   }
   const Byte* tile = a.tile + group * a.steps_per_group * kTileBytes;
   const Byte* input = a.input + group * a.steps_per_group * kRows * kStepBytes;
@@ -198,6 +189,22 @@ void multiply_rows(const PanelArguments& a) {
   for (std::size_t group = 0; group < a.groups; ++group) multiply_group<Products, kRows>(a, group);
 }
 
+// The offsets of the weights times the sums of the input's groups.
+void add_offsets(const PanelArguments& a) {
+  for (std::size_t row = 0; row < a.rows; ++row) {
+    float* out = a.out + row * kTileRows;
+    Floats first = _mm512_loadu_ps(out), second = _mm512_loadu_ps(out + kWidth);
+    for (std::size_t group = 0; group < a.groups; ++group) {
+      const Floats sum = _mm512_set1_ps(a.input_sums[group * a.rows + row]);
+      const float* offsets = a.offsets + group * kTileRows;
+      first = _mm512_fmadd_ps(_mm512_loadu_ps(offsets), sum, first);
+      second = _mm512_fmadd_ps(_mm512_loadu_ps(offsets + kWidth), sum, second);
+    }
+    _mm512_storeu_ps(out, first);
+    _mm512_storeu_ps(out + kWidth, second);
+  }
+}
+
 template <class Products>
 void multiply(const PanelArguments& a) noexcept {
   using Multiply = void (*)(const PanelArguments&);
@@ -207,6 +214,7 @@ void multiply(const PanelArguments& a) noexcept {
       multiply_rows<Products, 7>,  multiply_rows<Products, 8>,  multiply_rows<Products, 9>,
       multiply_rows<Products, 10>, multiply_rows<Products, 11>, multiply_rows<Products, 12>};
   kByRows[a.rows - 1](a);
+  if (a.offsets) add_offsets(a);
 }
 
 void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,

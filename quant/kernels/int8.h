@@ -30,7 +30,7 @@ struct Int8DotArguments {
   std::size_t in_features;
   std::size_t group_size;     // 16, 32, 64 or 128; of the activations, and of the scales here
   const float* scales;        // (end - begin, scale_stride), of row `begin` on, with kScalePadding finite ones behind
-  const float* zeros;         // zero points less the offset of the codes, as scales; null: none
+  const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // at least the groups of a row
   std::size_t group_stride;   // the groups of the padded input, rounded up to 16; 16 more
   const signed char* input;   // (m, input_stride) as Int8Table::arrange gives it
@@ -75,11 +75,11 @@ struct PanelArguments {
   std::size_t groups;  // steps are groups * steps_per_group
   std::size_t steps_per_group;
   const float* scales;            // (groups, kTileRows)
-  const float* zeros;             // (groups, kTileRows), to subtract from the tile's codes; null: none
-  int offset;                     // to subtract from the tile's codes; 8-bit panels only
+  const float* offsets;           // (groups, kTileRows), to add to the tile's values times scales; null: none
+  int code_offset;                // to subtract from the tile's codes; 8-bit panels only
   const float* input_scales;      // (groups, rows); 8-bit panels only
   const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
-  const float* input_sums;        // (groups, rows), of the input's values; bfloat16 panels with zeros only
+  const float* input_sums;        // (groups, rows), of the input's values; with offsets only
   std::size_t rows;               // 1 to kPanelRows
   const Byte* prefetch;           // what to bring into the second-level cache meanwhile
   std::size_t prefetch_bytes;     // of it, a step; 0: nothing

@@ -82,9 +82,9 @@ struct DotArguments {
   const float* scales;       // (end - begin, scale_stride), of row `begin` on; null for dense rows
   std::size_t scale_stride;  // at least in_features / group_size + kScalePadding
   std::size_t group_size;    // 16, 32, 64, 128 or in_features
-  const float* zeros;        // zero points, as scales; null: none
+  const float* offsets;      // of 4-bit codes, to add to level * scale, as scales; null: none
   const float* levels;       // the sixteen values of 4-bit codes
-  const float* input_sums;   // with zeros: (m, input_stride / codes per word), the sums over each word's codes
+  const float* input_sums;   // with offsets: (m, input_stride / codes per word), the sums over each word's codes
   const float* input;        // (m, input_stride) in the order of Table::words_per_block, zero beyond in_features;
                              // fastest when aligned to 64 bytes
   std::size_t input_stride;  // a multiple of kInputUnit
@@ -96,14 +96,15 @@ inline constexpr std::size_t kMaxDotRows = 8;
 // A kernel may read this many scales beyond a row's own; they must be finite.
 inline constexpr std::size_t kScalePadding = 16;
 
-// One packed row to values. A value is (code's value - zero) * scale of its group.
+// One packed row to values. A value is (code's value - zero) * scale + offset of its group, rounded after each step.
 struct UnpackArguments {
   const Byte* row;
-  const float* scales;  // (groups)
-  const float* zeros;   // (groups); null: none
-  const float* levels;  // the sixteen values of 4-bit codes
-  int flip;             // element k is in field k ^ flip
-  std::size_t n;        // elements
+  const float* scales;   // (groups)
+  const float* zeros;    // (groups); null: none
+  const float* offsets;  // (groups); null: none
+  const float* levels;   // the sixteen values of 4-bit codes
+  int flip;              // element k is in field k ^ flip
+  std::size_t n;         // elements
   std::size_t group_size;
   float* out;
 };

@@ -118,6 +118,7 @@ void unpack(const UnpackArguments& a) noexcept {
     for (std::size_t k = first; k < end; ++k) {
       const std::size_t field = k ^ static_cast<std::size_t>(a.flip);
       a.out[k] = (code_at<kBits>(a.row, field, a.levels) - zero) * a.scales[group];
+      if (a.offsets) a.out[k] += a.offsets[group];
     }
   }
 }
@@ -135,6 +136,12 @@ float dot_run(const float* weights, const float* input, std::size_t n) noexcept 
   return sum;
 }
 
+float sum_run(const float* input, std::size_t n) noexcept {
+  float sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += input[i];
+  return sum;
+}
+
 constexpr std::size_t kRun = 128;
 
 template <int kBits>
@@ -147,9 +154,9 @@ float dot_coded_row(const DotArguments& a, std::size_t r, const float* input) no
   for (std::size_t first = 0; first < a.in_features;) {
     const std::size_t group = first / a.group_size, group_end = (group + 1) * a.group_size;
     const std::size_t length = first + run < group_end ? run : group_end - first;
-    const float zero = a.zeros ? a.zeros[first_group + group] : 0.0f;
-    for (std::size_t i = 0; i < length; ++i) codes[i] = code_at<kBits>(row, first + i, a.levels) - zero;
+    for (std::size_t i = 0; i < length; ++i) codes[i] = code_at<kBits>(row, first + i, a.levels);
     sum += dot_run(codes, input + first, length) * a.scales[first_group + group];
+    if (a.offsets) sum += a.offsets[first_group + group] * sum_run(input + first, length);
     first += length;
   }
   return sum;

@@ -62,7 +62,7 @@ float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept 
     for (std::size_t k = first; k < end; ++k) products += code_at<kBits>(row, k) * input[k];
     const std::size_t at = (r - a.begin) * a.scale_stride + group, input_at = m * a.group_stride + group;
     sum += static_cast<float>(products) * (a.scales[at] * a.input_scales[input_at]);
-    if (a.zeros) sum -= a.zeros[at] * a.scales[at] * a.input_sums[input_at];
+    if (a.offsets) sum += a.offsets[at] * a.input_sums[input_at];
   }
   return sum;
 }

@@ -1,9 +1,10 @@
-// Gradients of the operators: of the activation, the bias, a dense weight, and the scales of a packed one. Codes and
-// zero points have none.
+// Gradients of the operators: of the activation, the bias, a dense weight, and the scales of a packed one. Codes, zero
+// points and offsets have none.
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <halfbyte/operators.h>
 
@@ -66,11 +67,18 @@ struct SavedWeight {
     return operators::dequantize(codes, with_scales, zero_points, scheme, in_features, group_size, type);
   }
 
+  // In units of the scale, without offsets.
+  at::Tensor values() const {
+    const bool has_offsets = find_scheme(scheme)->has_offset;
+    return operators::dequantize(codes, at::ones_like(scales),
+                                 has_offsets ? OptionalTensor(at::zeros_like(scales)) : zero_points, scheme,
+                                 in_features, group_size, at::kFloat);
+  }
+
   // W is values * scale, so that the gradient of a scale is the sum of its group's products of values and gradients.
   at::Tensor scale_gradient(const at::Tensor& dense_gradient) const {
-    const at::Tensor values = dequantize(at::ones_like(scales), at::kFloat);
     const std::vector<std::int64_t> grouped{codes.size(0), in_features / group_size, group_size};
-    return dense_gradient.to(at::kFloat).mul(values).view(grouped).sum(-1).to(scales.scalar_type());
+    return dense_gradient.to(at::kFloat).mul(values()).view(grouped).sum(-1).to(scales.scalar_type());
   }
 };
 

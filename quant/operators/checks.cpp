@@ -22,17 +22,19 @@ template <class... Parts>
 void check_zero_points(const char* op, const Scheme& scheme, const std::optional<at::Tensor>& zero_points,
                        const at::Tensor& scales) {
   const bool is_there = zero_points && zero_points->defined();
-  if (is_there != scheme.has_zero_point) {
+  if (is_there != (scheme.has_zero_point || scheme.has_offset)) {
     fail(ErrorCode::kInvalidArgument, op, scheme.name, is_there ? " has no zero points" : " needs zero_points");
   }
   if (!is_there) return;
   check_same_device(op, "zero_points", *zero_points, "scales", scales);
-  const std::int64_t words = zero_point_words(scales.size(0));
-  if (zero_points->scalar_type() == at::kInt && zero_points->dim() == 2 && zero_points->size(0) == words &&
-      zero_points->size(1) == scales.size(1))
+  const at::ScalarType type = scheme.has_offset ? scales.scalar_type() : at::kInt;
+  const std::int64_t rows = scheme.has_offset ? scales.size(0) : zero_point_words(scales.size(0));
+  if (zero_points->scalar_type() == type && zero_points->layout() == at::kStrided && zero_points->dim() == 2 &&
+      zero_points->size(0) == rows && zero_points->size(1) == scales.size(1))
     return;
   fail(ErrorCode::kInvalidArgument, op, "zero_points are ", c10::toString(zero_points->scalar_type()), " of shape ",
-       zero_points->sizes(), "; expected int32 [", words, ", ", scales.size(1), "]");
+       zero_points->sizes(), "; expected ", scheme.has_offset ? "offsets, as scales: " : "", c10::toString(type), " [",
+       rows, ", ", scales.size(1), "]");
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ struct PackedOperand {
   std::int64_t out_features;
   std::int64_t in_features;
   std::int64_t group_size;
-  at::Tensor codes, scales, zero_points;  // contiguous; zero_points undefined without
+  at::Tensor codes, scales;  // contiguous
+  at::Tensor zero_points;    // contiguous; int32 words, or offsets as scales; undefined without either
 };
 
 // Errors: kContract or kInvalidArgument naming the operator, the operand, what was found and what was wanted.

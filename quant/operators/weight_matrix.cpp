@@ -18,7 +18,8 @@ quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
   weight.rows = bytes_of(packed.codes);
   weight.scales = bytes_of(packed.scales);
   weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.scales);
-  if (packed.zero_points.defined()) weight.zero_points = bytes_of(packed.zero_points);
+  if (packed.zero_points.defined())
+    (packed.scheme->has_offset ? weight.offsets : weight.zero_points) = bytes_of(packed.zero_points);
   weight.out_features = packed.out_features;
   weight.in_features = packed.in_features;
   weight.group_size = packed.group_size;
@@ -47,9 +48,12 @@ std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& p) {
   if (!is_plain(p.scales) || p.scales.dim() != 2 || p.scales.size(0) != p.out_features || p.scales.size(1) != groups) {
     return std::nullopt;
   }
-  const bool has_zeros = p.zero_points.defined();
-  if (has_zeros != p.scheme->has_zero_point) return std::nullopt;
-  if (has_zeros && !is_plain_codes(p.zero_points, (p.out_features + 7) / 8, groups)) return std::nullopt;
+  const bool has_zeros = p.scheme->has_zero_point, has_offsets = p.scheme->has_offset;
+  if (p.zero_points.defined() != (has_zeros || has_offsets)) return std::nullopt;
+  if (has_zeros && !is_plain_codes(p.zero_points, zero_point_words(p.out_features), groups)) return std::nullopt;
+  if (has_offsets && (!is_plain(p.zero_points) || p.zero_points.scalar_type() != p.scales.scalar_type() ||
+                      p.zero_points.sizes() != p.scales.sizes()))
+    return std::nullopt;
   return packed_matrix(p);
 }
 

@@ -29,7 +29,7 @@ Scratch& scratch() {
 struct PreparedInput {
   const float* values;
   std::size_t stride;
-  const float* sums;  // over each word's codes, when the weight has zero points
+  const float* sums;  // over each word's codes, when the weight has offsets
 };
 
 std::size_t codes_per_word(const WeightView& weight) { return weight.dot == kernels::kDotInt4 ? 8 : 4; }
@@ -58,7 +58,7 @@ PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t row
   const std::size_t per_word = codes_per_word(call.weight);
   float* values = scratch().values.at_least(rows * stride);
   float* natural = scratch().natural.at_least(stride);
-  float* sums = call.weight.zero_points ? scratch().sums.at_least(rows * stride / per_word) : nullptr;
+  float* sums = call.weight.has_offsets() ? scratch().sums.at_least(rows * stride / per_word) : nullptr;
   for (std::size_t m = 0; m < rows; ++m) {
     float* row = values + m * stride;
     float* loaded = is_interleaved ? natural : row;
@@ -101,7 +101,7 @@ kernels::Dot set_weights(const Call& call, std::size_t begin, std::size_t end, k
   if (weight.is_coded) {
     load_groups(*call.table, weight, begin, end, buffers.groups);
     a.scales = buffers.groups.scales.data();
-    a.zeros = buffers.groups.zeros_or_null();
+    a.offsets = buffers.groups.offsets_or_null();
     a.levels = weight.levels;
     a.scale_stride = weight.groups;
   }
@@ -130,7 +130,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
 bool shares_direct_input(const Call& a, const Call& b) noexcept {
   const WeightView &v = a.weight, &w = b.weight;
   return v.is_coded == w.is_coded && is_direct(v) == is_direct(w) && codes_per_word(v) == codes_per_word(w) &&
-         v.flip == w.flip && (v.zero_points == nullptr) == (w.zero_points == nullptr);
+         v.flip == w.flip && v.has_offsets() == w.has_offsets();
 }
 
 void direct_float(std::span<const Call> calls) {

@@ -15,7 +15,7 @@ struct Scratch {
   GroupValues groups;
   Aligned<signed char> codes, arranged;
   Aligned<std::int32_t> inits, code_sums;
-  Floats natural, input_scales, input_sums, scales, zeros, combined, products;
+  Floats natural, input_scales, input_sums, scales, offsets, combined, products;
 };
 
 Scratch& scratch() {
@@ -81,14 +81,15 @@ void set_scales(const Chunks::Chunk& chunk, const PreparedInput& input, kernels:
   Scratch& buffers = scratch();
   load_groups(*chunk.call->table, weight, chunk.begin, chunk.end, buffers.groups);
   a.scales = buffers.groups.scales.data();
-  a.zeros = buffers.groups.zeros_or_null();
+  a.offsets = buffers.groups.offsets_or_null();
   a.scale_stride = weight.groups;
   if (weight.group_size == input.group_size) return;
   const std::size_t rows = chunk.end - chunk.begin;
   const std::size_t share = weight.is_channel() ? a.in_features : weight.group_size / input.group_size;
   a.scale_stride = (weight.in_features + input.group_size - 1) / input.group_size;
   a.scales = spread_groups(buffers.groups.scales, rows, weight.groups, share, a.scale_stride, buffers.scales);
-  if (a.zeros) a.zeros = spread_groups(buffers.groups.zeros, rows, weight.groups, share, a.scale_stride, buffers.zeros);
+  if (a.offsets)
+    a.offsets = spread_groups(buffers.groups.offsets, rows, weight.groups, share, a.scale_stride, buffers.offsets);
 }
 
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t first_row, std::size_t rows) {

@@ -66,7 +66,7 @@ Plan plan_of(const Call& call) {
 struct Scratch {
   GroupValues groups;
   Aligned<Byte> tile, rows;
-  Floats natural, scales, spread, zeros, products, row_scales, row_sums;
+  Floats natural, scales, spread, offsets, products, row_scales, row_sums;
   Aligned<std::int32_t> row_code_sums;
 };
 
@@ -150,6 +150,9 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
   plan.kernels->interleave(rows, plan.padded, to.height, plan.padded / kStepBytes, to.steps, to.height);
   interleave_groups(plan, scales, groups, to.height, to.scales);
   interleave_groups(plan, sums, groups, to.height, to.code_sums);
+  if (!call.weight.has_offsets()) return;
+  for (std::size_t i = 0; i < plan.groups * to.height; ++i)
+    to.sums[i] = to.scales[i] * static_cast<float>(to.code_sums[i]);
 }
 
 void sum_groups(const Plan& plan, const float* values, float* out) {
@@ -162,17 +165,17 @@ void sum_groups(const Plan& plan, const float* values, float* out) {
 
 void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::size_t first_row) {
   const std::size_t row_bytes = plan.row_bytes();
-  const bool is_whole = plan.padded == call.weight.in_features, has_zeros = call.weight.zero_points != nullptr;
+  const bool is_whole = plan.padded == call.weight.in_features, has_offsets = call.weight.has_offsets();
   const Byte* rows = call.input_row(first_row + to.first);
-  if (!is_whole || has_zeros) {
+  if (!is_whole || has_offsets) {
     Byte* copies = scratch().rows.at_least(kPanelRows * row_bytes);
     float* sums = scratch().row_sums.at_least(kPanelRows * plan.groups);
     for (std::size_t row = 0; row < to.height; ++row) {
       const float* values = load_row(call, plan, first_row + to.first + row);
       call.table->store(kernels::kBfloat16, values, plan.padded, copies + row * row_bytes);
-      if (has_zeros) sum_groups(plan, values, sums + row * plan.groups);
+      if (has_offsets) sum_groups(plan, values, sums + row * plan.groups);
     }
-    if (has_zeros) interleave_groups(plan, sums, plan.groups, to.height, to.sums);
+    if (has_offsets) interleave_groups(plan, sums, plan.groups, to.height, to.sums);
     rows = copies;
   }
   plan.kernels->interleave(rows, row_bytes, to.height, row_bytes / kStepBytes, to.steps, to.height);
@@ -199,7 +202,7 @@ void transpose_groups(const Plan& plan, const WeightView& weight, const std::vec
 }
 
 struct TileScales {
-  const float *scales, *zeros;
+  const float *scales, *offsets;
 };
 
 TileScales tile_scales(const Call& call, const Plan& plan, std::size_t begin, std::size_t end) {
@@ -207,10 +210,10 @@ TileScales tile_scales(const Call& call, const Plan& plan, std::size_t begin, st
   load_groups(*call.table, call.weight, begin, end, buffers.groups);
   float* scales = buffers.scales.at_least(plan.groups * kTileRows);
   transpose_groups(plan, call.weight, buffers.groups.scales, end - begin, scales);
-  if (!call.weight.zero_points) return {scales, nullptr};
-  float* zeros = buffers.zeros.at_least(plan.groups * kTileRows);
-  transpose_groups(plan, call.weight, buffers.groups.zeros, end - begin, zeros);
-  return {scales, zeros};
+  if (!call.weight.has_offsets()) return {scales, nullptr};
+  float* offsets = buffers.offsets.at_least(plan.groups * kTileRows);
+  transpose_groups(plan, call.weight, buffers.groups.offsets, end - begin, offsets);
+  return {scales, offsets};
 }
 
 // Groups [group, end) of weight rows [begin, end) times all panels; adds to products unless they are the first groups.
@@ -228,8 +231,8 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
   a.groups = block.groups;
   a.steps_per_group = plan.steps_per_group();
   a.scales = block.scales.scales + block.group * kTileRows;
-  a.zeros = block.scales.zeros ? block.scales.zeros + block.group * kTileRows : nullptr;
-  a.offset = call.weight.dot == kernels::kDotInt4 ? 8 : 128;
+  a.offsets = block.scales.offsets ? block.scales.offsets + block.group * kTileRows : nullptr;
+  a.code_offset = call.weight.dot == kernels::kDotInt4 ? 8 : 128;
   a.is_first = block.group == 0;
   a.prefetch = block.next;
   a.prefetch_bytes = plan.values_per_step * kTileRows * bits_of(call.weight) / 8;
@@ -294,7 +297,7 @@ bool has_panels(const Call& call) noexcept {
 bool shares_panels(const Call& a, const Call& b) noexcept {
   const Plan plan = plan_of(a), other = plan_of(b);
   return plan.kernels == other.kernels && plan.group_size == other.group_size && a.weight.dot == b.weight.dot &&
-         (a.weight.zero_points == nullptr) == (b.weight.zero_points == nullptr);
+         a.weight.has_offsets() == b.weight.has_offsets();
 }
 
 void by_panels(std::span<const Call> calls) {

@@ -17,19 +17,21 @@ inline LowBitTensor packed_weight(const Scheme& scheme, std::int64_t out_feature
   out.group_size = group_size;
   out.codes = at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt);
   out.scales = at::zeros({out_features, in_features / group_size}, at::kFloat);
+  const at::Tensor offsets = at::zeros_like(out.scales);
   quant::ErrorStats stats;
   std::vector<std::uint8_t> zero_points(static_cast<std::size_t>(out.scales.numel()));
   quant::quantize_rows(
       {static_cast<const std::byte*>(dense.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
       {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat32},
       {static_cast<std::byte*>(out.codes.mutable_data_ptr()), static_cast<std::byte*>(out.scales.mutable_data_ptr()),
-       zero_points.data()},
+       zero_points.data(), nullptr, static_cast<std::byte*>(offsets.mutable_data_ptr())},
       stats);
   if (scheme.has_zero_point) {
     out.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);
     quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
                             static_cast<std::uint32_t*>(out.zero_points->mutable_data_ptr()));
   }
+  if (scheme.has_offset) out.zero_points = offsets;
   return out;
 }
 

@@ -70,6 +70,50 @@ TEST_CASE("export to GGUF: codes of sym_int4 are those of Q4_0, and come back by
   check_same(scratch / "q8", scratch / "m8.gguf");
 }
 
+TEST_CASE("export to GGUF: affine_int4 and iq4_nl are Q4_1 and IQ4_NL, and come back byte for byte", "[export]") {
+  const Scratch scratch;
+  for (const char* scheme : {"affine_int4", "iq4_nl"}) {
+    INFO("scheme: " << scheme);
+    convert::export_gguf(tiny(), scratch / "f32.gguf", {.type = "F32", .overwrite = true});  // float16 scales
+    convert::quantize(scratch / "f32.gguf", scratch / "q",
+                      {.scheme = scheme, .group_size = 32, .halfbyte_only = true, .overwrite = true});
+    const auto summary = convert::export_gguf(scratch / "q", scratch / "m.gguf", {.overwrite = true});
+    CHECK(summary.exact_tensors > 0);
+    CHECK(summary.requantized_tensors == 0);
+    check_same(scratch / "q", scratch / "m.gguf");
+    convert::repack(scratch / "m.gguf", scratch / "r", {.overwrite = true});
+    for (const char* from : {"m.gguf", "r"}) {
+      convert::export_gguf(scratch / from, scratch / "again.gguf", {.overwrite = true});
+      CHECK(read_text(scratch / "m.gguf") == read_text(scratch / "again.gguf"));
+    }
+    convert::export_gguf(scratch / "q", scratch / "q8.gguf", {.type = "Q8_0", .requantize = true, .overwrite = true});
+    convert::quantize(tiny(), scratch / "b",
+                      {.scheme = scheme, .group_size = 16, .halfbyte_only = true, .overwrite = true});
+    check_error(ErrorCode::kUnsupported, {"16", "--requantize"},
+                [&] { convert::export_gguf(scratch / "b", scratch / "b.gguf", {.overwrite = true}); });
+    convert::export_gguf(scratch / "b", scratch / "b.gguf", {.requantize = true, .overwrite = true});
+  }
+}
+
+TEST_CASE("export to GGUF: the blocks that llama.cpp wrote come out as they went in", "[export]") {
+  const Scratch scratch;
+  for (const char* type : {"Q4_1", "IQ4_NL"}) {
+    const fs::path from = shared_data() / "fixtures" / "peers" / "gguf" / ("tiny-" + std::string(type) + ".gguf");
+    if (!fs::exists(from)) {
+      WARN("skipped: " << from << " is not here");
+      continue;
+    }
+    INFO("type: " << type);
+    convert::repack(from, scratch / type);
+    CHECK(convert::export_gguf(scratch / type, scratch / "m.gguf", {.overwrite = true}).exact_tensors > 0);
+    check_same(from, scratch / "m.gguf");
+    convert::export_gguf(from, scratch / "direct.gguf", {.overwrite = true});
+    CHECK(read_text(scratch / "m.gguf") == read_text(scratch / "direct.gguf"));
+    convert::export_gguf(scratch / "m.gguf", scratch / "again.gguf", {.overwrite = true});
+    CHECK(read_text(scratch / "m.gguf") == read_text(scratch / "again.gguf"));
+  }
+}
+
 TEST_CASE("export to GGUF: what it cannot say is refused, unless asked to be said nearly", "[export]") {
   const Scratch scratch;
   convert::quantize(tiny(), scratch / "nf4", {.scheme = "nf4", .group_size = 64});
@@ -96,7 +140,7 @@ TEST_CASE("export to GGUF: what it cannot say is refused, unless asked to be sai
 
 TEST_CASE("export to GGUF: matrices become the type that is asked for", "[export]") {
   const Scratch scratch;
-  for (const char* type : {"F16", "F32", "Q8_0", "Q4_0"}) {
+  for (const char* type : {"F16", "F32", "Q8_0", "Q4_0", "Q4_1"}) {
     INFO("type: " << type);
     convert::export_gguf(tiny(), scratch / "m.gguf", {.type = type, .overwrite = true});
     const auto result = files::open_checkpoint(scratch / "m.gguf");
@@ -108,7 +152,7 @@ TEST_CASE("export to GGUF: matrices become the type that is asked for", "[export
       error += std::pow(wanted[i] - found[i], 2);
       power += std::pow(wanted[i], 2);
     }
-    CHECK(std::sqrt(error / power) < (std::string(type) == "Q4_0" ? 0.12 : 0.01));
+    CHECK(std::sqrt(error / power) < (std::string(type).starts_with("Q4") ? 0.12 : 0.01));
   }
 }
 

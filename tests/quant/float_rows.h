@@ -35,6 +35,12 @@ inline std::vector<float> to_floats(const std::vector<std::byte>& bytes, Dtype d
   return values;
 }
 
+// Whether quantize_rows takes groups of this size.
+inline bool can_quantize(const Scheme& scheme, std::int64_t group_size) {
+  const bool fills_bytes = scheme.layout == Layout::kPackQuantized || group_size % 2 == 0;
+  return fills_bytes && (has_code_of_zero(scheme) || group_size % 16 == 0);
+}
+
 // A quantised matrix that owns its bytes. Each buffer is exactly as long as the format says, so that a sanitizer sees
 // any access beyond it.
 struct Packed {
@@ -43,11 +49,12 @@ struct Packed {
   std::vector<std::byte> codes, scales;
   std::vector<std::uint8_t> zero_points;  // one a group, and as words
   std::vector<std::uint32_t> zero_point_words;
+  std::vector<std::byte> offsets;
   ErrorStats stats;
   std::optional<NonFinite> non_finite;
 
   std::int64_t groups() const { return in_features / options.group_size; }
-  PackedRows rows_out() { return {codes.data(), scales.data(), zero_points.data(), nullptr}; }
+  PackedRows rows_out() { return {codes.data(), scales.data(), zero_points.data(), nullptr, offsets.data()}; }
   void pack_zeros() {
     zero_point_words.resize(static_cast<std::size_t>(halfbyte::zero_point_words(rows) * groups()));
     pack_zero_points(zero_points.data(), rows, groups(), zero_point_words.data());
@@ -56,6 +63,7 @@ struct Packed {
     WeightMatrix out{options.scheme, Dtype::kFloat32, codes.data(),      scales.data(), options.scale_dtype,
                      rows,           in_features,     options.group_size};
     if (options.scheme->has_zero_point) out.zero_points = reinterpret_cast<const std::byte*>(zero_point_words.data());
+    if (options.scheme->has_offset) out.offsets = offsets.data();
     return out;
   }
   std::vector<float> dequantized() const {
@@ -71,12 +79,13 @@ inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std:
                 in_features, {},
                 {},          {},
                 {},          {},
-                {}};
+                {},          {}};
   packed.codes.resize(static_cast<std::size_t>(packed.rows * packed_row_bytes(*options.scheme, in_features)));
   packed.scales.resize(
       static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * size_bytes(options.scale_dtype)));
   if (options.scheme->has_zero_point)
     packed.zero_points.resize(static_cast<std::size_t>(packed.rows * packed.groups()));
+  if (options.scheme->has_offset) packed.offsets.resize(packed.scales.size());
   packed.non_finite =
       quantize_rows({weights.data(), dtype, packed.rows, in_features}, options, packed.rows_out(), packed.stats);
   if (options.scheme->has_zero_point) packed.pack_zeros();

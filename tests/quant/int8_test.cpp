@@ -77,7 +77,7 @@ constexpr Shape kShapes[] = {{5, 16, 16, 16},     {1, 32, 32, 32},    {13, 192, 
                              {4, 512, 256, 128},  {5, 144, 24, 0},    {3, 1000, 40, 0},  {8, 1536, 768, 128},
                              {3, 5632, 128, 128}, {4, 4096, 0, 128},  {31, 1088, 64, 64}};
 constexpr std::int64_t kRows[] = {1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 25, 600};
-constexpr SchemeId kIntegers[] = {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kSymInt8};
+constexpr SchemeId kIntegers[] = {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kAffineInt4, SchemeId::kSymInt8};
 
 Packed packed_for(const Shape& shape, SchemeId id) {
   return quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3), shape.in_features,
@@ -208,7 +208,9 @@ TEST_CASE("products that share their input are what each is alone", "[quant]") {
   const Packed other_group = packed_for({33, 256, 32, 32}, SchemeId::kSymInt4);
   const Packed other_scheme = packed_for({12, 256, 64, 64}, SchemeId::kSymInt8);
   const Packed with_zeros = packed_for({20, 256, 64, 64}, SchemeId::kAsymInt4);
-  const Packed* all[] = {&first, &second, &with_zeros, &other_group, &other_scheme, &first, &first, &second, &first};
+  const Packed with_offsets = packed_for({20, 256, 64, 64}, SchemeId::kAffineInt4);
+  const Packed* all[] = {&first,        &second, &with_zeros, &with_offsets, &other_group,
+                         &other_scheme, &first,  &first,      &second,       &first};
   for (const kernels::Table* table : tables()) {
     for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
       for (const std::int64_t rows : {1, 3, 9, 30}) {

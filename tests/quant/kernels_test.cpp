@@ -302,11 +302,14 @@ TEST_CASE("levels unpack codes to the same bits", "[quant]") {
           for (const int flip : {0, 1}) {
             if (flip && (bits == 8 || n % 2 != 0)) continue;
             for (const float* zeros : {static_cast<const float*>(nullptr), static_cast<const float*>(scales.data())}) {
-              UnpackArguments arguments{row.data(), scales.data(), zeros, nf4.data(), flip, n, group, mine.data()};
-              table->unpack[dot](arguments);
-              arguments.out = reference.data();
-              kRef.unpack[dot](arguments);
-              CHECK(is_same(mine, reference));
+              for (const float* offsets : {static_cast<const float*>(nullptr), zeros}) {
+                UnpackArguments arguments{row.data(), scales.data(), zeros,      offsets, nf4.data(), flip,
+                                          n,          group,         mine.data()};
+                table->unpack[dot](arguments);
+                arguments.out = reference.data();
+                kRef.unpack[dot](arguments);
+                CHECK(is_same(mine, reference));
+              }
             }
           }
         }

@@ -77,7 +77,7 @@ TEST_CASE("linear equals double precision for every scheme, group size and shape
     for (const Scheme& scheme : schemes()) {
       for (const Shape& shape : kShapes) {
         const std::int64_t group_size = shape.group_size ? shape.group_size : shape.in_features;
-        if (scheme.layout == Layout::kBitsandbytes && group_size % 2 != 0) continue;
+        if (!can_quantize(scheme, group_size)) continue;
         const Packed packed = quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3),
                                         shape.in_features, {&scheme, group_size, Search::kAbsmax});
         const std::vector<float> weights = packed.dequantized();
@@ -270,7 +270,7 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
     for (const Scheme& scheme : schemes()) {
       for (const Shape& shape : kShapes) {
         const std::int64_t group_size = shape.group_size ? shape.group_size : shape.in_features;
-        if (scheme.layout == Layout::kBitsandbytes && group_size % 2 != 0) continue;
+        if (!can_quantize(scheme, group_size)) continue;
         const std::vector<std::byte> floats =
             to_dtype(gaussian(static_cast<std::size_t>(3 * shape.in_features), 3), Dtype::kBfloat16);
         const GuardedBytes source(floats);
@@ -281,10 +281,12 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
         CHECK(again.codes == packed.codes);
         const auto zero_words = std::as_bytes(std::span(packed.zero_point_words));
         const GuardedBytes codes(packed.codes), scales(packed.scales), zeros({zero_words.begin(), zero_words.end()});
+        const GuardedBytes offsets(packed.offsets);
         WeightMatrix coded = packed.matrix();
         coded.rows = codes.data();
         coded.scales = scales.data();
         if (scheme.has_zero_point) coded.zero_points = zeros.data();
+        if (scheme.has_offset) coded.offsets = offsets.data();
         const WeightMatrix dense{
             nullptr, Dtype::kBfloat16, source.data(), nullptr, Dtype::kBfloat16, 3, shape.in_features, 0};
         for (const WeightMatrix& matrix : {coded, dense}) {
@@ -318,6 +320,18 @@ TEST_CASE("dequantize: golden values", "[quant]") {
   std::vector<float> values(16);
   dequantize(matrix, 0, 1, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
   CHECK(values == std::vector<float>{4, -3.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, -0.5, -1, -2, -3, 0, 1});
+
+  const float offset = 100.25f;
+  WeightMatrix other = matrix;
+  other.scheme = &scheme(SchemeId::kAffineInt4);
+  other.offsets = reinterpret_cast<const std::byte*>(&offset);
+  dequantize(other, 0, 1, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+  CHECK(values == std::vector<float>{100.25f, 92.75f, 96.25f, 96.75f, 97.25f, 97.75f, 98.25f, 98.75f, 99.25f, 99.75f,
+                                     95.75f, 95.25f, 94.25f, 93.25f, 96.25f, 97.25f});
+  other.scheme = &scheme(SchemeId::kIq4Nl);
+  dequantize(other, 0, 1, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+  CHECK(values == std::vector<float>{63.5f, -56.5f, -0.5f, 5, 11, 17.5f, 24.5f, 32.5f, 41.5f, 52, -6.5f, -12.5f, -26.5f,
+                                     -44.5f, -0.5f, 11});
 }
 
 }  // namespace

@@ -81,6 +81,30 @@ TEST_CASE("nf4 and fp4: golden bytes", "[quant]") {
   CHECK(bytes_of(fp4.codes) == std::vector<int>{0x32, 0x54, 0x76, 0x10, 0xba, 0xdc, 0xfe, 0x95});
 }
 
+TEST_CASE("affine_int4: golden bytes", "[quant]") {
+  std::vector<float> weights;  // 3 + 0.25 * code
+  for (int i = 0; i < 16; ++i) weights.push_back(3.0f + 0.25f * static_cast<float>(i * 7 % 16));
+  for (const Search search : kSearches) {
+    const Packed packed = quantized(weights, 16, {&scheme(SchemeId::kAffineInt4), 16, search, Dtype::kFloat16});
+    CHECK(bytes_of(packed.scales) == std::vector<int>{0x00, 0x34});   // 0.25
+    CHECK(bytes_of(packed.offsets) == std::vector<int>{0x00, 0x42});  // 3
+    CHECK(bytes_of(packed.codes) == std::vector<int>{0x70, 0x5e, 0x3c, 0x1a, 0xf8, 0xd6, 0xb4, 0x92});
+    CHECK(packed.stats.sum_squared_error == 0.0);
+    CHECK(packed.dequantized() == weights);
+  }
+}
+
+TEST_CASE("iq4_nl: golden bytes", "[quant]") {
+  std::vector<float> weights(scheme(SchemeId::kIq4Nl).codebook->begin(), scheme(SchemeId::kIq4Nl).codebook->end());
+  for (float& weight : weights) weight *= 0.5f;
+  for (const Search search : kSearches) {
+    const Packed packed = quantized(weights, 16, {&scheme(SchemeId::kIq4Nl), 16, search, Dtype::kFloat16});
+    CHECK(bytes_of(packed.scales) == std::vector<int>{0x00, 0x38});
+    CHECK(bytes_of(packed.codes) == std::vector<int>{0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe});
+    CHECK(packed.stats.sum_squared_error == 0.0);
+  }
+}
+
 TEST_CASE("fp4_e2m1: golden bytes", "[quant]") {
   // The largest weight is 6: the scale is 1 (bfloat16 0x3f80), and the codes are those of E2M1, the first one lowest.
   const std::vector<float> weights = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -6, -4, -3, -2, -1.5f, -1, -0.5f, 5.5f};
@@ -188,7 +212,7 @@ std::vector<std::pair<Case, const Scheme*>> cases() {
   std::vector<std::pair<Case, const Scheme*>> out;
   for (const Scheme& scheme : schemes()) {
     for (const Case& shape : kCaseShapes) {
-      if (scheme.layout == Layout::kPackQuantized || shape.group_size % 2 == 0) out.emplace_back(shape, &scheme);
+      if (can_quantize(scheme, shape.group_size)) out.emplace_back(shape, &scheme);
     }
   }
   return out;
@@ -213,10 +237,12 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
             std::ranges::fill(packed.codes, std::byte{0xee});
             std::ranges::fill(packed.scales, std::byte{0xee});
             std::ranges::fill(packed.zero_points, std::uint8_t{0xee});
+            std::ranges::fill(packed.offsets, std::byte{0xee});
             ErrorStats stats;
             quantize_rows(*levels[i].table(), {weights.data(), dtype, 37, c.in_features}, options, packed.rows_out(),
                           stats);
             CHECK(packed.zero_points == expected.zero_points);
+            CHECK(packed.offsets == expected.offsets);
             CHECK(packed.codes == expected.codes);
             CHECK(packed.scales == expected.scales);
             CHECK(stats.sum_squared_error == expected.stats.sum_squared_error);
@@ -273,24 +299,28 @@ struct Accuracy {
   double bound;
 };
 constexpr Accuracy kAccuracy[] = {
-    {SchemeId::kSymInt4, 16, Search::kAbsmax, 0.0770},         // .0760
-    {SchemeId::kSymInt4, 16, Search::kSquaredError, 0.0710},   // .0701
-    {SchemeId::kSymInt4, 32, Search::kAbsmax, 0.0870},         // .0859
-    {SchemeId::kSymInt4, 32, Search::kSquaredError, 0.0818},   // .0808
-    {SchemeId::kSymInt4, 64, Search::kAbsmax, 0.0960},         // .0948
-    {SchemeId::kSymInt4, 64, Search::kSquaredError, 0.0907},   // .0896
-    {SchemeId::kSymInt4, 128, Search::kAbsmax, 0.1045},        // .1030
-    {SchemeId::kSymInt4, 128, Search::kSquaredError, 0.0976},  // .0964
-    {SchemeId::kSymInt8, 64, Search::kAbsmax, 0.00597},        // .00589
-    {SchemeId::kAsymInt4, 64, Search::kAbsmax, 0.0924},        // .0912
-    {SchemeId::kAsymInt4, 64, Search::kSquaredError, 0.0881},  // .0869
-    {SchemeId::kNf4, 64, Search::kAbsmax, 0.0931},             // .0919
-    {SchemeId::kNf4, 64, Search::kSquaredError, 0.0840},       // .0828
-    {SchemeId::kFp4, 64, Search::kAbsmax, 0.1235},             // .1218
-    {SchemeId::kFp4, 64, Search::kSquaredError, 0.1141},       // .1126
-    {SchemeId::kFp4E2m1, 32, Search::kAbsmax, 0.1023},         // .1010
-    {SchemeId::kFp4E2m1, 32, Search::kSquaredError, 0.0897},   // .0884
-    {SchemeId::kSymInt8, 64, Search::kSquaredError, 0.00560},  // .00552
+    {SchemeId::kSymInt4, 16, Search::kAbsmax, 0.0770},           // .0760
+    {SchemeId::kSymInt4, 16, Search::kSquaredError, 0.0710},     // .0701
+    {SchemeId::kSymInt4, 32, Search::kAbsmax, 0.0870},           // .0859
+    {SchemeId::kSymInt4, 32, Search::kSquaredError, 0.0818},     // .0808
+    {SchemeId::kSymInt4, 64, Search::kAbsmax, 0.0960},           // .0948
+    {SchemeId::kSymInt4, 64, Search::kSquaredError, 0.0907},     // .0896
+    {SchemeId::kSymInt4, 128, Search::kAbsmax, 0.1045},          // .1030
+    {SchemeId::kSymInt4, 128, Search::kSquaredError, 0.0976},    // .0964
+    {SchemeId::kSymInt8, 64, Search::kAbsmax, 0.00597},          // .00589
+    {SchemeId::kAsymInt4, 64, Search::kAbsmax, 0.0924},          // .0912
+    {SchemeId::kAsymInt4, 64, Search::kSquaredError, 0.0881},    // .0869
+    {SchemeId::kNf4, 64, Search::kAbsmax, 0.0931},               // .0919
+    {SchemeId::kNf4, 64, Search::kSquaredError, 0.0840},         // .0828
+    {SchemeId::kFp4, 64, Search::kAbsmax, 0.1235},               // .1218
+    {SchemeId::kFp4, 64, Search::kSquaredError, 0.1141},         // .1126
+    {SchemeId::kFp4E2m1, 32, Search::kAbsmax, 0.1023},           // .1010
+    {SchemeId::kFp4E2m1, 32, Search::kSquaredError, 0.0897},     // .0884
+    {SchemeId::kSymInt8, 64, Search::kSquaredError, 0.00560},    // .00552
+    {SchemeId::kAffineInt4, 32, Search::kAbsmax, 0.0792},        // .0782
+    {SchemeId::kAffineInt4, 32, Search::kSquaredError, 0.0732},  // .0722
+    {SchemeId::kIq4Nl, 32, Search::kAbsmax, 0.0811},             // .0800
+    {SchemeId::kIq4Nl, 32, Search::kSquaredError, 0.0744},       // .0734
 };
 
 TEST_CASE("round-trip error on gaussian weights", "[quant]") {
@@ -335,7 +365,9 @@ TEST_CASE("every scheme gives zero for zero, and a finite weight for any finite 
       for (const Search search : kSearches) {
         CAPTURE(scheme.name, row.what, static_cast<int>(search));
         const Packed packed = quantized(row.weights, 64, {&scheme, 64, search, Dtype::kFloat32});
-        CHECK(packed.stats.rel_rmse() <= row.bound);
+        // What is next to a huge weight, or far from zero, has no code near it where zero has none.
+        const double bound = has_code_of_zero(scheme) || row.bound == 0.0 ? row.bound : std::max(row.bound, 0.07);
+        CHECK(packed.stats.rel_rmse() <= bound);
         for (const float value : packed.dequantized()) CHECK(std::isfinite(value));
         if (row.bound == 0.0) CHECK(packed.dequantized() == row.weights);  // -0 equals 0
       }
@@ -436,6 +468,7 @@ TEST_CASE("options that do not fit are a defect of the caller", "[quant]") {
                   std::invalid_argument);
   CHECK_THROWS_AS(quantize_rows({nullptr, Dtype::kFloat32, 1, 64}, {&int4(), 0}, {nullptr, nullptr}, stats),
                   std::invalid_argument);
+  CHECK_THROWS_AS(quantized(weights, 24, {&scheme(SchemeId::kIq4Nl), 24}), std::invalid_argument);
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ class Dequantize(CommandLineTest):
             self.assertAlmostEqual(row["max_abs"], wanted["max_abs"] or 0, delta=1e-6, msg=row["name"])
 
     def test_every_scheme_comes_back(self):
-        for scheme, words in [("asym_int4", []), ("nf4", []), ("fp4", []), ("fp4_e2m1", ["--halfbyte-only"])]:
+        for scheme, words in [("asym_int4", []), ("nf4", []), ("fp4", []), ("fp4_e2m1", ["--halfbyte-only"]), ("affine_int4", ["--halfbyte-only"]),
+                              ("iq4_nl", ["--halfbyte-only"])]:
             with self.subTest(scheme=scheme):
                 packed, plain = self.scratch / scheme, self.scratch / f"{scheme}-plain"
                 self.succeeds("quantize", "-q", TINY_LLAMA, packed, "--scheme", scheme, *words)

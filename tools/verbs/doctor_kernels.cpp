@@ -40,7 +40,7 @@ std::vector<float> as_floats(const Bytes& bytes, Dtype dtype) {
 
 // A weight matrix with its storage, and the values it stands for.
 struct Weight {
-  Bytes codes, scales, zero_points;
+  Bytes codes, scales, zero_points, offsets;
   quant::WeightMatrix matrix;
   std::vector<float> values;
 };
@@ -56,16 +56,18 @@ Weight packed_weight(const Scheme& scheme) {
   out.codes.resize(static_cast<std::size_t>(kRows * out.matrix.row_bytes()));
   out.scales.resize(static_cast<std::size_t>(kRows * out.matrix.groups()) * sizeof(float));
   std::vector<std::uint8_t> zero_points(static_cast<std::size_t>(kRows * out.matrix.groups()));
+  out.offsets.resize(out.scales.size());
   quant::ErrorStats stats;
   quant::quantize_rows({std::as_bytes(std::span(source)).data(), Dtype::kFloat32, kRows, kColumns},
                        {.scheme = &scheme, .group_size = kGroupSize, .scale_dtype = Dtype::kFloat32},
-                       {out.codes.data(), out.scales.data(), zero_points.data()}, stats);
+                       {out.codes.data(), out.scales.data(), zero_points.data(), nullptr, out.offsets.data()}, stats);
   if (scheme.has_zero_point) {
     out.zero_points.resize(static_cast<std::size_t>(zero_point_words(kRows) * out.matrix.groups()) * 4);
     quant::pack_zero_points(zero_points.data(), kRows, out.matrix.groups(),
                             reinterpret_cast<std::uint32_t*>(out.zero_points.data()));
     out.matrix.zero_points = out.zero_points.data();
   }
+  if (scheme.has_offset) out.matrix.offsets = out.offsets.data();
   out.matrix.rows = out.codes.data();
   out.matrix.scales = out.scales.data();
   return out;

@@ -50,7 +50,7 @@ void declare(CLI::App& app, Words& words) {
       ->check(one_of(formats()))
       ->required();
   app.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
-      ->check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0"}));
+      ->check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
   app.add_option("--assume-original", words.assume_original,
                  "what tensors were of which CKPT does not say it: the dtype of those that are written dense (float32)")
       ->check(one_of({"float32", "float16", "bfloat16"}));

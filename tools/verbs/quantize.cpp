@@ -118,8 +118,9 @@ void declare(CLI::App& app, Words& words) {
       ->take_all();
   app.add_option("--assume-original", words.assume_original, "dtype to record where SRC does not say what a tensor was")
       ->check(one_of({"float32", "float16", "bfloat16"}));
-  app.add_flag("--halfbyte-only", words.halfbyte_only,
-               "allow what no other program reads: fp4_e2m1, or schemes of two families in one checkpoint");
+  app.add_flag(
+      "--halfbyte-only", words.halfbyte_only,
+      "allow what no other program reads: fp4_e2m1, affine_int4, iq4_nl, or schemes of two families in one checkpoint");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
   app.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
       ->type_name("SIZE")

@@ -165,8 +165,12 @@ class Opening {
     translation.add(record.parts[Part::kScale], Dtype::kFloat16, {rows, groups}, converted(target, exact.scales, 2));
     translation.add(record.parts[Part::kShape], Dtype::kInt64, {static_cast<std::int64_t>(target.shape.size())},
                     std::make_unique<ConstantBytes>(bytes_of_shape(target.shape)));
-    record.size_bytes =
-        static_cast<std::uint64_t>(rows * (row_bytes + 2 * groups)) + target.shape.size() * sizeof(std::int64_t);
+    if (exact.offsets)
+      translation.add(record.parts[Part::kOffset], Dtype::kFloat16, {rows, groups},
+                      converted(target, exact.offsets, 2));
+    const std::int64_t halves = exact.offsets ? 2 : 1;  // of each group
+    record.size_bytes = static_cast<std::uint64_t>(rows * (row_bytes + 2 * halves * groups)) +
+                        target.shape.size() * sizeof(std::int64_t);
     records_.push_back(std::move(record));
   }
 

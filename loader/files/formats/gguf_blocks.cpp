@@ -122,16 +122,37 @@ void bf16_values(const std::byte* in, std::size_t count, std::byte* out) noexcep
   });
 }
 
-// ggml's code is halfbyte's; the order of the halves is not: here the first value of two is low.
-void q4_0_codes(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+namespace {
+
+// ggml's code is halfbyte's; the order of the halves is not: here the first value of two is low. Blocks of `bytes`
+// bytes, codes from `at` on.
+void low_first_codes(const std::byte* in, std::size_t count, std::size_t bytes, std::size_t at,
+                     std::byte* out) noexcept {
   for (std::size_t i = 0; i < count; ++i, out += 16) {
-    const Byte* codes = reinterpret_cast<const Byte*>(in) + i * 18 + 2;
+    const Byte* codes = reinterpret_cast<const Byte*>(in) + i * bytes + at;
     for (std::size_t j = 0; j < 8; ++j) {
       const unsigned a = codes[2 * j], b = codes[2 * j + 1];
       out[j] = static_cast<std::byte>((a & 15) | (b & 15) << 4);
       out[j + 8] = static_cast<std::byte>(a >> 4 | (b & 0xF0));
     }
   }
+}
+
+}  // namespace
+
+// IQ4_NL's too.
+void q4_0_codes(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+  low_first_codes(in, count, 18, 2, out);
+}
+
+void q4_1_codes(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+  low_first_codes(in, count, 20, 4, out);
+}
+
+void q4_1_scales(const std::byte* in, std::size_t count, std::byte* out) noexcept { copy_halves(in, count, 20, out); }
+
+void q4_1_offsets(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+  copy_halves(in + 2, count, 20, out);
 }
 
 void q4_0_scales(const std::byte* in, std::size_t count, std::byte* out) noexcept { copy_halves(in, count, 18, out); }

@@ -18,8 +18,9 @@ using ConvertBlocks = void(const std::byte* blocks, std::size_t count, std::byte
 // A type whose numbers a scheme of halfbyte's says exactly: a group a block.
 struct ExactScheme {
   SchemeId scheme;
-  ConvertBlocks* codes;   // as the scheme packs them
-  ConvertBlocks* scales;  // float16
+  ConvertBlocks* codes;              // as the scheme packs them
+  ConvertBlocks* scales;             // float16
+  ConvertBlocks* offsets = nullptr;  // float16; null: the scheme has none
 };
 
 struct GgmlType {

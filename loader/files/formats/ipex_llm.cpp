@@ -64,6 +64,8 @@ void first_bytes(const std::byte* block, std::byte* out) {
   std::memcpy(out, block, kBytes);
 }
 
+void second_half(const std::byte* block, std::byte* out) { std::memcpy(out, block + 2, 2); }
+
 void widened_scale(const std::byte* block, std::byte* out) {
   const float scale = half_at(block);
   std::memcpy(out, &scale, sizeof scale);
@@ -84,10 +86,12 @@ void asym_values(const std::byte* block, std::byte* out) {
 struct BlockType {
   std::string_view name;
   std::uint64_t block_bytes;
-  std::optional<SchemeId> scheme;  // nothing: halfbyte has none that holds it exactly; the values are computed
+  SchemeId scheme;
   Dtype scale_dtype;
-  BlockPart codes;  // or the values, as float32
+  BlockPart codes;
   BlockPart scale;
+  BlockPart offset = {};  // of schemes that have one
+  BlockPart values = {};  // as float32, for an embedding; none: it is refused
 };
 
 constexpr auto kTypes = std::to_array<BlockType>({
@@ -95,7 +99,14 @@ constexpr auto kTypes = std::to_array<BlockType>({
     {"nf4", 34, SchemeId::kNf4, Dtype::kFloat32, {32, high_first_codes}, {4, widened_scale}},
     {"fp4", 34, SchemeId::kFp4E2m1, Dtype::kFloat16, {32, low_first_codes<2>}, {2, first_bytes<2>}},
     {"sym_int8", 68, SchemeId::kSymInt8, Dtype::kFloat32, {64, offset_codes}, {4, first_bytes<4>}},
-    {"asym_int4", 36, {}, {}, {256, asym_values}, {}},
+    {"asym_int4",
+     36,
+     SchemeId::kAffineInt4,
+     Dtype::kFloat16,
+     {32, low_first_codes<4>},
+     {2, first_bytes<2>},
+     {2, second_half},
+     {256, asym_values}},
 });
 constexpr std::string_view kMixedHead = "sym_int8";  // mixed_precision=True keeps the head so
 // Of these "low bit" types nothing is packed.
@@ -223,7 +234,7 @@ class Opening {
     for (const ExpectedTensor* part : parts) {
       const auto blocks = static_cast<std::uint64_t>(values_of(*part) / kBlock);
       // An embedding is read row by row, and not computed on.
-      if (type.scheme && part->role != Role::kEmbedding) {
+      if (part->role != Role::kEmbedding) {
         add_packed(*part, type, tensor.file, offset, blocks);
       } else {
         add_dense(*part, type, tensor.file, offset, blocks);
@@ -262,7 +273,7 @@ class Opening {
     TensorRecord record;
     record.name = tensor.name;
     record.shape = tensor.shape;
-    record.scheme = &scheme(*type.scheme);
+    record.scheme = &scheme(type.scheme);
     record.group_size = kBlock;
     record.scale_dtype = type.scale_dtype;
     record.parts = packed_part_names(record);
@@ -270,6 +281,7 @@ class Opening {
       std::unique_ptr<TensorBytes> bytes;
       if (spec.part == Part::kCodes) bytes = blocks_of(file, offset, blocks, type, type.codes);
       if (spec.part == Part::kScale) bytes = blocks_of(file, offset, blocks, type, type.scale);
+      if (spec.part == Part::kOffset) bytes = blocks_of(file, offset, blocks, type, type.offset);
       if (spec.part == Part::kShape) bytes = constant(tensor.shape);
       if (spec.part == Part::kCodebook) bytes = constant(*record.scheme->codebook);
       if (spec.part == Part::kState) bytes = constant(quant_state(record));
@@ -282,18 +294,18 @@ class Opening {
 
   void add_dense(const ExpectedTensor& tensor, const BlockType& type, std::size_t file, std::uint64_t offset,
                  std::uint64_t blocks) {
-    if (type.scheme)
+    if (!type.values.make)
       fail_unsupported(where_ + ": tensor " + in_quotes(tensor.name), "an embedding in " + std::string(type.name));
     ++computed_;
-    translation_->add(tensor.name, Dtype::kFloat32, tensor.shape, blocks_of(file, offset, blocks, type, type.codes));
+    translation_->add(tensor.name, Dtype::kFloat32, tensor.shape, blocks_of(file, offset, blocks, type, type.values));
   }
 
   void add_notes() {
     std::vector<std::string>& notes = checkpoint_.notes;
     notes.push_back("ipex-llm did not record what the tensors were: their original dtype is not known");
     if (computed_ > 0)
-      notes.push_back("tensors in ipex-llm's " + std::string(type_.name) + ", " + std::to_string(computed_) +
-                      " of them, are read as float32 with the same values: no scheme here holds them");
+      notes.push_back("embeddings in ipex-llm's " + std::string(type_.name) + ", " + std::to_string(computed_) +
+                      " of them, are read as float32 with the same values");
     if (fused_ > 0)
       notes.push_back("tensors that ipex-llm stacked (qkv_proj, gate_up_proj), " + std::to_string(fused_) +
                       " of them, are read as those they are made of");

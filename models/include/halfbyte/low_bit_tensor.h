@@ -14,7 +14,8 @@
 namespace halfbyte {
 
 // Shapes: codes int32 (out_features, words), scales (out_features, groups), zero_points int32 (out_features / 8 rounded
-// up, groups) of schemes that have them. Copies share memory.
+// up, groups) of schemes that have them, or offsets of the shape and dtype of the scales (affine_int4). Copies share
+// memory.
 struct LowBitTensor {
   at::Tensor codes;
   at::Tensor scales;
@@ -26,7 +27,7 @@ struct LowBitTensor {
 
   std::int64_t out_features() const { return codes.size(0); }
   at::Device device() const { return codes.device(); }
-  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales and zero points.
+  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales, and zero points or offsets.
   std::string description() const;   // "sym_int4 g64", "sym_int8 per channel"
 
   // Shape: (out_features, in_features). `type` is any floating dtype; nothing: `dtype`.

@@ -26,6 +26,7 @@ struct WeightMatrix {
   // that of rows[0] in the whole matrix, and zero_points begin with the word that holds it.
   const std::byte* zero_points = nullptr;
   std::int64_t first_row = 0;
+  const std::byte* offsets = nullptr;  // of schemes that have them, as scales
 
   std::int64_t row_bytes() const noexcept {
     return scheme ? packed_row_bytes(*scheme, in_features) : in_features * size_bytes(dense_dtype);
@@ -74,8 +75,8 @@ struct Product {
 // the first, and so is in_features. Queries, keys and values, or an MLP's gate and up, wake the threads once.
 void linear(std::span<const Product> products);
 
-// Writes rows [row_begin, row_end) as code * scale, computed in float32 and rounded once to `dtype`. Shape of out:
-// (row_end - row_begin, in_features).
+// Writes rows [row_begin, row_end) as code * scale, then + offset, computed in float32 and rounded to `dtype` at last.
+// Shape of out: (row_end - row_begin, in_features).
 void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end, std::byte* out, Dtype dtype);
 
 // Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.

@@ -41,12 +41,14 @@ struct FloatRows {
   std::int64_t in_features;
 };
 
-// Where results go. Shapes: codes (rows, packed_row_bytes), scales and zero_points (rows, in_features / group_size).
+// Where results go. Shapes: codes (rows, packed_row_bytes), scales, zero_points and offsets (rows, in_features /
+// group_size).
 struct PackedRows {
   std::byte* codes = nullptr;
   std::byte* scales = nullptr;          // in scale_dtype; nested: one byte each
   std::uint8_t* zero_points = nullptr;  // of schemes that have them, 0 to 15; pack_zero_points makes words of them
   float* nested_scales = nullptr;       // nested: (groups of all rows / kNestedBlock, rounded up)
+  std::byte* offsets = nullptr;         // of schemes that have them, in scale_dtype
 };
 
 // What dequantising will differ by. Groups are added in their order, so the sums depend neither on threads nor on how
@@ -68,9 +70,10 @@ struct NonFinite {
 
 // Quantises all rows on OpenMP's threads and adds to `stats`. The bytes written depend on neither the thread count nor
 // the instruction set. A code is clamp(round half to even(w * (1 / scale))) with the scale as stored, or the level that
-// is nearest to w * (1 / scale). A matrix may be cut into calls between groups (nested: between runs of kNestedBlock
-// groups; one scale a row: between rows), given as rows of any whole number of groups. Special numbers:
-// a group whose stored scale would be 0, or have no finite reciprocal, gets the scale 0 and the codes of zero (an
+// is nearest to w * (1 / scale); with an offset, w is what remains of the weight without it, and the offset is the
+// least weight of the group as stored. A matrix may be cut into calls between groups (nested: between runs of
+// kNestedBlock groups; one scale a row: between rows), given as rows of any whole number of groups. Special numbers: a
+// group whose stored scale would be 0, or have no finite reciprocal, gets the scale 0 and the codes of zero (an
 // all-zero group, weights near the smallest subnormal), and its weights count as error. A scale is cut to float16's
 // largest value, and in float32 and bfloat16 so that code_min * scale stays finite. -0 is 0. What fills up the last
 // word of a row is the code of zero. Returns the first NaN or infinity in row order, in which case the output is not to

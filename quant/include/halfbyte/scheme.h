@@ -8,7 +8,7 @@
 
 namespace halfbyte {
 
-enum class SchemeId : std::uint8_t { kSymInt4, kSymInt8, kAsymInt4, kNf4, kFp4, kFp4E2m1 };
+enum class SchemeId : std::uint8_t { kSymInt4, kSymInt8, kAsymInt4, kNf4, kFp4, kFp4E2m1, kAffineInt4, kIq4Nl };
 
 // How a scheme's codes lie in a row, and which tensors go with them: docs/format.md has both layouts byte by byte.
 enum class Layout : std::uint8_t {
@@ -19,7 +19,8 @@ enum class Layout : std::uint8_t {
 // Values of the sixteen codes, by code.
 using Codebook = std::array<float, 16>;
 
-// A weight is (code - code_offset - zero_point) * scale, or codebook[code] * scale. Codes are stored unsigned.
+// A weight is (code - code_offset - zero_point) * scale, or codebook[code] * scale, or code * scale + offset. Codes are
+// stored unsigned.
 struct Scheme {
   SchemeId id;
   std::string_view name;  // stored in files, never reused
@@ -32,11 +33,15 @@ struct Scheme {
   bool has_zero_point;
   const Codebook* codebook;  // null: codes are integers
   bool has_foreign_readers;  // transformers and others read it; else only halfbyte does
+  bool has_offset = false;   // each group has a float to add, stored as its scale is
 };
 
 std::span<const Scheme> schemes() noexcept;
 const Scheme& scheme(SchemeId id) noexcept;
 const Scheme* find_scheme(std::string_view name) noexcept;  // null: no such scheme
+
+// False for a code book whose least magnitude is not 0: what is quantised to it must fill whole runs of 16 codes.
+bool has_code_of_zero(const Scheme& scheme) noexcept;
 
 // Group sizes that are tried, largest first, when the one asked for does not divide in_features.
 inline constexpr std::int64_t kGroupSizes[] = {128, 64, 32, 16};

@@ -78,6 +78,8 @@ TEST_CASE("every type of blocks has the values that ggml gives it", "[gguf]") {
   check_values(checkpoint, test_data() / "gguf" / "types.expected.safetensors");
   CHECK(checkpoint.manifest.find("Q4_0")->scheme == &scheme(SchemeId::kSymInt4));
   CHECK(checkpoint.manifest.find("Q8_0")->scheme == &scheme(SchemeId::kSymInt8));
+  CHECK(checkpoint.manifest.find("Q4_1")->scheme == &scheme(SchemeId::kAffineInt4));
+  CHECK(checkpoint.manifest.find("IQ4_NL")->scheme == &scheme(SchemeId::kIq4Nl));
   CHECK(checkpoint.manifest.find("Q4_K")->scheme == nullptr);
   CHECK(!checkpoint.manifest.find("Q4_K")->original_dtype);
 }
@@ -116,6 +118,31 @@ TEST_CASE("Q4_0 keeps its codes and scales", "[gguf]") {
   CHECK(scale == std::string("\x00\x3C", 2));
   CHECK(values_of(checkpoint, "w")[1] == -7.0F);
   CHECK(values_of(checkpoint, "w")[31] == -8.0F);
+}
+
+TEST_CASE("Q4_1 and IQ4_NL keep their codes, scales and minima", "[gguf]") {
+  Scratch scratch;
+  GgufBytes bytes;
+  std::string codes;
+  for (int j = 0; j < 16; ++j) codes += static_cast<char>(j | (15 - j) << 4);
+  bytes.tensors.push_back({"a", {32, 1}, 3, std::string("\x00\x3C\x00\xC0", 4) + codes});  // 1.0 and -2.0
+  bytes.tensors.push_back({"n", {32, 1}, 20, std::string("\x00\xB8", 2) + codes});         // -0.5
+  const auto checkpoint = opened(scratch, bytes);
+  const std::string wanted("\x10\x32\x54\x76\x98\xBA\xDC\xFE\xEF\xCD\xAB\x89\x67\x45\x23\x01", 16);
+  const auto stored = [&](const char* name, std::size_t size) {
+    std::string out(size, '\0');
+    files::read_stored(checkpoint, *checkpoint.find(name), 0, std::as_writable_bytes(std::span(out)));
+    return out;
+  };
+  CHECK(stored("a_packed", 16) == wanted);
+  CHECK(stored("a_scale", 2) == std::string("\x00\x3C", 2));
+  CHECK(stored("a_offset", 2) == std::string("\x00\xC0", 2));
+  CHECK(values_of(checkpoint, "a")[0] == -2.0F);
+  CHECK(values_of(checkpoint, "a")[17] == 12.0F);
+  CHECK(stored("n_packed", 16) == wanted);
+  CHECK(stored("n_scale", 2) == std::string("\x00\xB8", 2));
+  CHECK(values_of(checkpoint, "n")[0] == 63.5F);
+  CHECK(values_of(checkpoint, "n")[8] == -0.5F);
 }
 
 TEST_CASE("Llama's queries and keys get transformers' row order back", "[gguf]") {

@@ -123,6 +123,22 @@ TEST_CASE("manifest: a newer minor version is read", "[manifest]") {
   CHECK(files::parse_manifest(json.dump(), "m").format_minor == 7);
 }
 
+TEST_CASE("manifest: offsets are said of the scheme and of the tensor", "[manifest]") {
+  Manifest manifest = example();
+  manifest.tensors[0].scheme = &scheme(SchemeId::kAffineInt4);
+  manifest.tensors[0].parts = files::packed_part_names(manifest.tensors[0]);
+  const std::string text = files::manifest_to_json(manifest);
+  CHECK(files::manifest_to_json(files::parse_manifest(text, "m")) == text);
+  auto json = nlohmann::json::parse(text);
+  CHECK(json["schemes"]["affine_int4"]["offset"] == true);
+  CHECK(json["tensors"]["a.weight"]["parts"]["offset"] == "a.weight_offset");
+  json["schemes"]["affine_int4"].erase("offset");
+  check_error(ErrorCode::kCorrupt, {"affine_int4", "offset"}, [&] { files::parse_manifest(json.dump(), "m"); });
+  json = nlohmann::json::parse(text);
+  json["tensors"]["a.weight"]["parts"].erase("offset");
+  check_error(ErrorCode::kCorrupt, {"a.weight", "offset"}, [&] { files::parse_manifest(json.dump(), "m"); });
+}
+
 TEST_CASE("manifest: hostile values are refused by name", "[manifest][hostile]") {
   using enum ErrorCode;
   const std::vector<Case> cases = {
@@ -137,6 +153,8 @@ TEST_CASE("manifest: hostile values are refused by name", "[manifest][hostile]")
        {"int3"}},
       {"wrong bits", "/schemes/sym_int4/bits", 8, kCorrupt, {"sym_int4", "bits"}},
       {"zero points", "/schemes/sym_int4/zero_point", true, kCorrupt, {"zero_point"}},
+      {"offsets", "/schemes/sym_int4/offset", true, kCorrupt, {"sym_int4", "offset"}},
+      {"an offset", "/tensors/a.weight/parts/offset", "a.weight_offset", kCorrupt, {"a.weight", "no \"offset\""}},
       {"group size 0", "/schemes/sym_int4/group_size", 0, kCorrupt, {"group_size"}},
       {"scale dtype int8", "/schemes/sym_int4/scale_dtype", "int8", kCorrupt, {"scale_dtype"}},
       {"unknown dtype", "/tensors/a.weight/original_dtype", "float17", kUnsupported, {"a.weight", "float17"}},

@@ -27,7 +27,8 @@ void register_operators();
 
 // Through LibTorch's dispatcher, so that autograd and autocast apply.
 // Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), zero_points int32
-// (out_features / 8 rounded up, groups) for schemes that have them, bias (out_features); result (..., out_features) in
+// (out_features / 8 rounded up, groups) for schemes that have them, or a scheme's offsets, of the scales' shape and
+// dtype, bias (out_features); result (..., out_features) in
 // out_dtype, or the input's dtype. `arithmetic` is that of quant::linear on the CPU ("float" or "int8"); other backends
 // multiply in floats whatever it says. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its
 // dtype, shape or device, and what was wanted; BackendError where the backend's own operators refuse.
