@@ -2,6 +2,8 @@
 #include "quant/weight_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -25,6 +27,36 @@ constexpr Codebook kUnsigned = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 const float* levels_of(const Scheme* scheme) {
   if (!scheme || scheme->bits != 4) return nullptr;
   return (scheme->codebook ? *scheme->codebook : kIntegers).data();
+}
+
+// A code book's values as bytes.
+struct ByteLevels {
+  float unit = 0;  // 0: bytes cannot say them
+  std::array<signed char, 16> values{};
+};
+
+ByteLevels byte_levels(const Scheme& scheme) {
+  for (const float unit : {1.0f, 0.5f}) {
+    ByteLevels out{unit, {}};
+    bool is_exact = scheme.codebook && scheme.layout == Layout::kPackQuantized;
+    for (std::size_t i = 0; is_exact && i < out.values.size(); ++i) {
+      const float value = (*scheme.codebook)[i] / unit;
+      is_exact = std::fabs(value) <= 127 && value == std::nearbyint(value);
+      if (is_exact) out.values[i] = static_cast<signed char>(value);
+    }
+    if (is_exact) return out;
+  }
+  return {};
+}
+
+const ByteLevels& byte_levels_of(const Scheme* scheme) {
+  static const std::vector<ByteLevels> kAll = [] {  // of all schemes, in their order; none last
+    std::vector<ByteLevels> out;
+    for (const Scheme& one : schemes()) out.push_back(byte_levels(one));
+    out.emplace_back();
+    return out;
+  }();
+  return scheme ? kAll[static_cast<std::size_t>(scheme - schemes().data())] : kAll.back();
 }
 
 // Those of rows [begin, end) as float32.
@@ -87,6 +119,8 @@ WeightView::WeightView(const WeightMatrix& weight)
       offsets(weight.scheme && weight.scheme->has_offset ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
                                                          : nullptr),
       levels(levels_of(weight.scheme)),
+      byte_levels(byte_levels_of(weight.scheme).unit > 0 ? byte_levels_of(weight.scheme).values.data() : nullptr),
+      byte_unit(byte_levels ? byte_levels_of(weight.scheme).unit : 1.0f),
       flip(weight.scheme && weight.scheme->layout == Layout::kBitsandbytes ? 1 : 0),
       out_features(static_cast<std::size_t>(weight.out_features)),
       in_features(static_cast<std::size_t>(weight.in_features)),
@@ -109,6 +143,13 @@ void load_groups(const kernels::Table& table, const WeightView& weight, std::siz
     load_zeros(weight, row, out.offsets.data() + (row - begin) * weight.groups);
   for (std::size_t i = 0; i < count; ++i) out.offsets[i] *= -out.scales[i];
   std::fill_n(out.offsets.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
+}
+
+void load_int8_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                      GroupValues& out) {
+  load_groups(table, weight, begin, end, out);
+  if (weight.byte_unit == 1.0f) return;
+  for (float& scale : out.scales) scale *= weight.byte_unit;
 }
 
 void unpack_rows(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,

@@ -103,20 +103,44 @@ struct Nibbles {
         high(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15))) {}
 };
 
+// Levels plus an offset, in every 16 bytes.
+Ints levels_of(const Int8DotArguments& a, int offset) {
+  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.levels));
+  return _mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(static_cast<char>(offset))));
+}
+
+// A block is made of its bytes, and what `levels` gives once for all blocks.
 // AVX2 adds products in 16 bits first.
 struct Pairs4 : Nibbles {
   static constexpr std::size_t kInputs = 64;
-  using Nibbles::Nibbles;
+  static Ints levels(const Int8DotArguments&) { return Ints{}; }
+  Pairs4(Ints bytes, Ints) : Nibbles(bytes) {}
   Ints products(const signed char* x, const std::int32_t* init) const {  // 4 * 15 * 127 fits 16 bits
     const Ints pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, load(x)), _mm256_maddubs_epi16(high, load(x + 32)));
     return _mm256_add_epi32(sum_pairs(pairs), load(init));
   }
 };
 
+struct PairsOfLevels : Nibbles {
+  static constexpr std::size_t kInputs = 64;
+  static Ints levels(const Int8DotArguments& a) { return levels_of(a, 0); }
+  PairsOfLevels(Ints bytes, Ints levels) : Nibbles(bytes) {
+    low = _mm256_shuffle_epi8(levels, low);
+    high = _mm256_shuffle_epi8(levels, high);
+  }
+  static Ints some(Ints values, const signed char* x) {  // 2 * 127 * 127 fits 16 bits
+    return sum_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(load(x), values)));
+  }
+  Ints products(const signed char* x, const std::int32_t*) const {
+    return _mm256_add_epi32(some(low, x), some(high, x + 32));
+  }
+};
+
 struct Pairs8 {
   static constexpr std::size_t kInputs = 32;
+  static Ints levels(const Int8DotArguments&) { return Ints{}; }
   Ints codes, magnitudes;
-  explicit Pairs8(Ints bytes)
+  Pairs8(Ints bytes, Ints)
       : codes(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128))), magnitudes(_mm256_abs_epi8(codes)) {}
   Ints products(const signed char* x, const std::int32_t*) const {  // 2 * 128 * 127 fits 16 bits
     return sum_pairs(_mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(load(x), codes)));
@@ -131,7 +155,8 @@ inline void add_products(Ints& acc, Ints codes, const void* x) {
 
 struct Words4 : Nibbles {
   static constexpr std::size_t kInputs = 64;
-  using Nibbles::Nibbles;
+  static Ints levels(const Int8DotArguments&) { return Ints{}; }
+  Words4(Ints bytes, Ints) : Nibbles(bytes) {}
   Ints products(const signed char* x, const std::int32_t* init) const {
     Ints sum = load(init);
     add_products(sum, low, x);
@@ -140,10 +165,19 @@ struct Words4 : Nibbles {
   }
 };
 
+struct WordsOfLevels : Words4 {  // plus 128
+  static Ints levels(const Int8DotArguments& a) { return levels_of(a, -128); }
+  WordsOfLevels(Ints bytes, Ints levels) : Words4(bytes, levels) {
+    low = _mm256_shuffle_epi8(levels, low);
+    high = _mm256_shuffle_epi8(levels, high);
+  }
+};
+
 struct Words8 {
   static constexpr std::size_t kInputs = 32;
+  static Ints levels(const Int8DotArguments&) { return Ints{}; }
   Ints codes;
-  explicit Words8(Ints bytes) : codes(bytes) {}
+  Words8(Ints bytes, Ints) : codes(bytes) {}
   Ints products(const signed char* x, const std::int32_t* init) const {
     Ints sum = load(init);
     add_products(sum, codes, x);
@@ -172,16 +206,17 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
 
 // Of each block that multiplies 4-bit codes, the even ones come first, then the odd ones: as the lower and upper halves
 // of bytes meet them.
-void arrange(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept {
-  const std::size_t block = kWidth * (bits == 4 ? 8 : 4);
+void arrange(const signed char* codes, std::size_t n, Int8Dot way, signed char* out, std::int32_t* inits) noexcept {
+  const std::size_t block = kWidth * (way != kIntegers8 ? 8 : 4);
+  const std::int32_t offset = way == kIntegers4 ? -8 : -128;
   for (std::size_t k = 0; k < n; k += block, inits += kWidth) {
     Words sums;
-    if (bits == 4) {
+    if (way != kIntegers8) {
       split_pairs(codes + k, out + k);
-      sums = ((Words)sums_of_fours(load(out + k)) + (Words)sums_of_fours(load(out + k + block / 2))) * -8;
+      sums = ((Words)sums_of_fours(load(out + k)) + (Words)sums_of_fours(load(out + k + block / 2))) * offset;
     } else {
       store(out + k, load(codes + k));
-      sums = (Words)sums_of_fours(load(out + k)) * -128;
+      sums = (Words)sums_of_fours(load(out + k)) * offset;
     }
     store(inits, (Ints)sums);
   }
@@ -210,6 +245,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const Byte* row = a.rows + r * a.row_bytes;
   const std::size_t codes_per_word = Block::kInputs / kWidth;
   const std::size_t words = (a.in_features + codes_per_word - 1) / codes_per_word;
+  const Ints levels = Block::levels(a);
   float added[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
     added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
@@ -218,7 +254,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += Block::kInputs) {
     _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
-    const Block block(load_words(row + word * 4, words - word));
+    const Block block(load_words(row + word * 4, words - word), levels);
     for (std::size_t i = 0; i < kRows; ++i) {
       const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
       sums[i] = fused(to_floats(products), lanes.at(a.scratch + i * a.group_stride, k), sums[i]);
@@ -263,7 +299,9 @@ void dot(const Int8DotArguments& a) noexcept {
 
 }  // namespace
 
-const Int8Table kAvx2Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<Pairs4>, dot<Pairs8>}};
-const Int8Table kAvx2VnniInt8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<Words4>, dot<Words8>}};
+const Int8Table kAvx2Int8 = {
+    .quantize = quantize, .arrange = arrange, .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>}};
+const Int8Table kAvx2VnniInt8 = {
+    .quantize = quantize, .arrange = arrange, .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>}};
 
 }  // namespace halfbyte::quant::kernels

@@ -97,6 +97,18 @@ struct Int8Of4 {
   Ints step(Ints words, std::size_t s) const { return (Ints)((Words)words >> static_cast<int>(s) * 4 & 0x0f0f0f0f); }
 };
 
+// Levels plus 128.
+struct Int8OfLevels {
+  static constexpr std::size_t kSteps = 2;
+  Ints levels;
+  explicit Int8OfLevels(const TileArguments& a)
+      : levels(_mm256_broadcastsi128_si256(
+            _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a.byte_levels)), _mm_set1_epi8(-128)))) {}
+  Ints step(Ints words, std::size_t s) const {
+    return _mm256_shuffle_epi8(levels, (Ints)((Words)words >> static_cast<int>(s) * 4 & 0x0f0f0f0f));
+  }
+};
+
 struct Int8Of8 {
   static constexpr std::size_t kSteps = 1;
   explicit Int8Of8(const TileArguments&) {}
@@ -361,20 +373,21 @@ void multiply_pairs(const PanelArguments& a) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx2Int8Panels = {.least_rows = {4, 12},
-                                    .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx2Int8Panels = {.least_rows = {4, 12, 12},
+                                    .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                     .multiply = multiply_pairs,
                                     .interleave = interleave,
                                     .split_pairs = split_pairs};
-const PanelTable kAvx2VnniInt8Panels = {.least_rows = {4, 4},
-                                        .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx2VnniInt8Panels = {.least_rows = {4, 4, 4},
+                                        .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                         .multiply = multiply<WordProducts>,
                                         .interleave = interleave,
                                         .split_pairs = split_pairs};
-const PanelTable kAvx2Bfloat16Panels = {.least_rows = {8, 8},
-                                        .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
-                                        .multiply = multiply<Bfloat16Products>,
-                                        .interleave = interleave,
-                                        .split_pairs = split_pairs};
+const PanelTable kAvx2Bfloat16Panels = {
+    .least_rows = {8, 8, 8},
+    .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>, unpack<4, Bfloat16Of4>},
+    .multiply = multiply<Bfloat16Products>,
+    .interleave = interleave,
+    .split_pairs = split_pairs};
 
 }  // namespace halfbyte::quant::kernels

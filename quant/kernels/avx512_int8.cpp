@@ -64,34 +64,37 @@ void split_pairs(const signed char* codes, signed char* out) {
   }
 }
 
-void arrange(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept {
+void arrange(const signed char* codes, std::size_t n, Int8Dot way, signed char* out, std::int32_t* inits) noexcept {
   const Ints ones = _mm512_set1_epi8(1);
-  const std::size_t block = bits == 4 ? 128 : 64;
-  const Ints offset = _mm512_set1_epi32(bits == 4 ? -8 : -128);
+  const bool is_split = way != kIntegers8;
+  const std::size_t block = is_split ? 128 : 64;
+  const Ints offset = _mm512_set1_epi32(way == kIntegers4 ? -8 : -128);
   for (std::size_t k = 0; k < n; k += block, inits += kWidth) {
-    if (bits == 4) {
+    if (is_split) {
       split_pairs(codes + k, out + k);
     } else {
       _mm512_storeu_si512(out + k, load(codes + k));
     }
     Ints sums = _mm512_setzero_si512();
     add_products(sums, ones, out + k);
-    if (bits == 4) add_products(sums, ones, out + k + 64);
+    if (is_split) add_products(sums, ones, out + k + 64);
     _mm512_storeu_si512(inits, _mm512_mullo_epi32(sums, offset));
   }
 }
 
-// Products of 64 bytes of codes, of which the first `words` words are there.
-template <int kBits>
-struct Block;
-
-template <>
-struct Block<4> {
+// Products of 64 bytes of codes.
+template <Int8Dot kWay>
+struct Block {
   static constexpr std::size_t kInputs = 128;
   Ints low, high;
-  explicit Block(Ints bytes)
+  Block(Ints bytes, Ints levels)
       : low(_mm512_and_si512(bytes, _mm512_set1_epi8(15))),
-        high(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15))) {}
+        high(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15))) {
+    if constexpr (kWay == kLevels4) {
+      low = _mm512_shuffle_epi8(levels, low);
+      high = _mm512_shuffle_epi8(levels, high);
+    }
+  }
   Ints products(const signed char* x, const std::int32_t* init) const {
     Ints sum = load(init);
     add_products(sum, low, x);
@@ -101,16 +104,24 @@ struct Block<4> {
 };
 
 template <>
-struct Block<8> {
+struct Block<kIntegers8> {
   static constexpr std::size_t kInputs = 64;
   Ints codes;
-  explicit Block(Ints bytes) : codes(bytes) {}
+  Block(Ints bytes, Ints) : codes(bytes) {}
   Ints products(const signed char* x, const std::int32_t* init) const {
     Ints sum = load(init);
     add_products(sum, codes, x);
     return sum;
   }
 };
+
+// Levels plus 128, in every 16 bytes.
+template <Int8Dot kWay>
+Ints levels_of(const Int8DotArguments& a) {
+  if constexpr (kWay != kLevels4) return _mm512_setzero_si512();
+  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.levels));
+  return _mm512_broadcast_i32x4(_mm_xor_si128(levels, _mm_set1_epi8(-128)));
+}
 
 // The scales of a row's groups times those of the input, and the sum of the offsets times those of the input's groups.
 template <bool kHasOffsets>
@@ -130,7 +141,7 @@ float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, fl
 
 // The scale of each lane of a block that holds kGroups groups. Loads no more than those: a load that spans two stores
 // of combine_scales would wait for both to reach the cache.
-template <int kBits, std::size_t kGroups>
+template <std::size_t kGroups>
 struct LaneScales {
   Ints spread;
   int shift;
@@ -150,12 +161,13 @@ struct LaneScales {
 };
 
 // One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
-template <int kBits, std::size_t kGroups, bool kHasOffsets, std::size_t kRows>
+template <Int8Dot kWay, std::size_t kGroups, bool kHasOffsets, std::size_t kRows>
 void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  constexpr std::size_t kBlock = Block<kBits>::kInputs;
-  const LaneScales<kBits, kGroups> lanes(a.group_size);
+  constexpr std::size_t kBlock = Block<kWay>::kInputs;
+  const LaneScales<kGroups> lanes(a.group_size);
+  const Ints levels = levels_of<kWay>(a);
   const Byte* row = a.rows + r * a.row_bytes;
-  const std::size_t words = (a.in_features * kBits + 31) / 32;
+  const std::size_t per_word = kBlock / kWidth, words = (a.in_features + per_word - 1) / per_word;
   float added[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
     added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
@@ -166,7 +178,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
     const std::size_t left = words - word;
     const __mmask16 mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
-    const Block<kBits> block(_mm512_maskz_loadu_epi32(mask, row + word * 4));
+    const Block<kWay> block(_mm512_maskz_loadu_epi32(mask, row + word * 4), levels);
     for (std::size_t i = 0; i < kRows; ++i) {
       const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
       const Floats scale = lanes.at(a.scratch + i * a.group_stride, k);
@@ -181,10 +193,10 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
 using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
 
 // Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
-template <int kBits, std::size_t kGroups, bool kHasOffsets>
+template <Int8Dot kWay, std::size_t kGroups, bool kHasOffsets>
 void dot_rows(const Int8DotArguments& a) {
-  constexpr DotRow kByRows[] = {dot_row<kBits, kGroups, kHasOffsets, 1>, dot_row<kBits, kGroups, kHasOffsets, 2>,
-                                dot_row<kBits, kGroups, kHasOffsets, 4>, dot_row<kBits, kGroups, kHasOffsets, 8>};
+  constexpr DotRow kByRows[] = {dot_row<kWay, kGroups, kHasOffsets, 1>, dot_row<kWay, kGroups, kHasOffsets, 2>,
+                                dot_row<kWay, kGroups, kHasOffsets, 4>, dot_row<kWay, kGroups, kHasOffsets, 8>};
   std::size_t m = 0;
   for (int power = 3; power >= 0; --power) {
     const std::size_t some = std::size_t{1} << power;
@@ -194,22 +206,23 @@ void dot_rows(const Int8DotArguments& a) {
   }
 }
 
-template <int kBits, std::size_t kGroups>
+template <Int8Dot kWay, std::size_t kGroups>
 void dot_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_rows<kBits, kGroups, true> : dot_rows<kBits, kGroups, false>)(a);
+  (a.offsets ? dot_rows<kWay, kGroups, true> : dot_rows<kWay, kGroups, false>)(a);
 }
 
-template <int kBits>
+template <Int8Dot kWay>
 void dot(const Int8DotArguments& a) noexcept {
-  const std::size_t groups = Block<kBits>::kInputs / a.group_size;
-  if (groups >= 8) return dot_groups<kBits, 8>(a);  // 8-bit codes have 4 at most
-  if (groups >= 4) return dot_groups<kBits, 4>(a);
-  if (groups >= 2) return dot_groups<kBits, 2>(a);
-  dot_groups<kBits, 1>(a);
+  const std::size_t groups = Block<kWay>::kInputs / a.group_size;
+  if (groups >= 8) return dot_groups<kWay, 8>(a);  // 8-bit codes have 4 at most
+  if (groups >= 4) return dot_groups<kWay, 4>(a);
+  if (groups >= 2) return dot_groups<kWay, 2>(a);
+  dot_groups<kWay, 1>(a);
 }
 
 }  // namespace
 
-const Int8Table kAvx512Int8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<4>, dot<8>}};
+const Int8Table kAvx512Int8 = {
+    .quantize = quantize, .arrange = arrange, .dot = {dot<kIntegers4>, dot<kIntegers8>, dot<kLevels4>}};
 
 }  // namespace halfbyte::quant::kernels

@@ -50,6 +50,19 @@ struct Int8Of4 {
   }
 };
 
+// Levels plus 128.
+struct Int8OfLevels {
+  static constexpr std::size_t kSteps = 2;
+  Ints levels;
+  explicit Int8OfLevels(const TileArguments& a)
+      : levels(_mm512_broadcast_i32x4(
+            _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a.byte_levels)), _mm_set1_epi8(-128)))) {}
+  Ints step(Ints words, std::size_t s) const {
+    const Ints codes = _mm512_and_si512(s == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(15));
+    return _mm512_shuffle_epi8(levels, codes);
+  }
+};
+
 struct Int8Of8 {
   static constexpr std::size_t kSteps = 1;
   explicit Int8Of8(const TileArguments&) {}
@@ -244,15 +257,16 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx512Int8Panels = {.least_rows = {6, 6},
-                                      .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>},
+const PanelTable kAvx512Int8Panels = {.least_rows = {6, 6, 6},
+                                      .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                       .multiply = multiply<Int8Products>,
                                       .interleave = interleave,
                                       .split_pairs = split_pairs};
-const PanelTable kAvx512Bfloat16Panels = {.least_rows = {4, 4},
-                                          .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>},
-                                          .multiply = multiply<Bfloat16Products>,
-                                          .interleave = interleave,
-                                          .split_pairs = split_pairs};
+const PanelTable kAvx512Bfloat16Panels = {
+    .least_rows = {4, 4, 4},
+    .unpack = {unpack<4, Bfloat16Of4>, unpack<8, Bfloat16Of8>, unpack<4, Bfloat16Of4>},
+    .multiply = multiply<Bfloat16Products>,
+    .interleave = interleave,
+    .split_pairs = split_pairs};
 
 }  // namespace halfbyte::quant::kernels

@@ -29,6 +29,7 @@ struct Int8DotArguments {
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
   std::size_t group_size;     // 16, 32, 64 or 128; of the activations, and of the scales here
+  const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;        // (end - begin, scale_stride), of row `begin` on, with kScalePadding finite ones behind
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // at least the groups of a row
@@ -44,14 +45,16 @@ struct Int8DotArguments {
   std::size_t output_stride;
 };
 
+// How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
+enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
+
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
   void (*quantize)(const float* x, const Int8Groups& out) noexcept;
-  // Brings codes (n), of a row that multiplies codes of `bits` bits, into the order in which dot reads them; and what
-  // the offset of the weights' codes takes away from the sums of each word, if dot wants that: (n / 4) at most.
-  void (*arrange)(const signed char* codes, std::size_t n, int bits, signed char* out, std::int32_t* inits) noexcept;
-  // Indexed by kDotInt4, kDotInt8.
-  void (*dot[2])(const Int8DotArguments& arguments) noexcept;
+  // Brings codes (n) of a row into the order in which dot[way] reads them; and what the offset of the weights' codes
+  // takes away from the sums of each word, if dot wants that: (n / 4) at most.
+  void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out, std::int32_t* inits) noexcept;
+  void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
 };
 
 // Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
@@ -64,9 +67,10 @@ struct TileArguments {
   std::size_t row_bytes;
   std::size_t count;  // rows that there are, 1 to kTileRows; others become zeros
   std::size_t in_features;
-  const float* levels;  // the sixteen values of 4-bit codes
-  int flip;             // element k is in field k ^ flip
-  Byte* out;            // (steps, kTileRows, kStepBytes), aligned to 64 bytes
+  const float* levels;             // the sixteen values of 4-bit codes
+  const signed char* byte_levels;  // those of 8-bit tiles of levels, -127 to 127
+  int flip;                        // element k is in field k ^ flip
+  Byte* out;                       // (steps, kTileRows, kStepBytes), aligned to 64 bytes
 };
 
 struct PanelArguments {
@@ -92,10 +96,11 @@ inline constexpr std::size_t kPanelRows = 12;
 // multiply 4-bit codes, 8-bit panels have the even ones first, then the odd ones.
 struct PanelTable {
   // From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5).
-  // Indexed by kDotInt4, kDotInt8.
-  std::size_t least_rows[2];
-  // Indexed by kDotInt4, kDotInt8. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16.
-  void (*unpack[2])(const TileArguments& arguments) noexcept;
+  // Indexed by Int8Dot.
+  std::size_t least_rows[kInt8DotCount];
+  // Indexed by Int8Dot. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16; an 8-bit tile
+  // codes, or levels plus 128.
+  void (*unpack[kInt8DotCount])(const TileArguments& arguments) noexcept;
   void (*multiply)(const PanelArguments& arguments) noexcept;
   // Word w of row r goes to out[w * out_words + r]. Shapes: rows (count, words) of 4 bytes, 1 to 16 of them, row_bytes
   // apart; out (words, out_words).

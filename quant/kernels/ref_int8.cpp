@@ -40,18 +40,19 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
   }
 }
 
-void arrange(const signed char* codes, std::size_t n, int, signed char* out, std::int32_t*) noexcept {
+void arrange(const signed char* codes, std::size_t n, Int8Dot, signed char* out, std::int32_t*) noexcept {
   std::memcpy(out, codes, n);
 }
 
-// The code of element k less the offset.
-template <int kBits>
-int code_at(const Byte* row, std::size_t k) noexcept {
-  if constexpr (kBits == 4) return static_cast<int>(row[k / 2] >> (k % 2 * 4) & 15) - 8;
-  return static_cast<int>(row[k]) - 128;
+// The code of element k less the offset, or its level.
+template <Int8Dot kWay>
+int value_at(const Byte* row, std::size_t k, const signed char* levels) noexcept {
+  if constexpr (kWay == kIntegers8) return static_cast<int>(row[k]) - 128;
+  const int code = row[k / 2] >> (k % 2 * 4) & 15;
+  return kWay == kLevels4 ? levels[code] : code - 8;
 }
 
-template <int kBits>
+template <Int8Dot kWay>
 float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept {
   const Byte* row = a.rows + r * a.row_bytes;
   const signed char* input = a.input + m * a.input_stride;
@@ -59,7 +60,7 @@ float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept 
   for (std::size_t first = 0, group = 0; first < a.in_features; first += a.group_size, ++group) {
     const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
     std::int32_t products = 0;
-    for (std::size_t k = first; k < end; ++k) products += code_at<kBits>(row, k) * input[k];
+    for (std::size_t k = first; k < end; ++k) products += value_at<kWay>(row, k, a.levels) * input[k];
     const std::size_t at = (r - a.begin) * a.scale_stride + group, input_at = m * a.group_stride + group;
     sum += static_cast<float>(products) * (a.scales[at] * a.input_scales[input_at]);
     if (a.offsets) sum += a.offsets[at] * a.input_sums[input_at];
@@ -67,15 +68,16 @@ float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept 
   return sum;
 }
 
-template <int kBits>
+template <Int8Dot kWay>
 void dot(const Int8DotArguments& a) noexcept {
   for (std::size_t r = a.begin; r < a.end; ++r) {
-    for (std::size_t m = 0; m < a.m; ++m) a.output[m * a.output_stride + (r - a.begin)] = dot_row<kBits>(a, r, m);
+    for (std::size_t m = 0; m < a.m; ++m) a.output[m * a.output_stride + (r - a.begin)] = dot_row<kWay>(a, r, m);
   }
 }
 
 }  // namespace
 
-const Int8Table kRefInt8 = {.quantize = quantize, .arrange = arrange, .dot = {dot<4>, dot<8>}};
+const Int8Table kRefInt8 = {
+    .quantize = quantize, .arrange = arrange, .dot = {dot<kIntegers4>, dot<kIntegers8>, dot<kLevels4>}};
 
 }  // namespace halfbyte::quant::kernels

@@ -53,8 +53,7 @@ PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t row
     call.table->int8->quantize(natural, {stride, group_size, codes, row_scales, code_sums});
     for (std::size_t g = 0; g < groups; ++g)
       sums[m * group_stride + g] = row_scales[g] * static_cast<float>(code_sums[g]);
-    call.table->int8->arrange(codes, stride, weight.dot == kernels::kDotInt4 ? 4 : 8, arranged + m * stride,
-                              inits + m * (stride / 4));
+    call.table->int8->arrange(codes, stride, weight.int8_dot(), arranged + m * stride, inits + m * (stride / 4));
   }
   return {arranged, inits, scales, sums, stride, group_size, group_stride};
 }
@@ -79,7 +78,7 @@ const float* spread_groups(const std::vector<float>& values, std::size_t rows, s
 void set_scales(const Chunks::Chunk& chunk, const PreparedInput& input, kernels::Int8DotArguments& a) {
   const WeightView& weight = chunk.call->weight;
   Scratch& buffers = scratch();
-  load_groups(*chunk.call->table, weight, chunk.begin, chunk.end, buffers.groups);
+  load_int8_groups(*chunk.call->table, weight, chunk.begin, chunk.end, buffers.groups);
   a.scales = buffers.groups.scales.data();
   a.offsets = buffers.groups.offsets_or_null();
   a.scale_stride = weight.groups;
@@ -102,6 +101,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.end = chunk.end;
   a.in_features = call.weight.in_features;
   a.group_size = input.group_size;
+  a.levels = call.weight.byte_levels;
   a.group_stride = input.group_stride;
   a.input_stride = input.stride;
   set_scales(chunk, input, a);
@@ -114,7 +114,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
     a.inits = input.inits + m * (input.stride / 4);
     a.input_scales = input.scales + m * input.group_stride;
     a.input_sums = input.sums + m * input.group_stride;
-    call.table->int8->dot[call.weight.dot](a);
+    call.table->int8->dot[call.weight.int8_dot()](a);
     write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }
 }
@@ -122,14 +122,14 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
 }  // namespace
 
 std::size_t int8_group_size(const WeightView& weight) noexcept {
-  if (!weight.is_integer) return 0;
+  if (!weight.has_int8()) return 0;
   if (weight.is_channel() || weight.group_size % 128 == 0) return 128;
   const bool is_known = weight.group_size == 64 || weight.group_size == 32 || weight.group_size == 16;
   return is_known ? weight.group_size : 0;
 }
 
 bool shares_int8_input(const Call& a, const Call& b) noexcept {
-  return a.weight.dot == b.weight.dot && int8_group_size(a.weight) == int8_group_size(b.weight);
+  return a.weight.int8_dot() == b.weight.int8_dot() && int8_group_size(a.weight) == int8_group_size(b.weight);
 }
 
 void direct_int8(std::span<const Call> calls) {

@@ -207,7 +207,7 @@ struct TileScales {
 
 TileScales tile_scales(const Call& call, const Plan& plan, std::size_t begin, std::size_t end) {
   Scratch& buffers = scratch();
-  load_groups(*call.table, call.weight, begin, end, buffers.groups);
+  (plan.is_int8 ? load_int8_groups : load_groups)(*call.table, call.weight, begin, end, buffers.groups);
   float* scales = buffers.scales.at_least(plan.groups * kTileRows);
   transpose_groups(plan, call.weight, buffers.groups.scales, end - begin, scales);
   if (!call.weight.has_offsets()) return {scales, nullptr};
@@ -232,7 +232,7 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
   a.steps_per_group = plan.steps_per_group();
   a.scales = block.scales.scales + block.group * kTileRows;
   a.offsets = block.scales.offsets ? block.scales.offsets + block.group * kTileRows : nullptr;
-  a.code_offset = call.weight.dot == kernels::kDotInt4 ? 8 : 128;
+  a.code_offset = call.weight.int8_dot() == kernels::kIntegers4 ? 8 : 128;
   a.is_first = block.group == 0;
   a.prefetch = block.next;
   a.prefetch_bytes = plan.values_per_step * kTileRows * bits_of(call.weight) / 8;
@@ -261,8 +261,9 @@ void multiply_tile(const Plan& plan, const Panels& panels, const Chunks::Chunk& 
     const std::size_t n = std::min(groups * plan.group_size, weight.in_features - first);
     Byte* tile =
         scratch().tile.at_least(round_up(n, kernels::kInputUnit) / plan.values_per_step * kStepBytes * kTileRows);
-    plan.kernels->unpack[weight.dot]({weight.row(chunk.begin) + first * bits / 8, weight.row_bytes,
-                                      chunk.end - chunk.begin, n, weight.levels, weight.flip, tile});
+    plan.kernels->unpack[weight.int8_dot()]({weight.row(chunk.begin) + first * bits / 8, weight.row_bytes,
+                                             chunk.end - chunk.begin, n, weight.levels, weight.byte_levels, weight.flip,
+                                             tile});
     multiply_panels(call, plan, panels,
                     {tile, scales, group, groups, weight.row(chunk.end) + first * bits / 8 * kTileRows}, products);
   }
@@ -291,13 +292,13 @@ bool has_panels(const Call& call) noexcept {
   if (!call.weight.is_coded) return false;
   const Plan plan = plan_of(call);
   if (!plan.kernels || plan.group_size == 0 || (!plan.is_int8 && call.input_dtype != kernels::kBfloat16)) return false;
-  return call.rows >= plan.kernels->least_rows[call.weight.dot];
+  return call.rows >= plan.kernels->least_rows[call.weight.int8_dot()];
 }
 
 bool shares_panels(const Call& a, const Call& b) noexcept {
   const Plan plan = plan_of(a), other = plan_of(b);
-  return plan.kernels == other.kernels && plan.group_size == other.group_size && a.weight.dot == b.weight.dot &&
-         a.weight.has_offsets() == b.weight.has_offsets();
+  return plan.kernels == other.kernels && plan.group_size == other.group_size &&
+         a.weight.int8_dot() == b.weight.int8_dot() && a.weight.has_offsets() == b.weight.has_offsets();
 }
 
 void by_panels(std::span<const Call> calls) {

@@ -34,7 +34,8 @@ struct WeightMatrix {
   std::int64_t groups() const noexcept { return scheme ? in_features / group_size : 0; }
 };
 
-// How products with packed integer codes are computed. Codebooks and dense rows are always multiplied in floats.
+// How products with packed codes are computed. Dense rows, and code books whose values are no small whole numbers (nf4,
+// fp4), are always multiplied in floats.
 enum class Arithmetic : std::uint8_t {
   kFloat,  // codes are dequantised in registers, sums are accumulated in float32
   kInt8,   // the activation is rounded to 8 bits, group by group; within a group, sums are exact integers
