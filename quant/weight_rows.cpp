@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -73,9 +74,11 @@ void load_scales(const kernels::Table& table, const WeightView& weight, const ke
 void load_zeros(const WeightView& weight, std::size_t row, float* out) {
   const std::size_t at = weight.first_row + row;
   const kernels::Byte* words = weight.zero_points + at / 8 * weight.groups * 4;
+  const auto shift = static_cast<unsigned>(at % 8 * 4);
   for (std::size_t group = 0; group < weight.groups; ++group) {
-    const int field = words[group * 4 + at % 8 / 2] >> (at % 2 * 4) & 15;
-    out[group] = static_cast<float>(field - 8);
+    std::uint32_t word;
+    std::memcpy(&word, words + group * 4, sizeof word);
+    out[group] = static_cast<float>(static_cast<int>(word >> shift & 15) - 8);
   }
 }
 

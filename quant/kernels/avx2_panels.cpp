@@ -268,19 +268,33 @@ void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) 
   }
 }
 
-// The offsets of the weights times the sums of the input's groups.
-void add_offsets(const PanelArguments& a) {
-  for (std::size_t row = 0; row < a.rows; ++row) {
-    Floats sums[kTileRows / kWidth];
-    float* out = a.out + row * kTileRows;
-    for (std::size_t i = 0; i < kTileRows / kWidth; ++i) sums[i] = load_floats(out + i * kWidth);
-    for (std::size_t group = 0; group < a.groups; ++group) {
-      const Floats sum = Floats{} + a.input_sums[group * a.rows + row];
-      const float* offsets = a.offsets + group * kTileRows;
-      for (std::size_t i = 0; i < kTileRows / kWidth; ++i)
-        sums[i] = fused(load_floats(offsets + i * kWidth), sum, sums[i]);
+// The offsets of the weights times the sums of the input's groups, of kRows rows of input from `row` on.
+template <std::size_t kRows>
+void add_offsets(const PanelArguments& a, std::size_t row, std::size_t column) {
+  Floats sums[kRows][kSpan];
+  float* out = a.out + row * kTileRows + column;
+  for (std::size_t m = 0; m < kRows; ++m) {
+    for (std::size_t i = 0; i < kSpan; ++i) sums[m][i] = load_floats(out + m * kTileRows + i * kWidth);
+  }
+  for (std::size_t group = 0; group < a.groups; ++group) {
+    const float* offsets = a.offsets + group * kTileRows + column;
+    const Floats first = load_floats(offsets), second = load_floats(offsets + kWidth);
+    for (std::size_t m = 0; m < kRows; ++m) {
+      const Floats sum = Floats{} + a.input_sums[group * a.rows + row + m];
+      sums[m][0] = fused(first, sum, sums[m][0]);
+      sums[m][1] = fused(second, sum, sums[m][1]);
     }
-    for (std::size_t i = 0; i < kTileRows / kWidth; ++i) store_floats(out + i * kWidth, sums[i]);
+  }
+  for (std::size_t m = 0; m < kRows; ++m) {
+    for (std::size_t i = 0; i < kSpan; ++i) store_floats(out + m * kTileRows + i * kWidth, sums[m][i]);
+  }
+}
+
+void add_offsets(const PanelArguments& a) {
+  for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth) {
+    std::size_t row = 0;
+    for (; row + 4 <= a.rows; row += 4) add_offsets<4>(a, row, column);
+    for (; row < a.rows; ++row) add_offsets<1>(a, row, column);
   }
 }
 

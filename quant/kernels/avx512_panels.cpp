@@ -202,20 +202,35 @@ void multiply_rows(const PanelArguments& a) {
   for (std::size_t group = 0; group < a.groups; ++group) multiply_group<Products, kRows>(a, group);
 }
 
-// The offsets of the weights times the sums of the input's groups.
-void add_offsets(const PanelArguments& a) {
-  for (std::size_t row = 0; row < a.rows; ++row) {
-    float* out = a.out + row * kTileRows;
-    Floats first = _mm512_loadu_ps(out), second = _mm512_loadu_ps(out + kWidth);
-    for (std::size_t group = 0; group < a.groups; ++group) {
-      const Floats sum = _mm512_set1_ps(a.input_sums[group * a.rows + row]);
-      const float* offsets = a.offsets + group * kTileRows;
-      first = _mm512_fmadd_ps(_mm512_loadu_ps(offsets), sum, first);
-      second = _mm512_fmadd_ps(_mm512_loadu_ps(offsets + kWidth), sum, second);
-    }
-    _mm512_storeu_ps(out, first);
-    _mm512_storeu_ps(out + kWidth, second);
+// The offsets of the weights times the sums of the input's groups, of kRows rows of input from `row` on.
+template <std::size_t kRows>
+void add_offsets(const PanelArguments& a, std::size_t row) {
+  Floats sums[kRows][2];
+  float* out = a.out + row * kTileRows;
+  for (std::size_t m = 0; m < kRows; ++m) {
+    sums[m][0] = _mm512_loadu_ps(out + m * kTileRows);
+    sums[m][1] = _mm512_loadu_ps(out + m * kTileRows + kWidth);
   }
+  for (std::size_t group = 0; group < a.groups; ++group) {
+    const float* offsets = a.offsets + group * kTileRows;
+    const Floats first = _mm512_loadu_ps(offsets), second = _mm512_loadu_ps(offsets + kWidth);
+    for (std::size_t m = 0; m < kRows; ++m) {
+      const Floats sum = _mm512_set1_ps(a.input_sums[group * a.rows + row + m]);
+      sums[m][0] = _mm512_fmadd_ps(first, sum, sums[m][0]);
+      sums[m][1] = _mm512_fmadd_ps(second, sum, sums[m][1]);
+    }
+  }
+  for (std::size_t m = 0; m < kRows; ++m) {
+    _mm512_storeu_ps(out + m * kTileRows, sums[m][0]);
+    _mm512_storeu_ps(out + m * kTileRows + kWidth, sums[m][1]);
+  }
+}
+
+void add_offsets(const PanelArguments& a) {
+  std::size_t row = 0;
+  for (; row + 6 <= a.rows; row += 6) add_offsets<6>(a, row);
+  for (; row + 2 <= a.rows; row += 2) add_offsets<2>(a, row);
+  for (; row < a.rows; ++row) add_offsets<1>(a, row);
 }
 
 template <class Products>

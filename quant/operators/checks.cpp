@@ -144,7 +144,7 @@ PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Te
           group_size,
           codes.contiguous(),
           scales.contiguous(),
-          known->has_zero_point ? zero_points->contiguous() : at::Tensor()};
+          known->has_zero_point || known->has_offset ? zero_points->contiguous() : at::Tensor()};
 }
 
 }  // namespace halfbyte::operators
