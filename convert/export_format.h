@@ -23,6 +23,7 @@ struct ExportFormat {
   bool packs_heads;           // its readers look for a packed lm_head
   std::int64_t row_multiple;  // of out_features
   std::int64_t column_multiple;
+  std::int64_t smallest_block;  // group sizes are powers of two from it on; 0: any
   const ExportLayout* layout;
   nlohmann::ordered_json (*config)(const files::Checkpoint& source, const ExportPlan& plan);
   std::string_view config_file;  // besides config.json; empty: none

@@ -1,6 +1,7 @@
 #include "convert/export_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 
@@ -210,6 +211,9 @@ class Planning {
   std::string scheme_obstacle(const TensorRecord& record) const {
     const std::string title(format_.title);
     if (!has_scheme(record)) return title + " has no " + std::string(record.scheme->name);
+    const auto block = static_cast<std::uint64_t>(record.group_size);
+    if (format_.smallest_block > record.group_size || (format_.smallest_block > 0 && !std::has_single_bit(block)))
+      return title + " has no blocks of " + std::to_string(block);
     if (!format_.is_uniform) return {};
     if (record.scheme->bits != plan_.facts.bits)
       return title + " has one number of bits for all tensors, and most have " + std::to_string(plan_.facts.bits);

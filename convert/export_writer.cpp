@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <halfbyte/error.h>
 
@@ -19,8 +20,11 @@ namespace {
 using files::Part;
 using files::TensorRecord;
 
-// A thread holds the codes of a piece twice, as they were and as they will be. Units: bytes of codes, bytes.
-constexpr std::int64_t kPieceCodes = std::int64_t{8} << 20;
+// A thread holds the codes of a piece twice, as they were and as they will be. The larger a piece, the longer the runs
+// in which a transposed one is written. Units: bytes of codes, of all threads together and of one.
+constexpr std::int64_t kAllCodes = std::int64_t{64} << 20;
+constexpr std::int64_t kLargestPiece = std::int64_t{8} << 20, kSmallestPiece = std::int64_t{1} << 20;
+// Units: bytes.
 constexpr std::int64_t kCopyPiece = std::int64_t{1} << 24;
 constexpr std::int64_t kCopyBlock = std::int64_t{1} << 20;
 
@@ -103,6 +107,12 @@ class Writer {
     std::uint64_t offset;
   };
 
+  std::int64_t piece_codes() const {
+    const std::int64_t threads =
+        options_.threads > 0 ? options_.threads : std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+    return std::clamp(kAllCodes / threads, kSmallestPiece, kLargestPiece);
+  }
+
   static void cut(std::size_t tensor, std::size_t part, std::int64_t size, std::int64_t step, std::vector<Piece>& out) {
     for (std::int64_t at = 0; at < size; at += step) out.push_back({tensor, part, at, std::min(at + step, size)});
   }
@@ -117,7 +127,7 @@ class Writer {
         cut(i, part, static_cast<std::int64_t>(parts.tensors[part].size_bytes), kCopyPiece, out);
       if (!parts.bytes.empty()) continue;
       const auto [rows, columns] = files::matrix_shape(tensor.source->shape);
-      const std::int64_t step = kPieceCodes / packed_row_bytes(*tensor.source->scheme, columns) / 64 * 64;
+      const std::int64_t step = piece_codes() / packed_row_bytes(*tensor.source->scheme, columns) / 64 * 64;
       cut(i, 0, rows, std::max<std::int64_t>(step, 64), out);
     }
     return out;

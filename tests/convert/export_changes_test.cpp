@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/convert/exported.h"
+#include "tests/loader/files/formats/bitsandbytes_source.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
@@ -155,4 +156,21 @@ TEST_CASE("export: what is written dense has the dtype on record, or the one tha
     CHECK(quantization_of(scratch / "e").at("dynamic").contains("-:^b$"));
     CHECK(quantization_of(scratch / "e").at("modules_in_block_to_quantize") == nlohmann::json({{"a"}}));
   }
+}
+
+TEST_CASE("export: blocks that bitsandbytes has not are no longer its own", "[export]") {
+  const Scratch scratch;
+  const BitsandbytesWeight crossing{
+      .name = "a.weight", .shape = {4, 48}, .block_size = 64};  // groups of 16 end with rows
+  std::vector<TestTensor> tensors = crossing.tensors();
+  for (TestTensor& tensor : BitsandbytesWeight{.name = "b.weight"}.tensors()) tensors.push_back(std::move(tensor));
+  write_text(scratch / "s" / "model.safetensors", safetensors(tensors));
+  write_text(scratch / "s" / "config.json", bitsandbytes_config().dump());
+  CHECK_THROWS_WITH(export_checkpoint(scratch / "s", scratch / "e", {.format = "bitsandbytes"}),
+                    Catch::Contains("bitsandbytes has no blocks of 16; --requantize writes it dense"));
+  const auto summary = export_checkpoint(scratch / "s", scratch / "e", {.format = "bitsandbytes", .requantize = true});
+  CHECK(summary.exact_tensors == 1);
+  CHECK(summary.dequantized_tensors == 1);
+  const Checkpoint source = files::open_checkpoint(scratch / "s"), found = files::open_checkpoint(scratch / "e");
+  CHECK(numbers_of(source, "b.weight") == numbers_of(found, "b.weight"));
 }
