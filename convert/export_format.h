@@ -20,6 +20,7 @@ struct ExportFormat {
   std::span<const SchemeId> schemes;
   bool is_uniform;            // one number of bits and one group size for all packed tensors
   bool has_float16_scales;    // no others
+  bool has_all_zero_points;   // else not of code 0, so that what is quantised anew has the middle one
   bool packs_heads;           // its readers look for a packed lm_head
   std::int64_t row_multiple;  // of out_features
   std::int64_t column_multiple;

@@ -243,7 +243,8 @@ class Planning {
     if (common_->layout == Layout::kBitsandbytes) return common_;
     const int bits = format_.is_uniform ? plan_.facts.bits : record.scheme->bits;
     if (bits == 8) return &scheme(SchemeId::kSymInt8);
-    return &scheme(record.scheme->has_zero_point ? SchemeId::kAsymInt4 : SchemeId::kSymInt4);
+    const bool is_asymmetric = record.scheme->has_zero_point || record.scheme->has_offset;
+    return &scheme(is_asymmetric && format_.has_all_zero_points ? SchemeId::kAsymInt4 : SchemeId::kSymInt4);
   }
 
   Dtype new_scale_dtype(const TensorRecord& record) const {
@@ -328,8 +329,6 @@ class Planning {
     for (const ExportedTensor& tensor : plan_.tensors) {
       if (!tensor.result.scheme) continue;
       plan_.facts.is_symmetric = plan_.facts.is_symmetric && !tensor.result.scheme->has_zero_point;
-      const bool is_open = tensor.action == ExportAction::kQuantize && tensor.result.scheme->has_zero_point;
-      plan_.facts.is_gptq_v2 = plan_.facts.is_gptq_v2 || is_open;
     }
   }
 

@@ -77,6 +77,16 @@ class Export(CommandLineTest):
             else:
                 self.assertEqual(config["ignore" if target == "compressed-tensors" else "modules_to_not_convert"], ["lm_head", *kept])
 
+    def test_offsets_become_zero_points_where_every_reader_has_them(self):
+        self.succeeds("quantize", TINY_LLAMA, self.path("q"), "--scheme", "affine_int4", "--group-size", "32", "--halfbyte-only", "-q")
+        for target, scheme in (("compressed-tensors", "asym_int4"), ("awq", "asym_int4"), ("gptq", "sym_int4")):
+            done = run("export", self.path("q"), self.path(target), "--to", target, "--requantize")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"28 tensors of affine_int4 quantised again, as {scheme}", done.stderr)
+            self.succeeds("quantize", self.path(target), self.path("in"), "--overwrite", "-q")
+            self.succeeds("export", self.path("in"), self.path("again"), "--to", target, "--overwrite", "-q")
+            self.assertEqual(files_of(self.scratch / target), files_of(self.scratch / "again"))
+
     def test_other_schemes_are_quantised_again_on_demand_and_it_is_said(self):
         self.succeeds("quantize", TINY_LLAMA, self.path("q"), "--scheme", "nf4", "-q")
         self.fails(3, ["--requantize", "--to bitsandbytes keeps its numbers"], "export", self.path("q"), self.path("x"), "--to", "gptq")
