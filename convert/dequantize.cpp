@@ -38,9 +38,10 @@ constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
 struct Target {
   const TensorRecord* record;
   Dtype dtype;
-  std::size_t file = 0;      // index into Plan::files
-  std::uint64_t offset = 0;  // from the start of that file
-  bool is_copied() const noexcept { return !record->scheme && record->stored_dtype == dtype; }
+  std::optional<Dtype> through = {};  // the dtype that values are rounded to first
+  std::size_t file = 0;               // index into Plan::files
+  std::uint64_t offset = 0;           // from the start of that file
+  bool is_copied() const noexcept { return !record->scheme && record->stored_dtype == dtype && !through; }
 };
 
 struct Restoration {
@@ -129,13 +130,21 @@ const files::StoredTensor& codes_of(const files::Checkpoint& source, const Tenso
   return *source.find(record.parts[files::Part::kCodes]);
 }
 
+// bitsandbytes dequantises to the dtype on record, so that in a wider one its values are still those.
+std::optional<Dtype> rounded_by_source(const files::Checkpoint& source, const TensorRecord& record, Dtype dtype) {
+  const bool is_rounded = source.manifest.is_derived && source.kind == "bitsandbytes" &&
+                          (record.scheme || record.stored_dtype == Dtype::kFloat32);
+  if (!is_rounded || !record.original_dtype || !is_weight_dtype(*record.original_dtype)) return std::nullopt;
+  return *record.original_dtype == dtype ? std::nullopt : record.original_dtype;
+}
+
 Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOptions& options) {
   Restoration out;
   DtypeChoice choose(options.dtype);
   std::vector<std::vector<OutputTensor>> by_file(source.data_files.size());
   for (const TensorRecord& record : source.manifest.tensors) {
     const Dtype dtype = choose(record);
-    out.targets.push_back({&record, dtype});
+    out.targets.push_back({&record, dtype, rounded_by_source(source, record, dtype)});
     const files::StoredTensor& codes = codes_of(source, record);
     by_file[files::file_on_disk(source, codes.file)].push_back(
         out.targets.back().is_copied() ? OutputTensor{record.name, dtype, record.shape, codes.size_bytes, 0}
@@ -229,10 +238,19 @@ class TensorWriter {
       values.resize(static_cast<std::size_t>(count));
       out.resize(static_cast<std::size_t>(count * width));
       reader.read(at, values);
+      if (target.through) round_to(*target.through, values);
       quant::convert(std::as_bytes(std::span(values)).data(), Dtype::kFloat32, out.data(), target.dtype, count);
       check_overflow(target, at, values, out);
       write(target, static_cast<std::uint64_t>(at * width), out);
     }
+  }
+
+  static void round_to(Dtype dtype, std::span<float> values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    std::vector<std::byte> rounded(static_cast<std::size_t>(count * size_bytes(dtype)));
+    const auto floats = std::as_writable_bytes(values);
+    quant::convert(floats.data(), Dtype::kFloat32, rounded.data(), dtype, count);
+    quant::convert(rounded.data(), dtype, floats.data(), Dtype::kFloat32, count);
   }
 
   // A finite value that became infinite. What was infinite or NaN before stays so.

@@ -7,6 +7,7 @@
 #include "loader/files/checkpoint.h"
 #include "loader/files/difference.h"
 #include "loader/files/tensor_reader.h"
+#include "tests/loader/files/formats/bitsandbytes_source.h"
 #include "tests/loader/files/packed_checkpoint.h"
 
 using namespace halfbyte;
@@ -206,4 +207,15 @@ TEST_CASE("dequantize: wrong calls and stops leave nothing", "[dequantize]") {
   check_error(ErrorCode::kInterrupted, {"stopped"},
               [&] { convert::dequantize(scratch / "m", scratch / "x", {.stop = stop.get_token()}); });
   CHECK(names_in(scratch.path()) == std::vector<std::string>{"m"});
+}
+
+TEST_CASE("dequantize: bitsandbytes's values are those that it rounds to itself, in every dtype", "[dequantize]") {
+  const Scratch scratch;
+  const BitsandbytesWeight weight;  // of bfloat16
+  write_checkpoint(scratch / "bnb", weight.tensors(), bitsandbytes_config());
+  convert::dequantize(scratch / "bnb", scratch / "own");
+  convert::dequantize(scratch / "bnb", scratch / "wide", {.dtype = Dtype::kFloat32});
+  const std::vector<float> own = values_of(open_checkpoint(scratch / "own"), weight.name);
+  CHECK(values_of(open_checkpoint(scratch / "wide"), weight.name) == own);
+  CHECK(own != weight.wanted());
 }
