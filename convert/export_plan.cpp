@@ -211,6 +211,8 @@ class Planning {
   std::string scheme_obstacle(const TensorRecord& record) const {
     const std::string title(format_.title);
     if (!has_scheme(record)) return title + " has no " + std::string(record.scheme->name);
+    if (record.parts.has(files::Part::kColumnOrder))
+      return "its columns are grouped in an order of their own, which is not written in " + title;
     const auto block = static_cast<std::uint64_t>(record.group_size);
     if (format_.smallest_block > record.group_size || (format_.smallest_block > 0 && !std::has_single_bit(block)))
       return title + " has no blocks of " + std::to_string(block);
@@ -236,6 +238,7 @@ class Planning {
     out.group_size = group_size;
     out.scale_dtype = new_scale_dtype(record);
     out.nested_offset.reset();
+    out.parts = {};
     out.parts = files::packed_part_names(out);
   }
 

@@ -83,6 +83,7 @@ bool is_float16(const files::Checkpoint& source, const TensorRecord& record, Par
 // Why a packed tensor's numbers are none of GGUF's; empty: they are.
 std::string why_not_exact(const files::Checkpoint& source, const TensorRecord& record) {
   if (!exact_type(*record.scheme)) return "GGUF has no type for " + std::string(record.scheme->name);
+  if (record.parts.has(Part::kColumnOrder)) return "its columns are grouped in an order of their own";
   if (record.group_size % static_cast<std::int64_t>(kGgufBlock) != 0)
     return "its groups of " + std::to_string(record.group_size) + " are not whole blocks of 32";
   if (!is_float16(source, record, Part::kScale)) return "a scale of it is no float16 number";

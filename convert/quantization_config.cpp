@@ -121,6 +121,7 @@ std::string foreign_reader_obstacle(const files::Checkpoint& source, Records rec
     if (!record.scheme->has_foreign_readers) own = record.scheme->name;
     if (record.scheme->layout == Layout::kBitsandbytes && record.group_size < kLeastBlock)
       own = std::string(record.scheme->name) + " in groups of " + std::to_string(record.group_size);
+    if (record.parts.has(files::Part::kColumnOrder)) own = "columns in an order of their own";
     if (record.shape.size() == 3) own = "experts stacked in one tensor, packed";
     if (models::role_of(source.architecture, record.name, record.shape) == Role::kEmbedding) own = "a packed embedding";
   }

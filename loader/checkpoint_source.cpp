@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/column_order.h"
 #include "loader/files/matrix_shape.h"
 #include "loader/files/nested_scales.h"
 #include "loader/files/parallel.h"
@@ -157,6 +158,11 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   tensor.scales = scales(record);
   if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
   if (record.parts.has(Part::kOffset)) tensor.zero_points = stored(record.parts[Part::kOffset]);
+  if (const std::vector<std::int32_t> order = files::read_column_order(checkpoint_, record); !order.empty()) {
+    at::Tensor indices = at::empty({columns}, at::kLong);
+    std::ranges::copy(order, indices.mutable_data_ptr<std::int64_t>());
+    tensor.column_order = indices;
+  }
   tensor.scheme = record.scheme;
   tensor.in_features = columns;
   tensor.group_size = record.group_size;

@@ -12,7 +12,9 @@
 #include "loader/files/formats/float4.h"
 #include "loader/files/formats/grouped_values.h"
 #include "loader/files/formats/row_bytes.h"
+#include "loader/files/formats/sorted_columns.h"
 #include "loader/files/json_fields.h"
+#include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
@@ -222,9 +224,7 @@ bool has_order(const Checkpoint& checkpoint, const Packed& weight) {
   if (std::ranges::find(groups, -1) != groups.end()) return false;
   groups = read_groups(stored_groups(checkpoint, weight), weight.shape[1], weight.groups());
   if (std::ranges::is_sorted(groups)) return false;
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(weight.groups()));
-  for (const std::int32_t group : groups) ++sizes[static_cast<std::size_t>(group)];
-  if (std::ranges::count(sizes, weight.group_size()) == weight.groups()) return true;
+  if (have_equal_sizes(groups, weight.groups())) return true;
   throw Error(ErrorCode::kCorrupt, weight.where + ": " + in_quotes(weight.order->name) +
                                        " has groups of other sizes than " + std::to_string(weight.group_size()));
 }
@@ -234,6 +234,21 @@ std::unique_ptr<TensorBytes> rows_of(const Checkpoint& checkpoint, const StoredT
   const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
   return std::make_unique<OrderedRows>(checkpoint.data_files[tensor.file], tensor.offset, tensor.size_bytes / rows,
                                        RowOrder{tensor.shape[0]});
+}
+
+// The codes with their columns one group behind another, and the order, in the place of the codes that are stored.
+void sort_columns(const Checkpoint& checkpoint, const Packed& weight, TensorRecord& record, ComputedTensors& computed) {
+  if (weight.shape[0] < 1) fail_unsupported(weight.where, "an empty weight");
+  const ColumnGroups groups{stored_groups(checkpoint, weight), weight.shape[1], weight.groups()};
+  computed.consume(weight.codes);
+  computed.add_part(weight.codes.name, Dtype::kInt32, weight.codes.shape,
+                    std::make_unique<SortedCodes>(rows_of(checkpoint, weight.codes), groups, weight.group.bits),
+                    weight.codes.file);
+  record.parts[Part::kColumnOrder] = weight.name + kColumnOrderSuffix;
+  auto order = std::make_unique<SortedOrder>(groups);
+  record.size_bytes += order->size_bytes();
+  computed.add_part(record.parts[Part::kColumnOrder], Dtype::kInt32, {weight.shape[1]}, std::move(order),
+                    weight.codes.file);
 }
 
 // The values of a weight that no scheme holds, in the place of its parts.
@@ -276,26 +291,34 @@ std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const 
   if (is_compressed_float4(config)) return read_compressed_float4(checkpoint, config);
   const std::vector<Group> groups = read_groups(config);
   ComputedTensors computed(checkpoint);
-  std::int64_t computed_count = 0;
+  std::int64_t computed_count = 0, ordered_count = 0;
   for (const StoredTensor& tensor : checkpoint.tensors) {
     refuse_foreign_part(tensor);
     if (!is_packed(tensor)) continue;
     const Packed weight = packed_weight(checkpoint, tensor, groups);
     const bool is_ordered = has_order(checkpoint, weight);
     if (weight.order) computed.consume(*weight.order);
-    if (weight.group.scheme && !is_ordered) {
-      computed.add_record(packed_record(weight));
+    if (weight.group.scheme) {
+      TensorRecord record = packed_record(weight);
+      if (is_ordered) {
+        sort_columns(checkpoint, weight, record, computed);
+        ++ordered_count;
+      }
+      computed.add_record(std::move(record));
       continue;
     }
     add_values(checkpoint, weight, is_ordered, computed);
     ++computed_count;
   }
   if (computed.is_needed()) computed.finish();
+  if (ordered_count > 0)
+    checkpoint.notes.push_back(std::to_string(ordered_count) +
+                               " tensors have their columns grouped in an order of their own (g_idx); the order is "
+                               "kept beside the codes, and activations are put into it");
   if (computed_count > 0) {
     checkpoint.notes.push_back(std::to_string(computed_count) +
                                " tensors are read as float32 (32 bits a weight) with the same values: no scheme here "
-                               "holds 8 bits with zero points, or columns grouped in an order of their own (g_idx); to "
-                               "quantise them is to do it a second time");
+                               "holds 8 bits with zero points; to quantise them is to do it a second time");
   }
   return computed.take_records();
 }

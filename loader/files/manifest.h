@@ -48,10 +48,11 @@ enum class Part : std::uint8_t {
   kCodebook,
   kNestedScale,
   kNestedCodebook,
-  kState,   // bitsandbytes's quant_state
-  kOffset,  // as kScale
+  kState,        // bitsandbytes's quant_state
+  kOffset,       // as kScale
+  kColumnOrder,  // of a packed matrix whose columns are not in their own: column_order.h
 };
-inline constexpr std::size_t kPartCount = 9;
+inline constexpr std::size_t kPartCount = 10;
 std::string_view name(Part part) noexcept;  // its key in halfbyte.json
 
 // Names in the checkpoint by part; empty: there is none.

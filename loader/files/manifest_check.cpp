@@ -92,6 +92,8 @@ class Check {
       fail(record.name, "group_size " + std::to_string(record.group_size) + " does not divide in_features " +
                             std::to_string(in_features));
     }
+    if (record.parts.has(Part::kColumnOrder) && record.shape.size() != 2)
+      fail(record.name, "an order of columns is that of one matrix, not of a stack");
     check_layout(record);
     std::uint64_t size = 0;
     for (const PartSpec& spec : packed_parts(record)) {

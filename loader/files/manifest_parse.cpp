@@ -131,7 +131,7 @@ void read_parts(const JsonField& parts, TensorRecord& out) {
     const auto field = parts.find(std::string(name(part)));
     out.parts[part] = optional_string(field);
     const bool is_needed = is_needed_part(out, part);
-    if (is_needed == field.has_value() || (part == Part::kShape && out.scheme)) continue;
+    if (is_needed == field.has_value() || (field && can_have_part(out, part))) continue;
     parts.fail_wanting((is_needed ? "a \"" : "no \"") + std::string(name(part)) + '"');
   }
 }

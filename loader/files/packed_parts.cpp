@@ -14,6 +14,7 @@ std::vector<PartSpec> pack_quantized(const TensorRecord& record) {
   if (record.scheme->has_zero_point) out.push_back({Part::kZeroPoint, Dtype::kInt32, {zero_point_words(rows), groups}});
   out.push_back({Part::kShape, Dtype::kInt64, {static_cast<std::int64_t>(record.shape.size())}});
   if (record.scheme->has_offset) out.push_back({Part::kOffset, record.scale_dtype, {rows, groups}});
+  if (record.parts.has(Part::kColumnOrder)) out.push_back({Part::kColumnOrder, Dtype::kInt32, {columns}});
   return out;
 }
 
@@ -36,6 +37,12 @@ std::vector<PartSpec> bitsandbytes(const TensorRecord& record) {
 
 std::vector<PartSpec> packed_parts(const TensorRecord& record) {
   return record.scheme->layout == Layout::kBitsandbytes ? bitsandbytes(record) : pack_quantized(record);
+}
+
+bool can_have_part(const TensorRecord& record, Part part) noexcept {
+  if (is_needed_part(record, part)) return true;
+  const bool is_packed_matrix = record.scheme && record.scheme->layout == Layout::kPackQuantized;
+  return (part == Part::kShape && record.scheme) || (part == Part::kColumnOrder && is_packed_matrix);
 }
 
 bool is_needed_part(const TensorRecord& record, Part part) noexcept {

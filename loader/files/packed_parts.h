@@ -21,11 +21,15 @@ struct PartSpec {
 };
 
 // Of a packed record whose shape is a matrix of at least one column that group_size divides; uses its scheme, shape,
-// group_size, scale_dtype and whether nested_offset is set. A shape part is listed always, whether it is stored or not.
+// group_size, scale_dtype and whether nested_offset is set. A shape part is listed always, whether it is stored or not,
+// an order of columns where the record has one.
 std::vector<PartSpec> packed_parts(const TensorRecord& record);
 
 // Whether a record must name this part. The shape part may be absent.
 bool is_needed_part(const TensorRecord& record, Part part) noexcept;
+// Whether it may.
+bool can_have_part(const TensorRecord& record, Part part) noexcept;
+inline constexpr const char* kColumnOrderSuffix = "_column_order";
 
 // The names that transformers, vLLM and bitsandbytes look for beside a tensor X.weight.
 TensorParts packed_part_names(const TensorRecord& record);

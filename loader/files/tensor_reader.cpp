@@ -1,5 +1,8 @@
 #include "loader/files/tensor_reader.h"
 
+#include <algorithm>
+
+#include "loader/files/column_order.h"
 #include "loader/files/matrix_shape.h"
 
 namespace halfbyte::files {
@@ -15,6 +18,7 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, const TensorRecord& rec
       scale_(record.scheme ? checkpoint.find(record.parts[Part::kScale]) : nullptr),
       zero_point_(record.parts.has(Part::kZeroPoint) ? checkpoint.find(record.parts[Part::kZeroPoint]) : nullptr),
       offset_(record.parts.has(Part::kOffset) ? checkpoint.find(record.parts[Part::kOffset]) : nullptr) {
+  column_order_ = read_column_order(checkpoint, record);
   if (record.nested_offset) nested_.emplace(checkpoint, record);
   if (record.scheme) {
     const auto [rows, columns] = matrix_shape(record.shape);
@@ -53,6 +57,16 @@ void TensorReader::read_packed(std::int64_t begin, std::span<float> out) {
   if (zero_point_) read_zero_points(first_row, block);
   if (offset_) read_offsets(first_row, block);
   quant::dequantize(block, 0, block.out_features, std::as_writable_bytes(out).data(), Dtype::kFloat32);
+  if (!column_order_.empty()) put_columns_in_place(out);
+}
+
+void TensorReader::put_columns_in_place(std::span<float> out) {
+  const std::size_t columns = column_order_.size();
+  for (std::size_t row = 0; row < out.size(); row += columns) {
+    sorted_row_.assign(out.begin() + static_cast<std::ptrdiff_t>(row),
+                       out.begin() + static_cast<std::ptrdiff_t>(row + columns));
+    for (std::size_t j = 0; j < columns; ++j) out[row + static_cast<std::size_t>(column_order_[j])] = sorted_row_[j];
+  }
 }
 
 void TensorReader::read_scales(std::int64_t first_row, quant::WeightMatrix& block) {

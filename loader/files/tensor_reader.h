@@ -29,6 +29,7 @@ class TensorReader {
   void read_packed(std::int64_t begin, std::span<float> out);
   void read_scales(std::int64_t first_row, quant::WeightMatrix& block);
   void read_offsets(std::int64_t first_row, quant::WeightMatrix& block);
+  void put_columns_in_place(std::span<float> out);
   void read_zero_points(std::int64_t first_row, quant::WeightMatrix& block);
 
   const Checkpoint& checkpoint_;
@@ -44,6 +45,8 @@ class TensorReader {
   std::vector<std::byte> scale_bytes_;
   std::vector<std::byte> zero_point_bytes_;
   std::vector<std::byte> offset_bytes_;
+  std::vector<std::int32_t> column_order_;  // empty: their own
+  std::vector<float> sorted_row_;
 };
 
 }  // namespace halfbyte::files

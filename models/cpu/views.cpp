@@ -9,6 +9,7 @@ namespace {
 std::optional<quant::WeightMatrix> matrix_of(const Linear& linear) {
   if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) {
     const LowBitTensor& weight = packed->weight();
+    if (weight.column_order) return std::nullopt;
     return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.group_size,
                                            weight.codes, weight.scales, weight.zero_points.value_or(at::Tensor())});
   }

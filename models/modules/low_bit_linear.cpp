@@ -43,6 +43,10 @@ void check_weight(const LowBitTensor& weight, const std::optional<at::Tensor>& b
   if (!weight.scheme || !weight.codes.defined() || weight.codes.dim() != 2) {
     refuse("the weight has no packed codes; take it from load_state");
   }
+  if (weight.column_order && (weight.column_order->dim() != 1 || weight.column_order->size(0) != weight.in_features)) {
+    refuse("a column order of " + std::to_string(weight.column_order->numel()) + " for a weight of shape " +
+           shape_text(weight));
+  }
   if (!bias || !bias->defined() || (bias->dim() == 1 && bias->size(0) == weight.out_features())) return;
   refuse("a bias of " + std::to_string(bias->numel()) + " values for a weight of shape " + shape_text(weight));
 }

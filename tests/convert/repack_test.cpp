@@ -69,6 +69,47 @@ TEST_CASE("repack: GPTQ's and AWQ's codes are kept, their configuration is not",
   }
 }
 
+TEST_CASE("repack: an order of columns is kept beside the codes", "[repack]") {
+  const Scratch scratch;
+  auto tensors = packed_tensors();
+  std::vector<std::int32_t> groups;
+  for (int k = 0; k < 32; ++k) groups.push_back(k / 3 % 2);
+  groups[31] = 0, groups[30] = 0;  // 16 of each
+  groups[0] = 1, groups[1] = 1;
+  while (std::count(groups.begin(), groups.end(), 1) > 16) *std::find(groups.begin() + 2, groups.end(), 1) = 0;
+  tensors.push_back({"a.weight_g_idx",
+                     "I32",
+                     {32},
+                     std::string(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof groups[0])});
+  const ordered_json weights{{"num_bits", 4}, {"symmetric", true}, {"strategy", "group"}, {"group_size", 16}};
+  write_checkpoint(scratch / "source", tensors,
+                   {{"model_type", "foo"},
+                    {"quantization_config",
+                     {{"quant_method", "compressed-tensors"},
+                      {"format", "pack-quantized"},
+                      {"config_groups", {{"group_0", {{"weights", weights}}}}}}}});
+  const auto summary = convert::repack(scratch / "source", scratch / "m");
+  CHECK(summary.quantized_tensors == 1);
+  const files::Checkpoint source = files::open_checkpoint(scratch / "source"),
+                          m = files::open_checkpoint(scratch / "m");
+  CHECK_FALSE(m.manifest.is_derived);
+  CHECK(m.manifest.find("a.weight")->parts.has(files::Part::kColumnOrder));
+  CHECK(m.config["quantization_config"]["quant_method"] == "halfbyte");
+  CHECK(values_of(m, "a.weight") == values_of(source, "a.weight"));
+  CHECK(files::verify(m).findings.empty());
+  convert::dequantize(scratch / "m", scratch / "plain");
+  CHECK(values_of(files::open_checkpoint(scratch / "plain"), "a.weight") == values_of(source, "a.weight"));
+  // An order that is none.
+  const files::StoredTensor* order = m.find("a.weight_column_order");
+  REQUIRE(order);
+  std::string bytes = read_text(scratch / "m" / "model.safetensors");
+  bytes[order->offset] = bytes[order->offset + 4];
+  write_text(scratch / "m" / "model.safetensors", bytes);
+  const files::Checkpoint broken = files::open_checkpoint(scratch / "m");
+  check_error(ErrorCode::kCorrupt, {"a.weight_column_order", "twice"}, [&] { values_of(broken, "a.weight"); });
+  CHECK_FALSE(files::verify(broken).findings.empty());
+}
+
 TEST_CASE("repack: shards as asked for, and refuses what is not quantised", "[repack]") {
   const Scratch scratch;
   write_source(scratch / "source");

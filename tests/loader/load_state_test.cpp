@@ -35,6 +35,47 @@ TEST_CASE("load_state: a checkpoint of no known family gives its tensors as they
   CHECK_FALSE(state.contains("b"));
 }
 
+// A packed matrix whose columns are grouped in an order of their own: every second one.
+void write_reordered(const std::filesystem::path& directory) {
+  auto tensors = testing::packed_tensors();
+  std::vector<std::int32_t> groups;
+  for (int k = 0; k < 32; ++k) groups.push_back(k % 2);
+  tensors.push_back({"a.weight_g_idx",
+                     "I32",
+                     {32},
+                     std::string(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof groups[0])});
+  const nlohmann::ordered_json weights{
+      {"num_bits", 4}, {"symmetric", true}, {"strategy", "group"}, {"group_size", 16}, {"actorder", "group"}};
+  testing::write_checkpoint(directory, tensors,
+                            {{"quantization_config",
+                              {{"quant_method", "compressed-tensors"},
+                               {"format", "pack-quantized"},
+                               {"config_groups", {{"group_0", {{"weights", weights}}}}}}}});
+}
+
+TEST_CASE("load_state: columns in an order of their own multiply as if they were in place", "[load_state]") {
+  Scratch scratch;
+  write_reordered(scratch / "c");
+  convert::repack(scratch / "c", scratch / "m");
+  for (const char* name : {"c", "m"}) {
+    INFO(name);
+    const State state = load_state(scratch / name);
+    const LowBitTensor& weight = state.at("a.weight").low_bit();
+    REQUIRE(weight.column_order);
+    const at::Tensor codes = at::arange(-8, 8, at::kFloat).repeat({2}), scales = at::tensor({1.0F, 0.5F}).repeat({16});
+    const at::Tensor dense = at::stack({codes * scales, at::zeros({32})});
+    CHECK(weight.dequantize(at::kFloat).equal(dense));
+    CHECK(load_state(scratch / name, {.dequantize = true}).at("a.weight").dense().to(at::kFloat).equal(dense));
+    const at::Tensor input = at::randn({3, 2, 32}).requires_grad_();
+    const at::Tensor product = weight.multiply(input);
+    CHECK(product.allclose(at::matmul(input, dense.t()), 1e-5, 1e-5));
+    product.sum().backward();
+    CHECK(input.grad().allclose(dense.sum(0).expand({3, 2, 32}), 1e-5, 1e-5));
+    CHECK(weight.to(at::kCPU).multiply(input).equal(product));
+    check_error(ErrorCode::kInvalidArgument, {"input"}, [&] { weight.multiply(at::randn({3, 31})); });
+  }
+}
+
 TEST_CASE("load_state: asking for what is not there, or for the other kind, is an error in words", "[load_state]") {
   Scratch scratch;
   testing::write_packed_checkpoint(scratch / "c");

@@ -55,8 +55,7 @@ class Weight:
         self.zeros = numpy.full((self.out, groups), top // 2) if symmetric else random.integers(0, top, (self.out, groups))
         self.scales = random.normal(0, 10.0 ** random.integers(-5, 1), (self.out, groups)).astype(scale_dtype)
         self.g_idx = numpy.arange(self.inputs) // self.group
-        self.is_ordered = order == "shuffled"
-        if self.is_ordered:
+        if order == "shuffled":
             random.shuffle(self.g_idx)
 
     def values(self):
@@ -101,7 +100,7 @@ class Checkpoint:
     def __init__(self, config, modules, side_file=None):
         self.config, self.modules, self.side_file = config, modules, side_file  # modules: name -> (weight, tensors)
         # A scheme holds all of them: they stay packed.
-        self.is_kept = all(not weight.is_ordered and (weight.bits == 4 or weight.symmetric) for weight, _ in modules.values())
+        self.is_kept = all(weight.bits == 4 or weight.symmetric for weight, _ in modules.values())
 
     def write(self, folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +127,7 @@ def gptq_checkpoints(random):
             for bits in (4, 8):
                 for group in GROUPS:
                     for order in (None, "shuffled"):
-                        if order and (group == -1 or bits == 8):
+                        if order and group == -1:
                             continue
                         modules = {}
                         for shape in SHAPES + ODD_SHAPES:

@@ -31,12 +31,14 @@ void ComputedTensors::consume(const StoredTensor& tensor) {
 
 void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::size_t file) {
   record.parts = packed_part_names(record);
+  if (bytes.column_order) record.parts[Part::kColumnOrder] = record.name + kColumnOrderSuffix;
   for (const PartSpec& spec : packed_parts(record)) {
     std::unique_ptr<TensorBytes> part;
     if (spec.part == Part::kCodes) part = std::move(bytes.codes);
     if (spec.part == Part::kScale) part = std::move(bytes.scales);
     if (spec.part == Part::kZeroPoint) part = std::move(bytes.zero_points);
     if (spec.part == Part::kShape) part = constant(record.shape);
+    if (spec.part == Part::kColumnOrder) part = std::move(bytes.column_order);
     record.size_bytes += part->size_bytes();
     translations_[file]->add(record.parts[spec.part], spec.dtype, spec.shape, std::move(part));
   }

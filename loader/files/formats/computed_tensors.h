@@ -12,7 +12,8 @@ namespace halfbyte::files {
 struct PackedBytes {
   std::unique_ptr<TensorBytes> codes;
   std::unique_ptr<TensorBytes> scales;
-  std::unique_ptr<TensorBytes> zero_points;  // null: the scheme has none
+  std::unique_ptr<TensorBytes> zero_points;   // null: the scheme has none
+  std::unique_ptr<TensorBytes> column_order;  // null: their own
 };
 
 class ComputedTensors {
@@ -27,7 +28,11 @@ class ComputedTensors {
   // A dense tensor of float32.
   void add_values(const std::string& name, std::vector<std::int64_t> shape, std::unique_ptr<TensorBytes> values,
                   std::size_t file);
-  // One whose parts stay as they are stored.
+  void add_part(const std::string& name, Dtype dtype, std::vector<std::int64_t> shape,
+                std::unique_ptr<TensorBytes> bytes, std::size_t file) {
+    translations_[file]->add(name, dtype, std::move(shape), std::move(bytes));
+  }
+  // One whose parts are stored, or were added.
   void add_record(TensorRecord record) { packed_.push_back(std::move(record)); }
   bool is_needed() const noexcept { return is_needed_; }  // whether anything changes
   void finish();

@@ -14,7 +14,7 @@
 #include "loader/files/formats/gptq_bytes.h"
 #include "loader/files/formats/gptq_config.h"
 #include "loader/files/formats/gptq_layout.h"
-#include "loader/files/formats/grouped_values.h"
+#include "loader/files/formats/sorted_columns.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 #include "loader/files/translation.h"
@@ -129,6 +129,8 @@ class SymmetricScales final : public TensorBytes {
   mutable std::once_flag is_checked_;
 };
 
+enum class ColumnOrder : std::uint8_t { kPlain, kOwn, kUneven };  // uneven: groups of different sizes
+
 class Opening {
  public:
   Opening(Checkpoint& checkpoint, const GptqConfig& config)
@@ -221,16 +223,16 @@ class Opening {
                                          " fit no bits and group_size of " + config_.where);
   }
 
-  // Whether column k is of group k / group_size. All of them 0: nobody filled them in.
-  bool has_plain_order(const Parts& parts, const Size& size) const {
-    if (!parts.groups) return true;
-    const StoredGroups order = stored_groups(parts);
-    const std::vector<std::int32_t> groups = read_groups(order, size.in, size.groups);
-    if (std::ranges::count(groups, 0) == size.in) return true;
+  // Plain: column k is of group k / group_size. All of them 0: nobody filled them in.
+  ColumnOrder order_of(const Parts& parts, const Size& size) const {
+    if (!parts.groups) return ColumnOrder::kPlain;
+    const std::vector<std::int32_t> groups = read_groups(stored_groups(parts), size.in, size.groups);
+    if (std::ranges::count(groups, 0) == size.in) return ColumnOrder::kPlain;
     for (std::int64_t k = 0; k < size.in; ++k) {
-      if (groups[static_cast<std::size_t>(k)] != k / size.group_size) return false;
+      if (groups[static_cast<std::size_t>(k)] != k / size.group_size)
+        return have_equal_sizes(groups, size.groups) ? ColumnOrder::kOwn : ColumnOrder::kUneven;
     }
-    return true;
+    return ColumnOrder::kPlain;
   }
 
   StoredGroups stored_groups(const Parts& parts) const {
@@ -260,24 +262,26 @@ class Opening {
   std::string read(const StoredTensor& codes) {
     const Parts parts = parts_of(codes);
     const auto [format, size] = format_of(parts);
-    const bool has_order = !has_plain_order(parts, size);
+    const ColumnOrder order = order_of(parts, size);
     const ZeroPointRows zero_points(checkpoint_, parts, config_.packing, format.bits, size.out);
     // The first group decides, so that nothing else is read now; SymmetricScales looks at the others in time.
     const bool is_symmetric = format.is_symmetric && zero_points.are_middle(0, 1);
     for (const char* part : {kGptqCodes, kGptqZeroPoints, kGptqScales, kGptqGroups}) {
       if (const StoredTensor* found = checkpoint_.find(parts.module + part)) computed_.consume(*found);
     }
-    if (has_order || size.in % size.group_size != 0 || (format.bits == 8 && !is_symmetric)) {
-      ++(has_order ? reordered_ : other_);
-      add_values(parts, format, size, zero_points, has_order);
+    const bool is_held = size.in % size.group_size == 0 && (format.bits == 4 || is_symmetric);
+    if (is_held && order != ColumnOrder::kUneven) {
+      reordered_ += order == ColumnOrder::kOwn;
+      add_packed(parts, format, size, zero_points, is_symmetric, order == ColumnOrder::kOwn);
     } else {
-      add_packed(parts, format, size, zero_points, is_symmetric);
+      ++computed_values_;
+      add_values(parts, format, size, zero_points, order != ColumnOrder::kPlain);
     }
     return parts.module;
   }
 
   void add_packed(const Parts& parts, const LinearFormat& format, const Size& size, const ZeroPointRows& zero_points,
-                  bool is_symmetric) {
+                  bool is_symmetric, bool has_order) {
     TensorRecord record;
     record.name = parts.module + ".weight";
     record.shape = {size.out, size.in};
@@ -285,7 +289,12 @@ class Opening {
         &scheme(format.bits == 8 ? SchemeId::kSymInt8 : (is_symmetric ? SchemeId::kSymInt4 : SchemeId::kAsymInt4));
     record.group_size = size.group_size;
     record.scale_dtype = parts.scales.dtype;
-    PackedBytes bytes{codes_of(parts), scales_of(parts), nullptr};
+    PackedBytes bytes{codes_of(parts), scales_of(parts), nullptr, nullptr};
+    if (has_order) {
+      const ColumnGroups groups{stored_groups(parts), size.in, size.groups};
+      bytes.codes = std::make_unique<SortedCodes>(std::move(bytes.codes), groups, format.bits);
+      bytes.column_order = std::make_unique<SortedOrder>(groups);
+    }
     if (is_symmetric) {
       bytes.scales = std::make_unique<SymmetricScales>(std::move(bytes.scales), zero_points, size.groups, parts.where);
     } else {
@@ -305,24 +314,24 @@ class Opening {
   }
 
   void add_notes() {
-    const std::string cost = " are read as float32 (32 bits a weight) with the same values: ";
     if (biases_ > 0)
       checkpoint_.notes.push_back(std::to_string(biases_) +
                                   " biases of zeros, which this family does not have, are left out");
-    const std::string again = "; to quantise them is to do it a second time";
     if (reordered_ > 0)
-      checkpoint_.notes.push_back(std::to_string(reordered_) + " tensors" + cost +
-                                  "their columns are grouped in an order of their own (desc_act)" + again);
-    if (other_ > 0)
-      checkpoint_.notes.push_back(std::to_string(other_) + " tensors" + cost +
-                                  "no scheme here holds 8 bits with zero points, or a last group that is shorter" +
-                                  again);
+      checkpoint_.notes.push_back(std::to_string(reordered_) +
+                                  " tensors have their columns grouped in an order of their own (desc_act); the order "
+                                  "is kept beside the codes, and activations are put into it");
+    if (computed_values_ > 0)
+      checkpoint_.notes.push_back(std::to_string(computed_values_) +
+                                  " tensors are read as float32 (32 bits a weight) with the same values: no scheme "
+                                  "here holds 8 bits with zero points, or groups of different sizes; to quantise them "
+                                  "is to do it a second time");
   }
 
   Checkpoint& checkpoint_;
   const GptqConfig& config_;
   ComputedTensors computed_;
-  std::int64_t reordered_ = 0, other_ = 0, biases_ = 0;
+  std::int64_t reordered_ = 0, computed_values_ = 0, biases_ = 0;
 };
 
 std::vector<TensorRecord> open(Checkpoint& checkpoint, const GptqConfig& config) {

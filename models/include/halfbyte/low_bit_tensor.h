@@ -24,10 +24,12 @@ struct LowBitTensor {
   std::int64_t in_features = 0;
   std::int64_t group_size = 0;
   at::ScalarType dtype = at::kFloat;  // before quantisation; where no file says it, that of the scales
+  // int64 (in_features): column j of the codes is column column_order[j] of the matrix; nothing: their own order.
+  std::optional<at::Tensor> column_order = std::nullopt;
 
   std::int64_t out_features() const { return codes.size(0); }
   at::Device device() const { return codes.device(); }
-  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales, and zero points or offsets.
+  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales, zero points or offsets, and column order.
   std::string description() const;   // "sym_int4 g64", "sym_int8 per channel"
 
   // Shape: (out_features, in_features). `type` is any floating dtype; nothing: `dtype`.

@@ -119,7 +119,7 @@ TEST_CASE("GPTQ: symmetric where the zero points bear it out", "[gptq]") {
   check_error(ErrorCode::kCorrupt, {"a.weight", "zero points"}, [&] { values_of(later, "a.weight"); });
 }
 
-TEST_CASE("GPTQ: columns in an order of their own are read as their values", "[gptq]") {
+TEST_CASE("GPTQ: columns in an order of their own stay packed, sorted by group", "[gptq]") {
   auto config = gptq_config();
   quantization(config)["desc_act"] = true;
   auto tensors = gptq_tensors();
@@ -129,12 +129,28 @@ TEST_CASE("GPTQ: columns in an order of their own are read as their values", "[g
   const auto opened = open_checkpoint(scratch / "m");
   CHECK(opened.notes.back().find("desc_act") != std::string::npos);
   const auto* record = opened.manifest.find("a.weight");
-  CHECK(record->scheme == nullptr);
+  REQUIRE(record->scheme == &scheme(SchemeId::kAsymInt4));
   CHECK_FALSE(record->original_dtype);
+  std::vector<std::int32_t> order(16);
+  const auto* part = opened.find(record->parts[files::Part::kColumnOrder]);
+  REQUIRE(part);
+  files::read_stored(opened, *part, 0, std::as_writable_bytes(std::span(order)));
+  CHECK(order == std::vector<std::int32_t>{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15});
+  std::vector<std::uint32_t> codes(6);
+  files::read_stored(opened, *opened.find("a.weight_packed"), 0, std::as_writable_bytes(std::span(codes)));
+  CHECK(codes == std::vector<std::uint32_t>{0xeca86420, 0xfdb97531, 0x13579bdf, 0x02468ace, 0x55555555, 0x55555555});
   const std::vector<float> values = values_of(opened, "a.weight");
   CHECK(std::vector(values.begin(), values.begin() + 4) == std::vector<float>{-8, 1, -6, -1});  // output 0
   CHECK(std::vector(values.begin() + 16, values.begin() + 20) == std::vector<float>{7, 44, 6, 36});
   CHECK(files::verify(opened).findings.empty());
+  tensors[3] = int32s("a.g_idx", {16}, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1});  // 7 and 9
+  write(scratch / "uneven", config, tensors);
+  const auto uneven = open_checkpoint(scratch / "uneven");
+  CHECK(uneven.manifest.find("a.weight")->scheme == nullptr);
+  CHECK_FALSE(uneven.manifest.find("a.weight")->original_dtype);
+  CHECK(uneven.notes.back().find("float32") != std::string::npos);
+  CHECK(values_of(uneven, "a.weight")[12] == 4);
+  CHECK(values_of(uneven, "a.weight")[14] == -12);
   tensors[3] = int32s("a.g_idx", {16}, std::vector<std::uint32_t>(16, 0));  // never filled in
   CHECK(opened_values(config, tensors) == gptq_values());
   for (const std::uint32_t group : {2u, 0xffffffffu}) {
