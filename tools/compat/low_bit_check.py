@@ -69,7 +69,7 @@ def bitsandbytes_case(random):
         scales = state.absmax
         if is_nested:
             scales = bitsandbytes.dequantize_blockwise(state.absmax, state.state2) + state.offset
-        out.wanted[name] = bitsandbytes_values(codes, scales, state.code, block, shape)
+        out.wanted[name] = bitsandbytes_values(codes, scales, state.code, block, shape).to(dtype).float()  # as bitsandbytes rounds
         if shape[-1] % block == 0:  # 0.50's kernel for AVX-512 gives other values where a block crosses rows
             out.rounded[name] = bitsandbytes.dequantize_4bit(codes, state)
     return out
@@ -248,10 +248,10 @@ def differing(program, case, folder):
     for name, wanted in case.rounded.items():
         if not same(found[name].to(wanted.dtype), wanted):
             out.append(name + " in " + str(wanted.dtype))
-    # The same again from halfbyte's own copy, of what has a scheme.
+    # The same again from halfbyte's own copy, of what has a scheme, in the dtypes on record.
     if case.wanted and not case.name.startswith("HQQ"):
         subprocess.run([program, "quantize", folder, folder.parent / "own", "-q"], stdout=subprocess.DEVNULL, check=True)
-        again = dequantized(program, folder.parent / "own", "--dtype", "float32")
+        found, again = dequantized(program, folder), dequantized(program, folder.parent / "own")
         out += [name + " repacked" for name in found if not same(again.get(name), found[name])]
     return out
 
