@@ -122,12 +122,6 @@ std::array<std::int64_t, 2> read_shape(const Checkpoint& checkpoint, const Store
   return shape;
 }
 
-const StoredTensor& part(const Checkpoint& checkpoint, const std::string& name, const std::string& where) {
-  if (const StoredTensor* found = checkpoint.find(name)) return *found;
-  throw Error(ErrorCode::kCorrupt,
-              where + ": its part " + in_quotes(name) + " is missing; download the checkpoint again");
-}
-
 bool describes(const Group& group, const StoredTensor& codes, const StoredTensor& scale,
                std::array<std::int64_t, 2> shape) {
   const std::int64_t in = shape[1];
@@ -156,7 +150,7 @@ struct Packed {
 const StoredTensor* zero_point_of(const Checkpoint& checkpoint, const std::string& name, const Group& group,
                                   const std::string& where) {
   const StoredTensor* found = checkpoint.find(name + kZeroPointSuffix);
-  if (group.has_zero_point) return &part(checkpoint, name + kZeroPointSuffix, where);
+  if (group.has_zero_point) return &part_of(checkpoint, name + kZeroPointSuffix, where);
   if (found) fail_unsupported(where, "zero points in " + in_quotes(found->name) + " beside symmetric codes");
   return nullptr;
 }
@@ -164,8 +158,8 @@ const StoredTensor* zero_point_of(const Checkpoint& checkpoint, const std::strin
 Packed packed_weight(const Checkpoint& checkpoint, const StoredTensor& codes, const std::vector<Group>& groups) {
   const std::string name = codes.name.substr(0, codes.name.size() - std::string_view(kPackedSuffix).size());
   const std::string where = printable_path(checkpoint.data_files[codes.file]->path()) + ": tensor " + in_quotes(name);
-  const StoredTensor& scale = part(checkpoint, name + kScaleSuffix, where);
-  const StoredTensor& shape_part = part(checkpoint, name + kShapeSuffix, where);
+  const StoredTensor& scale = part_of(checkpoint, name + kScaleSuffix, where);
+  const StoredTensor& shape_part = part_of(checkpoint, name + kShapeSuffix, where);
   const auto shape = read_shape(checkpoint, shape_part, where);
   const auto group = std::ranges::find_if(groups, [&](const Group& g) { return describes(g, codes, scale, shape); });
   if (group == groups.end()) {
@@ -310,7 +304,7 @@ std::vector<TensorRecord> read_compressed_tensors(Checkpoint& checkpoint, const 
     add_values(checkpoint, weight, is_ordered, computed);
     ++computed_count;
   }
-  if (computed.is_needed()) computed.finish();
+  computed.finish();
   if (ordered_count > 0)
     checkpoint.notes.push_back(std::to_string(ordered_count) +
                                " tensors have their columns grouped in an order of their own (g_idx); the order is "

@@ -11,7 +11,6 @@
 #include "loader/files/compressed_tensors.h"
 #include "loader/files/derive.h"
 #include "loader/files/formats/bitsandbytes.h"
-#include "loader/files/formats/computed_tensors.h"
 #include "loader/files/formats/float4.h"
 #include "loader/files/formats/gptq.h"
 #include "loader/files/formats/gptq_config.h"
@@ -50,6 +49,19 @@ std::optional<JsonField> quantization_config(const JsonField& config) {
     if (auto field = config.find(key)) return field;
   }
   return std::nullopt;
+}
+
+// What the methods keep beside config.json.
+constexpr auto kSideFiles = std::to_array<std::string_view>(
+    {"quantize_config.json", "quant_config.json", "quantization_config.json", "hf_quant_config.json"});
+
+// What would call a copy of the checkpoint quantised in the way that was translated.
+void forget_quantization(Checkpoint& checkpoint) {
+  if (checkpoint.config.is_object()) {
+    for (const char* key : kConfigKeys) checkpoint.config.erase(key);
+  }
+  std::erase_if(checkpoint.side_files,
+                [](const fs::path& file) { return std::ranges::find(kSideFiles, file.string()) != kSideFiles.end(); });
 }
 
 constexpr const char* kIpexKey = "bigdl_transformers_low_bit";

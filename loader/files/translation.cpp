@@ -56,8 +56,8 @@ void Translation::finish() {
   index_again(checkpoint_);
 }
 
-void Translation::finish_all(std::span<const std::unique_ptr<Translation>> translations) {
-  for (const auto& translation : translations) translation->change_tensors();
+void Translation::finish_all(std::span<Translation* const> translations) {
+  for (Translation* translation : translations) translation->change_tensors();
   if (!translations.empty()) index_again(translations[0]->checkpoint_);
 }
 

@@ -28,7 +28,7 @@ class Translation {
   // twice.
   void finish();
   // The same for several, the tensors' index made once.
-  static void finish_all(std::span<const std::unique_ptr<Translation>> translations);
+  static void finish_all(std::span<Translation* const> translations);
 
  private:
   void change_tensors();

@@ -1,8 +1,5 @@
 #include "loader/files/formats/computed_tensors.h"
 
-#include <algorithm>
-#include <array>
-
 #include "loader/files/packed_parts.h"
 #include "loader/files/quantization.h"
 
@@ -14,20 +11,7 @@ std::unique_ptr<TensorBytes> constant(const std::vector<std::int64_t>& values) {
   return std::make_unique<ConstantBytes>(std::vector<std::byte>(bytes.begin(), bytes.end()));
 }
 
-constexpr auto kSideFiles = std::to_array<std::string_view>(
-    {"quantize_config.json", "quant_config.json", "quantization_config.json", "hf_quant_config.json"});
-
 }  // namespace
-
-ComputedTensors::ComputedTensors(Checkpoint& checkpoint) : checkpoint_(checkpoint) {
-  for (const auto& file : checkpoint.data_files)
-    translations_.push_back(std::make_unique<Translation>(checkpoint, file->path()));
-}
-
-void ComputedTensors::consume(const StoredTensor& tensor) {
-  is_needed_ = true;
-  translations_[0]->consume(tensor);
-}
 
 void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::size_t file) {
   record.parts = packed_part_names(record);
@@ -40,7 +24,7 @@ void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::si
     if (spec.part == Part::kShape) part = constant(record.shape);
     if (spec.part == Part::kColumnOrder) part = std::move(bytes.column_order);
     record.size_bytes += part->size_bytes();
-    translations_[file]->add(record.parts[spec.part], spec.dtype, spec.shape, std::move(part));
+    changes_.beside(file).add(record.parts[spec.part], spec.dtype, spec.shape, std::move(part));
   }
   packed_.push_back(std::move(record));
 }
@@ -48,10 +32,8 @@ void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::si
 void ComputedTensors::add_values(const std::string& name, std::vector<std::int64_t> shape,
                                  std::unique_ptr<TensorBytes> values, std::size_t file) {
   values_.insert(name);
-  translations_[file]->add(name, Dtype::kFloat32, std::move(shape), std::move(values));
+  changes_.beside(file).add(name, Dtype::kFloat32, std::move(shape), std::move(values));
 }
-
-void ComputedTensors::finish() { Translation::finish_all(translations_); }
 
 std::vector<TensorRecord> ComputedTensors::take_records() {
   std::vector<TensorRecord> out = with_dense_records(checkpoint_, std::move(packed_));
@@ -59,15 +41,6 @@ std::vector<TensorRecord> ComputedTensors::take_records() {
     if (values_.contains(record.name)) record.original_dtype.reset();
   }
   return out;
-}
-
-void forget_quantization(Checkpoint& checkpoint) {
-  if (checkpoint.config.is_object()) {
-    checkpoint.config.erase("quantization_config");
-    checkpoint.config.erase("compression_config");
-  }
-  std::erase_if(checkpoint.side_files,
-                [](const fs::path& file) { return std::ranges::find(kSideFiles, file.string()) != kSideFiles.end(); });
 }
 
 }  // namespace halfbyte::files

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "loader/files/translation.h"
+#include "loader/files/formats/foreign_tensors.h"
 
 namespace halfbyte::files {
 
@@ -19,9 +19,9 @@ struct PackedBytes {
 class ComputedTensors {
  public:
   // The checkpoint must outlive this, and is as it was until finish().
-  explicit ComputedTensors(Checkpoint& checkpoint);
+  explicit ComputedTensors(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
 
-  void consume(const StoredTensor& tensor);
+  void consume(const StoredTensor& tensor) { changes_.beside(tensor).consume(tensor); }
   // `record`: name, shape, scheme, group_size and scale_dtype are set. Its shape part is made here. `file`: index of
   // the data file that the result counts to.
   void add_packed(TensorRecord record, PackedBytes bytes, std::size_t file);
@@ -30,24 +30,19 @@ class ComputedTensors {
                   std::size_t file);
   void add_part(const std::string& name, Dtype dtype, std::vector<std::int64_t> shape,
                 std::unique_ptr<TensorBytes> bytes, std::size_t file) {
-    translations_[file]->add(name, dtype, std::move(shape), std::move(bytes));
+    changes_.beside(file).add(name, dtype, std::move(shape), std::move(bytes));
   }
   // One whose parts are stored, or were added.
   void add_record(TensorRecord record) { packed_.push_back(std::move(record)); }
-  bool is_needed() const noexcept { return is_needed_; }  // whether anything changes
-  void finish();
+  void finish() { changes_.finish(); }
   // Of all the checkpoint's tensors, after finish(). What was computed has no known original dtype.
   std::vector<TensorRecord> take_records();
 
  private:
   Checkpoint& checkpoint_;
-  std::vector<std::unique_ptr<Translation>> translations_;  // by data file
+  ForeignTensors changes_;
   std::vector<TensorRecord> packed_;
   std::set<std::string, std::less<>> values_;
-  bool is_needed_ = false;
 };
-
-// What would call a copy of the checkpoint quantised in the way that was translated.
-void forget_quantization(Checkpoint& checkpoint);
 
 }  // namespace halfbyte::files

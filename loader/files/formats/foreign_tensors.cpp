@@ -8,8 +8,8 @@
 
 namespace halfbyte::files {
 
-Translation& ForeignTensors::beside(const StoredTensor& tensor) {
-  return translations_.try_emplace(tensor.file, checkpoint_, checkpoint_.data_files[tensor.file]->path()).first->second;
+Translation& ForeignTensors::beside(std::size_t file) {
+  return translations_.try_emplace(file, checkpoint_, checkpoint_.data_files[file]->path()).first->second;
 }
 
 void ForeignTensors::view(const StoredTensor& tensor, std::string name, Dtype dtype, std::vector<std::int64_t> shape) {
@@ -27,8 +27,10 @@ void ForeignTensors::view(const StoredTensor& tensor, std::string name, Dtype dt
 
 void ForeignTensors::finish() {
   for (auto& [index, seen] : views_) checkpoint_.tensors[index] = std::move(seen);
-  if (!views_.empty()) index_tensors(checkpoint_);
-  for (auto& [file, translation] : translations_) translation.finish();
+  if (!views_.empty() && translations_.empty()) index_tensors(checkpoint_);
+  std::vector<Translation*> all;
+  for (auto& [file, translation] : translations_) all.push_back(&translation);
+  Translation::finish_all(all);
 }
 
 std::optional<std::uint64_t> bytes_of(Dtype dtype, std::span<const std::int64_t> shape) noexcept {

@@ -17,8 +17,9 @@ class ForeignTensors {
   // The checkpoint must outlive this.
   explicit ForeignTensors(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  // What is made of tensors in the data file of `tensor`.
-  Translation& beside(const StoredTensor& tensor);
+  // What is made of tensors in one data file.
+  Translation& beside(std::size_t file);
+  Translation& beside(const StoredTensor& tensor) { return beside(tensor.file); }
   // The bytes of `tensor` under another name, dtype and shape. Errors: kCorrupt when their number differs.
   void view(const StoredTensor& tensor, std::string name, Dtype dtype, std::vector<std::int64_t> shape);
   // Changes the checkpoint's tensors; StoredTensor pointers into it end here. Errors: kCorrupt when a name is there

@@ -173,12 +173,9 @@ class Opening {
     ++biases_;
   }
 
-  const StoredTensor* matrix(const std::string& module, const char* suffix, const std::string& where) const {
-    const StoredTensor* found = checkpoint_.find(module + suffix);
-    if (!found)
-      throw Error(ErrorCode::kCorrupt,
-                  where + ": its part " + in_quotes(module + suffix) + " is missing; download the checkpoint again");
-    if (found->shape.size() != 2 || found->shape[0] < 1 || found->shape[1] < 1) fail_part(*found, where, "a matrix");
+  const StoredTensor& matrix(const std::string& module, const char* suffix, const std::string& where) const {
+    const StoredTensor& found = part_of(checkpoint_, module + suffix, where);
+    if (found.shape.size() != 2 || found.shape[0] < 1 || found.shape[1] < 1) fail_part(found, where, "a matrix");
     return found;
   }
 
@@ -196,9 +193,9 @@ class Opening {
         config_.packing == GptqPacking::kAwq ? nullptr : checkpoint_.find(module + kGptqGroups);
     Parts out{module,
               where,
-              *matrix(module, kGptqCodes, where),
-              *matrix(module, kGptqZeroPoints, where),
-              *matrix(module, kGptqScales, where),
+              matrix(module, kGptqCodes, where),
+              matrix(module, kGptqZeroPoints, where),
+              matrix(module, kGptqScales, where),
               groups};
     for (const StoredTensor* part : {&out.codes, &out.zero_points, out.groups}) {
       if (part && part->dtype != Dtype::kInt32) fail_part(*part, where, "int32");
@@ -334,21 +331,16 @@ class Opening {
   std::int64_t reordered_ = 0, computed_values_ = 0, biases_ = 0;
 };
 
-std::vector<TensorRecord> open(Checkpoint& checkpoint, const GptqConfig& config) {
-  std::vector<TensorRecord> out = Opening(checkpoint, config).run();
-  return out;
-}
-
 }  // namespace
 
 std::vector<TensorRecord> read_gptq(Checkpoint& checkpoint, const JsonField& config) {
-  return open(checkpoint, read_gptq_config(config));
+  return Opening(checkpoint, read_gptq_config(config)).run();
 }
 std::vector<TensorRecord> read_awq(Checkpoint& checkpoint, const JsonField& config) {
-  return open(checkpoint, read_awq_config(config));
+  return Opening(checkpoint, read_awq_config(config)).run();
 }
 std::vector<TensorRecord> read_auto_round(Checkpoint& checkpoint, const JsonField& config) {
-  return open(checkpoint, read_auto_round_config(config));
+  return Opening(checkpoint, read_auto_round_config(config)).run();
 }
 
 }  // namespace halfbyte::files
