@@ -3,17 +3,16 @@
 #include <halfbyte/quantize.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "quant/kernels/dtypes.h"
 #include "quant/kernels/kernels.h"
+#include "quant/non_finite.h"
 #include "quant/scale_search.h"
 #include "quant/threads.h"
 #include "quant/with_kernels.h"
@@ -277,50 +276,6 @@ class TileQuantizer {
   double squares_[kLanes] = {};  // of the weights with them
 };
 
-std::optional<NonFinite> scan_rows(const kernels::Table& table, const FloatRows& source, std::int64_t begin,
-                                   std::int64_t end) {
-  const kernels::Float dtype = kernels::to_float(source.dtype);
-  const auto columns = static_cast<std::size_t>(source.in_features);
-  for (std::int64_t row = begin; row < end; ++row) {
-    const Byte* values = bytes_of(source.data) + static_cast<std::size_t>(row) * columns * kernels::kFloatBytes[dtype];
-    const std::size_t column = table.first_non_finite(dtype, values, columns);
-    if (column == columns) continue;
-    float value;
-    table.load(dtype, values + column * kernels::kFloatBytes[dtype], 1, &value);
-    return NonFinite{row, static_cast<std::int64_t>(column), value};
-  }
-  return std::nullopt;
-}
-
-// For a noexcept function: a bad HALFBYTE_ISA is reported by the first call that may throw.
-const kernels::Table& kernels_or_ref() noexcept try { return kernels::kernels(); } catch (const std::exception&) {
-  return kernels::kRef;
-}
-
-// The finding with the lowest row, whichever thread comes first. A block above it need not be looked at.
-class FirstFinding {
- public:
-  bool is_before(std::int64_t row) const noexcept { return row_.load(std::memory_order_relaxed) < row; }
-  void report(const std::optional<NonFinite>& finding) {
-    if (!finding) return;
-    const std::lock_guard lock(mutex_);
-    if (first_ && first_->row <= finding->row) return;
-    first_ = finding;
-    row_.store(finding->row, std::memory_order_relaxed);
-  }
-  const std::optional<NonFinite>& get() const noexcept { return first_; }
-
- private:
-  std::mutex mutex_;
-  std::optional<NonFinite> first_;
-  std::atomic<std::int64_t> row_{std::numeric_limits<std::int64_t>::max()};
-};
-
-int thread_count(int wanted, std::int64_t blocks) {
-  const int threads = wanted > 0 ? wanted : max_threads();
-  return static_cast<int>(std::clamp<std::int64_t>(blocks, 1, threads));
-}
-
 }  // namespace
 
 void ErrorStats::add(const ErrorStats& other) noexcept {
@@ -412,22 +367,6 @@ float nested_offset(const FloatRows& first_rows, const QuantizeOptions& options)
   }
   const double mean = groups > 0 ? sum / static_cast<double>(groups) : 0.0;
   return std::isfinite(mean) ? static_cast<float>(mean) : 0.0f;
-}
-
-std::optional<NonFinite> find_non_finite(const FloatRows& source, int threads) noexcept {
-  constexpr std::int64_t kBlockBytes = 1 << 20;
-  if (source.rows == 0 || source.in_features == 0) return std::nullopt;
-  const kernels::Table& table = kernels_or_ref();
-  const std::int64_t row_bytes = source.in_features * size_bytes(source.dtype);
-  const std::int64_t block_rows = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
-  const std::int64_t blocks = (source.rows + block_rows - 1) / block_rows;
-  FirstFinding finding;
-#pragma omp parallel for num_threads(thread_count(threads, blocks)) schedule(dynamic)
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::int64_t begin = block * block_rows, end = std::min(begin + block_rows, source.rows);
-    if (!finding.is_before(begin)) finding.report(scan_rows(table, source, begin, end));
-  }
-  return finding.get();
 }
 
 }  // namespace halfbyte::quant
