@@ -7,8 +7,8 @@
 
 #include "convert/buffer.h"
 #include "convert/channel.h"
-#include "convert/data_writer.h"
 #include "convert/in_order.h"
+#include "convert/output/data_writer.h"
 #include "convert/small_parts.h"
 #include "convert/source_reader.h"
 #include "loader/files/printable.h"

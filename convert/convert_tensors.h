@@ -7,9 +7,9 @@
 
 #include <halfbyte/convert.h>
 
-#include "convert/journal.h"
 #include "convert/memory.h"
-#include "convert/result_layout.h"
+#include "convert/output/journal.h"
+#include "convert/output/result_layout.h"
 
 namespace halfbyte::convert {
 

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convert/result_layout.h"
+#include "convert/output/result_layout.h"
 
 namespace halfbyte::convert {
 

@@ -5,10 +5,10 @@
 #include <halfbyte/convert.h>
 
 #include "convert/convert_tensors.h"
-#include "convert/dequantized_view.h"
-#include "convert/destination.h"
-#include "convert/journal.h"
+#include "convert/export/dequantized_view.h"
 #include "convert/memory.h"
+#include "convert/output/destination.h"
+#include "convert/output/journal.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"

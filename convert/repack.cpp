@@ -5,9 +5,9 @@
 
 #include <halfbyte/convert.h>
 
-#include "convert/destination.h"
 #include "convert/file_notes.h"
-#include "convert/image.h"
+#include "convert/output/destination.h"
+#include "convert/output/image.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/translated_errors.h"

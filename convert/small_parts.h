@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "convert/data_writer.h"
+#include "convert/output/data_writer.h"
 #include "convert/plan.h"
 
 namespace halfbyte::convert {

@@ -7,10 +7,10 @@
 
 #include "convert/buffer.h"
 #include "convert/channel.h"
-#include "convert/data_file_layout.h"
-#include "convert/destination.h"
+#include "convert/output/data_file_layout.h"
+#include "convert/output/destination.h"
+#include "convert/output/write_behind.h"
 #include "convert/synth_values.h"
-#include "convert/write_behind.h"
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
 #include "models/architectures/architecture.h"

@@ -4,7 +4,7 @@
 
 #include <halfbyte/error.h>
 
-#include "loader/files/quantization.h"
+#include "loader/files/methods/quantization.h"
 
 namespace halfbyte::files {
 namespace {

@@ -3,7 +3,7 @@
 #include <random>
 
 #include "loader/files/verify.h"
-#include "tests/loader/files/formats/torch_file.h"
+#include "tests/loader/files/formats/pytorch/torch_file.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;

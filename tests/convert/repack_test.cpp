@@ -3,8 +3,8 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/verify.h"
-#include "tests/loader/files/formats/bitsandbytes_source.h"
-#include "tests/loader/files/formats/peer.h"
+#include "tests/loader/files/methods/bitsandbytes_source.h"
+#include "tests/loader/files/methods/peer.h"
 #include "tests/loader/files/packed_checkpoint.h"
 
 using namespace halfbyte;

@@ -4,8 +4,8 @@
 
 #include <halfbyte/convert.h>
 
-#include "convert/destination.h"
-#include "convert/journal.h"
+#include "convert/output/destination.h"
+#include "convert/output/journal.h"
 #include "loader/files/hash.h"
 #include "tests/loader/files/scratch.h"
 

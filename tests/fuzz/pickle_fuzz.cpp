@@ -7,7 +7,7 @@
 
 #include <halfbyte/error.h>
 
-#include "loader/files/formats/pickle.h"
+#include "loader/files/formats/pytorch/pickle.h"
 
 namespace {
 

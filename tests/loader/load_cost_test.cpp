@@ -1,5 +1,5 @@
 // What `inspect --policy` foretells is what load_low_bit reports.
-#include "loader/files/load_cost.h"
+#include "loader/load_cost.h"
 
 #include "tests/catch.h"
 

@@ -1,2 +1,7 @@
-set(HALFBYTE_CORE_MODELS_TESTS models/architecture_test.cpp models/chat_template_test.cpp models/dtype_rules_test.cpp
-                               models/families_config_test.cpp models/sentencepiece_test.cpp models/tokenizers_huggingface_test.cpp)
+set(HALFBYTE_CORE_MODELS_TESTS
+    models/architectures/architecture_test.cpp
+    models/architectures/families_config_test.cpp
+    models/chat/chat_template_test.cpp
+    models/dtype_rules_test.cpp
+    models/tokenizers/huggingface_test.cpp
+    models/tokenizers/sentencepiece_test.cpp)

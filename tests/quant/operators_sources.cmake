@@ -1,1 +1,1 @@
-set(HALFBYTE_OPERATORS_TESTS quant/operators_test.cpp)
+set(HALFBYTE_OPERATORS_TESTS quant/operators/operators_test.cpp)

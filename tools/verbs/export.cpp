@@ -7,8 +7,8 @@
 
 #include <halfbyte/convert.h>
 
-#include "convert/export_checkpoint.h"
-#include "convert/export_gguf.h"
+#include "convert/export/checkpoint.h"
+#include "convert/gguf/export.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"

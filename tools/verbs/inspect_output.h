@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "loader/files/load_cost.h"
+#include "loader/load_cost.h"
 #include "tools/verbs/inspection.h"
 
 namespace halfbyte::cli {

@@ -10,7 +10,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/scheme.h>
 
-#include "convert/dequantized_view.h"
+#include "convert/export/dequantized_view.h"
 #include "convert/plan.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "loader/files/formats/gguf.h"
+#include "loader/files/formats/gguf/gguf.h"
 #include "loader/files/formats/llama2c.h"
-#include "loader/files/formats/meta.h"
-#include "loader/files/formats/pytorch.h"
+#include "loader/files/formats/pytorch/meta.h"
+#include "loader/files/formats/pytorch/pytorch.h"
 
 namespace halfbyte::files {
 namespace {

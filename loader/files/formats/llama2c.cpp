@@ -6,9 +6,9 @@
 
 #include <halfbyte/error.h>
 
-#include "loader/files/formats/row_bytes.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
+#include "loader/files/row_bytes.h"
 #include "loader/files/translation.h"
 
 namespace halfbyte::files {

@@ -1,0 +1,112 @@
+#include "convert/gguf/metadata.h"
+
+#include <cmath>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::convert {
+namespace {
+
+using files::GgufValueType;
+using models::RopeType;
+
+void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
+  const models::RopeConfig& rope = model.rope;
+  out.number(prefix + "rope.dimension_count", rope.rotary_dim);
+  out.real(prefix + "rope.freq_base", rope.theta);
+  if (rope.type == RopeType::kDynamic)
+    throw Error(ErrorCode::kUnsupported, "config.json: dynamic rope scaling, which GGUF has no word for");
+  if (rope.type == RopeType::kLinear || rope.type == RopeType::kYarn) {
+    out.text(prefix + "rope.scaling.type", rope.type == RopeType::kLinear ? "linear" : "yarn");
+    out.real(prefix + "rope.scaling.factor", rope.factor);
+  }
+  if (rope.type == RopeType::kYarn || rope.type == RopeType::kLongrope)
+    out.number(prefix + "rope.scaling.original_context_length", rope.original_max_position_embeddings);
+  if (rope.type == RopeType::kLongrope) out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
+}
+
+void add_attention(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
+  out.number(prefix + "attention.head_count", model.num_attention_heads);
+  out.number(prefix + "attention.head_count_kv", model.num_key_value_heads);
+  out.number(prefix + "attention.key_length", model.head_dim);
+  out.number(prefix + "attention.value_length", model.head_dim);
+  out.real(prefix + "attention.layer_norm_rms_epsilon", model.rms_norm_eps);
+  if (model.attention_softcap > 0) out.real(prefix + "attn_logit_softcapping", model.attention_softcap);
+  if (model.logit_softcap > 0) out.real(prefix + "final_logit_softcapping", model.logit_softcap);
+  const bool is_phi3 = prefix == "phi3.";  // which says so too when no layer slides
+  if (model.sliding_window > 0 || is_phi3) out.number(prefix + "attention.sliding_window", model.sliding_window);
+}
+
+}  // namespace
+
+void append_text(std::string& out, std::string_view text) {
+  append_raw(out, static_cast<std::uint64_t>(text.size()));
+  out += text;
+}
+
+void GgufMetadata::begin(std::string_view key, GgufValueType type) {
+  append_text(bytes_, key);
+  append_raw(bytes_, type);
+  ++count_;
+}
+
+void GgufMetadata::begin_list(std::string_view key, GgufValueType type, std::size_t count) {
+  begin(key, GgufValueType::kArray);
+  append_raw(bytes_, type);
+  append_raw(bytes_, static_cast<std::uint64_t>(count));
+}
+
+void GgufMetadata::text(std::string_view key, std::string_view value) {
+  begin(key, GgufValueType::kString);
+  append_text(bytes_, value);
+}
+
+void GgufMetadata::number(std::string_view key, std::int64_t value) {
+  begin(key, GgufValueType::kUint32);
+  append_raw(bytes_, static_cast<std::uint32_t>(value));
+}
+
+void GgufMetadata::real(std::string_view key, double value) {
+  begin(key, GgufValueType::kFloat32);
+  append_raw(bytes_, static_cast<float>(value));
+}
+
+void GgufMetadata::flag(std::string_view key, bool value) {
+  begin(key, GgufValueType::kBool);
+  bytes_ += value ? '\1' : '\0';
+}
+
+void GgufMetadata::texts(std::string_view key, const std::vector<std::string>& values) {
+  begin_list(key, GgufValueType::kString, values.size());
+  for (const std::string& value : values) append_text(bytes_, value);
+}
+
+void GgufMetadata::reals(std::string_view key, const std::vector<float>& values) {
+  begin_list(key, GgufValueType::kFloat32, values.size());
+  for (const float value : values) append_raw(bytes_, value);
+}
+
+void GgufMetadata::integers(std::string_view key, const std::vector<std::int32_t>& values) {
+  begin_list(key, GgufValueType::kInt32, values.size());
+  for (const std::int32_t value : values) append_raw(bytes_, value);
+}
+
+void add_model(const models::ModelConfig& model, const files::GgufFamily& family, GgufMetadata& out) {
+  const std::string prefix = std::string(family.architecture) + ".";
+  out.text("general.architecture", family.architecture);
+  out.text("general.type", "model");
+  out.number("general.quantization_version", 2);
+  out.number(prefix + "vocab_size", model.vocab_size);
+  out.number(prefix + "context_length", model.max_position_embeddings);
+  out.number(prefix + "embedding_length", model.hidden_size);
+  out.number(prefix + "block_count", model.num_hidden_layers);
+  out.number(prefix + "feed_forward_length", model.intermediate_size);
+  add_attention(model, prefix, out);
+  add_rope(model, prefix, out);
+  if (model.moe.num_experts == 0) return;
+  out.number(prefix + "expert_count", model.moe.num_experts);
+  out.number(prefix + "expert_used_count", model.moe.experts_per_token);
+  out.number(prefix + "expert_feed_forward_length", model.moe.intermediate_size);
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,174 @@
+#include "loader/files/formats/gguf/names.h"
+
+#include <algorithm>
+#include <array>
+
+namespace halfbyte::files {
+namespace {
+
+using models::Naming;
+
+bool has_experts(const GgufFile& file) { return file.integer("llama.expert_count").value_or(0) > 0; }
+bool has_fused_qkv(const GgufFile& file) { return file.find_tensor("blk.0.attn_qkv.weight") != nullptr; }
+
+// The first that applies.
+constexpr auto kFamilies = std::to_array<GgufFamily>({
+    {"llama", "mixtral", has_experts, true},
+    {"llama", "llama", nullptr, true},
+    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},
+    {"qwen3moe", "qwen3_moe"},
+    {"phi3", "phi3"},
+    {"gemma", "gemma", nullptr, false, true},
+    {"gemma2", "gemma2", nullptr, false, true},
+    {"chatglm", "chatglm", has_fused_qkv},
+    {"chatglm", "glm"},
+    {"glm4", "glm4"},
+});
+
+enum class Place : std::uint8_t { kTop, kLayer, kAttention, kMlp, kMoe, kExperts };
+
+struct Module {
+  std::string_view gguf;
+  Place place;
+  std::string_view Naming::*name;
+  bool is_norm = false;
+  HeadRows heads = HeadRows::kNone;
+};
+
+// Below "blk.N." except at the top. Of two rows of one name the first that the family has: up and gate may be fused.
+constexpr auto kModules = std::to_array<Module>({
+    {"token_embd", Place::kTop, &Naming::embedding},
+    {"output_norm", Place::kTop, &Naming::final_norm, true},
+    {"output", Place::kTop, &Naming::head},
+    {"attn_norm", Place::kLayer, &Naming::input_norm, true},
+    {"post_attention_norm", Place::kLayer, &Naming::attention_output_norm, true},
+    {"ffn_norm", Place::kLayer, &Naming::mlp_norm, true},
+    {"post_ffw_norm", Place::kLayer, &Naming::mlp_output_norm, true},
+    {"attn_q", Place::kAttention, &Naming::query, false, HeadRows::kQuery},
+    {"attn_k", Place::kAttention, &Naming::key, false, HeadRows::kKey},
+    {"attn_v", Place::kAttention, &Naming::value},
+    {"attn_qkv", Place::kAttention, &Naming::fused_qkv},
+    {"attn_output", Place::kAttention, &Naming::attention_output},
+    {"attn_q_norm", Place::kAttention, &Naming::query_norm, true},
+    {"attn_k_norm", Place::kAttention, &Naming::key_norm, true},
+    {"ffn_up", Place::kMlp, &Naming::fused_gate_up},
+    {"ffn_up", Place::kMlp, &Naming::up},
+    {"ffn_gate", Place::kMlp, &Naming::gate},
+    {"ffn_down", Place::kMlp, &Naming::down},
+    {"ffn_gate_inp", Place::kMoe, &Naming::router},
+    {"ffn_gate_exps", Place::kExperts, &Naming::expert_gate},
+    {"ffn_up_exps", Place::kExperts, &Naming::expert_up},
+    {"ffn_down_exps", Place::kExperts, &Naming::expert_down},
+});
+
+// Files of 2023 and early 2024 have a tensor of each expert: "ffn_gate.3".
+constexpr auto kSingleExperts = std::to_array<std::pair<std::string_view, std::string_view Naming::*>>({
+    {"ffn_gate.", &Naming::expert_gate},
+    {"ffn_up.", &Naming::expert_up},
+    {"ffn_down.", &Naming::expert_down},
+});
+
+bool is_number(std::string_view text) noexcept {
+  return !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The path above a module, or nothing where the family has no such place.
+std::optional<std::string> path_of(Place place, const std::string& layer, const Naming& naming) {
+  switch (place) {
+    case Place::kTop:
+      return "";
+    case Place::kLayer:
+      return layer;
+    case Place::kAttention:
+      return layer + std::string(naming.attention) + ".";
+    case Place::kMlp:
+      return layer + std::string(naming.mlp) + ".";
+    case Place::kMoe:
+    case Place::kExperts:
+      if (naming.moe.empty()) return std::nullopt;
+      return layer + std::string(naming.moe) + "." +
+             (place == Place::kMoe ? std::string() : std::string(naming.experts) + ".{}.");
+  }
+  return std::nullopt;
+}
+
+std::optional<GgufName> single_expert(std::string_view module, const std::string& layer, const Naming& naming) {
+  for (const auto& [prefix, name] : kSingleExperts) {
+    if (!module.starts_with(prefix) || naming.moe.empty() || !is_number(module.substr(prefix.size()))) continue;
+    return GgufName{layer + std::string(naming.moe) + "." + std::string(naming.experts) + "." +
+                    std::string(module.substr(prefix.size())) + "." + std::string(naming.*name)};
+  }
+  return std::nullopt;
+}
+
+std::optional<GgufName> module_name(std::string_view module, const std::string& layer, const Naming& naming) {
+  for (const Module& row : kModules) {
+    const std::string_view name = naming.*(row.name);
+    if (row.gguf != module || name.empty() || (row.place == Place::kTop) != layer.empty()) continue;
+    const auto path = path_of(row.place, layer, naming);
+    if (!path) return std::nullopt;
+    return GgufName{*path + std::string(name), row.place == Place::kExperts, row.is_norm, row.heads};
+  }
+  return single_expert(module, layer, naming);
+}
+
+}  // namespace
+
+const GgufFamily* find_gguf_family(const GgufFile& file) {
+  const std::string architecture = file.text("general.architecture").value_or("");
+  const auto row = std::ranges::find_if(kFamilies, [&](const GgufFamily& family) {
+    return family.architecture == architecture && (!family.applies || family.applies(file));
+  });
+  return row == kFamilies.end() ? nullptr : &*row;
+}
+
+const models::Family& family_of(const GgufFamily& family) {
+  return *std::ranges::find(models::families(), family.model_type, &models::Family::model_type);
+}
+
+std::optional<GgufName> name_of(std::string_view gguf_name, const Naming& naming) {
+  const std::size_t dot = gguf_name.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view kind = gguf_name.substr(dot);
+  if (kind != ".weight" && kind != ".bias") return std::nullopt;
+  std::string_view module = gguf_name.substr(0, dot);
+  std::string layer;
+  if (module.starts_with("blk.")) {
+    const std::size_t end = module.find('.', 4);
+    if (end == std::string_view::npos || !is_number(module.substr(4, end - 4))) return std::nullopt;
+    layer = std::string(naming.layers) + "." + std::string(module.substr(4, end - 4)) + ".";
+    module.remove_prefix(end + 1);
+  }
+  auto out = module_name(module, layer, naming);
+  if (out) out->name += kind;
+  return out;
+}
+
+const GgufFamily* gguf_family_of(std::string_view model_type) noexcept {
+  const std::string_view wanted = model_type == "mistral" ? "llama" : model_type;  // llama.cpp knows no difference
+  const auto row = std::ranges::find(kFamilies, wanted, &GgufFamily::model_type);
+  return row == kFamilies.end() ? nullptr : &*row;
+}
+
+std::vector<std::pair<std::string, GgufName>> gguf_names(const Naming& naming, std::int64_t layers) {
+  std::vector<std::pair<std::string, GgufName>> out;
+  const auto add = [&](const std::string& module) {
+    for (const char* kind : {".weight", ".bias"}) {
+      if (auto name = name_of(module + kind, naming)) out.emplace_back(module + kind, std::move(*name));
+    }
+  };
+  for (const Module& row : kModules) {
+    if (row.place == Place::kTop) add(std::string(row.gguf));
+  }
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    for (const Module& row : kModules) {
+      const bool is_second_of_name = row.name == &Naming::up && !naming.fused_gate_up.empty();
+      const bool has_row = !(naming.*(row.name)).empty() && !is_second_of_name;
+      if (row.place != Place::kTop && has_row) add("blk." + std::to_string(layer) + "." + std::string(row.gguf));
+    }
+  }
+  return out;
+}
+
+}  // namespace halfbyte::files

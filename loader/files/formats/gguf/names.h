@@ -1,0 +1,46 @@
+// What a GGUF file's general.architecture says of its tensors: their names in transformers, and what llama.cpp's
+// converter did to some of them. Source: ggml-org/llama.cpp, gguf-py/gguf/tensor_mapping.py and conversion/.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loader/files/formats/gguf/file.h"
+#include "models/architectures/family.h"
+
+namespace halfbyte::files {
+
+struct GgufFamily {
+  std::string_view architecture;  // general.architecture
+  std::string_view model_type;    // of halfbyte's family
+  // Of the architectures that hold more than one family: whether the file is of this one. Null: it is.
+  bool (*applies)(const GgufFile& file) = nullptr;
+  bool has_metas_rotation = false;  // queries' and keys' rows turn neighbours
+  bool adds_one_to_norms = false;
+};
+
+// Null: the architecture is not known.
+const GgufFamily* find_gguf_family(const GgufFile& file);
+const models::Family& family_of(const GgufFamily& family);
+
+enum class HeadRows : std::uint8_t { kNone, kQuery, kKey };
+
+struct GgufName {
+  std::string name;       // "{}" stands for an expert's number when is_stack
+  bool is_stack = false;  // one tensor of all experts, which are apart here
+  bool is_norm = false;
+  HeadRows heads = HeadRows::kNone;  // of rows that the architecture's rotation has in another order
+};
+
+// For a file that is to be written: the architecture of a family of halfbyte's. Null: llama.cpp has none.
+const GgufFamily* gguf_family_of(std::string_view model_type) noexcept;
+// Names of a model's tensors in GGUF that this naming has, each with its name in transformers.
+std::vector<std::pair<std::string, GgufName>> gguf_names(const models::Naming& naming, std::int64_t layers);
+
+// Nothing: the family has no such tensor.
+std::optional<GgufName> name_of(std::string_view gguf_name, const models::Naming& naming);
+
+}  // namespace halfbyte::files

@@ -1,0 +1,12 @@
+// What ipex-llm's save_low_bit wrote: flat tensors of blocks, whose shapes only the family of the model says.
+#pragma once
+
+#include "loader/files/methods/quantization.h"
+
+namespace halfbyte::files {
+
+// `config`: config.json's "bigdl_transformers_low_bit". Errors: kUnsupported naming a type that is not read, a family
+// that is not known; kCorrupt when a tensor's size does not fit its shape.
+std::vector<TensorRecord> read_ipex_llm(Checkpoint& checkpoint, const JsonField& config);
+
+}  // namespace halfbyte::files
