@@ -1,6 +1,6 @@
 # One function for every library of ours: its flags, its include folder, its exported name halfbyte::NAME.
 #
-#   halfbyte_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...] [HEADERS_FROM dir])
+#   halfbyte_library(NAME SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...] [PRECOMPILED kind])
 #
 # Sources include private headers from the repository's root ("quant/kernels/kernels.h") and public ones as <halfbyte/...>.
 
@@ -15,7 +15,7 @@ function(halfbyte_flags target)
 endfunction()
 
 function(halfbyte_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   set(target halfbyte_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(halfbyte::${name} ALIAS ${target})
@@ -25,6 +25,9 @@ function(halfbyte_library name)
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   endif()
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(ARG_PRECOMPILED)
+    halfbyte_precompiled(${target} ${ARG_PRECOMPILED})  # cmake/precompiled.cmake
+  endif()
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY HALFBYTE_LIBRARIES ${target})
 endfunction()
