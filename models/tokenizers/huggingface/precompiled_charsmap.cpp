@@ -81,19 +81,33 @@ std::optional<std::string_view> PrecompiledCharsmap::find(std::string_view text)
   return std::nullopt;
 }
 
-void PrecompiledCharsmap::replace(std::string_view old, std::string_view replacement, TextRewriter& out) const {
+// The last characters are the new ones where the text grows; where it shrinks, the last one written takes the rest with
+// it, even when it belongs to what stands before. Nothing has been written before the first: then it stays.
+void PrecompiledCharsmap::replace(std::string_view old, std::string_view replacement, std::vector<Written>& out) {
   const std::u32string chars = to_utf32(replacement);
   const auto change = static_cast<std::int64_t>(chars.size()) - static_cast<std::int64_t>(to_utf32(old).size());
-  for (std::size_t i = 0; i < chars.size(); ++i) out.put(chars[i], i == 0 ? change : static_cast<std::int64_t>(i));
+  for (const char32_t code : chars) out.push_back({code, 0});
+  for (std::int64_t added = 0; added < change; ++added)
+    out[out.size() - 1 - static_cast<std::size_t>(added)].change = 1;
+  if (change < 0 && !out.empty()) out.back().change += change;
+}
+
+void PrecompiledCharsmap::rewrite_char(std::string_view c, std::vector<Written>& out) const {
+  const auto replacement = find(c);
+  if (replacement) return replace(c, *replacement, out);
+  out.push_back({read_char(c.data()).code, 0});
+}
+
+void PrecompiledCharsmap::rewrite_grapheme(std::string_view grapheme, std::vector<Written>& out) const {
+  const auto whole = grapheme.size() <= kMaxGraphemeBytes ? find(grapheme) : std::nullopt;
+  if (whole) return replace(grapheme, *whole, out);
+  for (std::size_t i = 0; i < grapheme.size(); i += utf8_bytes(grapheme[i]))
+    rewrite_char(grapheme.substr(i, utf8_bytes(grapheme[i])), out);
 }
 
 void PrecompiledCharsmap::apply(ChangingText& text) const {
   const std::string_view old = text.text();
-  TextRewriter out(text);
-  const auto rewrite_char = [&](std::string_view c) {
-    const auto replacement = find(c);
-    replacement ? replace(c, *replacement, out) : out.put(read_char(c.data()).code, 0);
-  };
+  std::vector<Written> written;
   for (std::size_t begin = 0; begin < old.size();) {
     std::size_t end = begin;
     std::int32_t state = 0;
@@ -102,13 +116,11 @@ void PrecompiledCharsmap::apply(ChangingText& text) const {
       if (end > begin && is_grapheme_break(last.code, next.code, state)) break;
       last = next;
     }
-    const std::string_view grapheme = old.substr(begin, end - begin);
-    const auto whole = grapheme.size() <= kMaxGraphemeBytes ? find(grapheme) : std::nullopt;
-    if (whole) replace(grapheme, *whole, out);
-    for (std::size_t i = 0; !whole && i < grapheme.size(); i += utf8_bytes(grapheme[i]))
-      rewrite_char(grapheme.substr(i, utf8_bytes(grapheme[i])));
+    rewrite_grapheme(old.substr(begin, end - begin), written);
     begin = end;
   }
+  TextRewriter out(text);
+  for (const auto& [code, change] : written) out.put(code, change);
   out.finish();
 }
 

@@ -22,7 +22,13 @@ class PrecompiledCharsmap : public Normalizer {
  private:
   // What stands for the shortest rule that `text` begins with.
   std::optional<std::string_view> find(std::string_view text) const;
-  void replace(std::string_view old, std::string_view replacement, TextRewriter& out) const;
+  struct Written {
+    char32_t code;
+    std::int64_t change;  // as TextRewriter::put takes it
+  };
+  static void replace(std::string_view old, std::string_view replacement, std::vector<Written>& out);
+  void rewrite_char(std::string_view c, std::vector<Written>& out) const;
+  void rewrite_grapheme(std::string_view grapheme, std::vector<Written>& out) const;
 
   std::vector<std::uint32_t> units_;
   std::string texts_;  // each ends with a zero
