@@ -290,4 +290,6 @@ Decoders read_decoders(const JsonValue& json) {
   return all;
 }
 
+std::vector<std::string_view> decoder_types() { return types_of(kRows); }
+
 }  // namespace halfbyte::models::huggingface

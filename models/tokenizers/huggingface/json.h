@@ -55,6 +55,14 @@ const auto& row_of_type(const JsonValue& json, std::string_view type, const Rows
               json.where() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
 }
 
+// The types that a table of such rows knows.
+template <class Rows>
+std::vector<std::string_view> types_of(const Rows& rows) {
+  std::vector<std::string_view> types;
+  for (const auto& row : rows) types.push_back(row.type);
+  return types;
+}
+
 // The whole file. Errors: kCorrupt when it is no regular file or has more than 256 MiB; kIo.
 std::string read_tokenizer_file(const std::filesystem::path& path);
 // Errors: kCorrupt: not JSON, or nested too deep.

@@ -91,4 +91,6 @@ std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, 
   return row_of_type(json, type_of(json, lists), kRows, "models").read({json, std::move(lists), words_are_bytes});
 }
 
+std::vector<std::string_view> model_types() { return types_of(kRows); }
+
 }  // namespace halfbyte::models::huggingface

@@ -74,5 +74,6 @@ class Model {
 // allows it. Errors: kUnsupported for a type that is not known, kCorrupt.
 std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes);
 bool takes_bytes(const JsonValue& json, const VocabularyLists& lists);
+std::vector<std::string_view> model_types();
 
 }  // namespace halfbyte::models::huggingface

@@ -289,6 +289,8 @@ Normalizers read_normalizers(const JsonValue& json) {
   return all;
 }
 
+std::vector<std::string_view> normalizer_types() { return types_of(kRows); }
+
 std::string normalized(const Normalizers& all, std::string_view text) {
   ChangingText changing({text, nullptr, 0}, false);
   for (const auto& stage : all) stage->apply(changing);

@@ -84,4 +84,6 @@ PostProcessing read_post_processor(const JsonValue& json) {
   return result;
 }
 
+std::vector<std::string_view> post_processor_types() { return types_of(kRows); }
+
 }  // namespace halfbyte::models::huggingface

@@ -18,14 +18,19 @@ namespace {
 
 constexpr std::size_t kMaxStages = 64;
 
+struct BehaviorRow {
+  std::string_view type;
+  DelimiterBehavior behavior;
+};
+
+constexpr BehaviorRow kBehaviors[] = {{"Removed", DelimiterBehavior::kRemoved},
+                                      {"Isolated", DelimiterBehavior::kIsolated},
+                                      {"MergedWithPrevious", DelimiterBehavior::kMergedWithPrevious},
+                                      {"MergedWithNext", DelimiterBehavior::kMergedWithNext},
+                                      {"Contiguous", DelimiterBehavior::kContiguous}};
+
 DelimiterBehavior read_behavior(const JsonValue& json) {
-  static constexpr std::pair<std::string_view, DelimiterBehavior> kNames[] = {
-      {"Removed", DelimiterBehavior::kRemoved},
-      {"Isolated", DelimiterBehavior::kIsolated},
-      {"MergedWithPrevious", DelimiterBehavior::kMergedWithPrevious},
-      {"MergedWithNext", DelimiterBehavior::kMergedWithNext},
-      {"Contiguous", DelimiterBehavior::kContiguous}};
-  for (const auto& [name, behavior] : kNames)
+  for (const auto& [name, behavior] : kBehaviors)
     if (json.string() == name) return behavior;
   json.fail("\"" + json.string() + "\" is no way to treat delimiters");
 }
@@ -124,6 +129,14 @@ class FixedLength : public PreTokenizer {
 };
 
 enum class PrependScheme { kAlways, kFirst, kNever };
+
+struct SchemeRow {
+  std::string_view type;
+  PrependScheme scheme;
+};
+
+constexpr SchemeRow kSchemes[] = {
+    {"always", PrependScheme::kAlways}, {"first", PrependScheme::kFirst}, {"never", PrependScheme::kNever}};
 
 class Metaspace : public PreTokenizer {
  public:
@@ -235,9 +248,8 @@ void read_split(const JsonValue& json, Reading& reading, bool) {
 PrependScheme read_scheme(const JsonValue& json) {
   const bool adds = json.boolean_or("add_prefix_space", true);
   const std::string name = json.string_or("prepend_scheme", adds ? "always" : "never");
-  if (name == "always") return PrependScheme::kAlways;
-  if (name == "first") return PrependScheme::kFirst;
-  if (name == "never") return PrependScheme::kNever;
+  for (const auto& [known, scheme] : kSchemes)
+    if (name == known) return scheme;
   json.fail("\"" + name + "\" is no prepend_scheme");
 }
 
@@ -328,6 +340,10 @@ PreTokenizers read_pre_tokenizers(const JsonValue& json, bool leaves_bytes) {
   if (reading.result.stages.size() > kMaxStages) json.fail("more than 64 pre-tokenizers");
   return std::move(reading.result);
 }
+
+std::vector<std::string_view> pre_tokenizer_types() { return types_of(kRows); }
+std::vector<std::string_view> delimiter_behaviors() { return types_of(kBehaviors); }
+std::vector<std::string_view> prepend_schemes() { return types_of(kSchemes); }
 
 void cut_by_all(const PreTokenizers& all, const Piece& piece, PieceSink& sink) { Chain(all.stages, sink).take(piece); }
 
