@@ -1,6 +1,6 @@
 """Flips single bits, anywhere in a checkpoint: verify finds each one, and nothing that opens it crashes.
 
-HALFBYTE_BIT_FLIPS sets how many (200), HALFBYTE_BIT_FLIP_SEED repeats a run; the seed is printed.
+HALFBYTE_BIT_FLIPS sets how many (200), HALFBYTE_BIT_FLIP_SEED which ones (1).
 """
 import concurrent.futures
 import os
@@ -12,7 +12,7 @@ import unittest
 from command_line import TINY_LLAMA, CommandLineTest, run
 
 FLIPS = int(os.environ.get("HALFBYTE_BIT_FLIPS", "200"))
-SEED = int(os.environ.get("HALFBYTE_BIT_FLIP_SEED", random.SystemRandom().getrandbits(32)))
+SEED = int(os.environ.get("HALFBYTE_BIT_FLIP_SEED", 1))
 WORKERS = 2
 
 

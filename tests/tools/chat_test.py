@@ -175,27 +175,40 @@ class Terminal:
         self.seen += data.decode(errors="replace")
         return bool(data)
 
-    def expect(self, pattern, seconds=60):
-        """Reads until `pattern` is seen, and forgets what was up to it."""
+    def look_for(self, pattern, seconds):
+        """Reads until `pattern` is seen, and forgets what was up to it; None where it is not seen in time."""
         deadline = time.monotonic() + seconds
         while not (found := re.search(pattern, self.seen)):
             left = deadline - time.monotonic()
-            if left <= 0 or not self.read_some(left):
-                if not re.search(pattern, self.seen):
-                    raise AssertionError(f"no {pattern!r} in {self.seen!r}")
+            if (left <= 0 or not self.read_some(left)) and not re.search(pattern, self.seen):
+                return None
         self.seen = self.seen[found.end():]
         return found
+
+    def expect(self, pattern, seconds=60):
+        found = self.look_for(pattern, seconds)
+        if not found:
+            raise AssertionError(f"no {pattern!r} in {self.seen!r}")
+        return found
+
+    def press_until(self, keys, pattern):
+        """For keys that count only once the program has gone on to something that nobody can see from here."""
+        for _ in range(120):
+            self.send(keys)
+            if found := self.look_for(pattern, 0.5):
+                return found
+        raise AssertionError(f"no {pattern!r} in {self.seen!r}")
 
     def end(self):
         """Exit status, or minus the signal; a program that does not end is killed, and that is a failure."""
         while self.read_some(60):
             pass
-        deadline = time.monotonic() + 60
-        while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            if time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"does not end; last seen: {self.seen!r}")
-            time.sleep(0.01)
+        process = os.pidfd_open(self.pid)
+        has_ended = bool(select.select([process], [], [], 60)[0])
+        os.close(process)
+        if not has_ended:
+            self.kill()
+            raise AssertionError(f"does not end; last seen: {self.seen!r}")
         _, status = os.waitpid(self.pid, 0)
         self.pid = None
         os.close(self.master)
@@ -235,9 +248,7 @@ class TypedChat(CommandLineTest):
         terminal = self.start("--max-gen-len", "100000", "--json", model=slow)
         terminal.send("The ship\n")
         terminal.expect("The ship\r\n")
-        time.sleep(0.5)
-        terminal.send("\x03")
-        self.assertIn("cancelled", terminal.expect(r'"finish_reason":"(\w+)"').group(1))
+        self.assertIn("cancelled", terminal.press_until("\x03", r'"finish_reason":"(\w+)"').group(1))
         terminal.expect("> ")
         terminal.send("/reset\n")
         terminal.expect("forgotten")

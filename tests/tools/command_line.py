@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 PROGRAM = os.environ["HALFBYTE_PROGRAM"]
@@ -13,9 +14,32 @@ TINY_LLAMA = pathlib.Path(os.environ["HALFBYTE_TEST_DATA"], "tiny-llama")
 MODEL_PROGRAM = pathlib.Path(PROGRAM).parent.parent / "libexec/halfbyte/halfbyte-model"
 
 
+LONGEST = 300  # seconds, for one command; what takes longer hangs
+
+
 def run(*words, **options):
     """A finished `halfbyte WORDS`, with returncode, stdout and stderr (text)."""
-    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, encoding="utf-8", errors="replace", check=False, **options)
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, encoding="utf-8", errors="replace", check=False,
+                          **{"timeout": LONGEST, **options})
+
+
+def wait_until(condition, process, between=os.sched_yield):
+    """Returns when the condition holds, or the process has ended; one that hangs is killed."""
+    deadline = time.monotonic() + LONGEST
+    while process.poll() is None and not condition():
+        if time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"{process.args} waits for ever")
+        between()
+
+
+def messages_of(process):
+    """What it wrote to stderr, once it has ended; one that hangs is killed."""
+    try:
+        return process.communicate(timeout=LONGEST)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 class CommandLineTest(unittest.TestCase):

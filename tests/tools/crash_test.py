@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from command_line import PROGRAM, TINY_LLAMA, CommandLineTest
+from command_line import LONGEST, PROGRAM, TINY_LLAMA, CommandLineTest
 
 PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
 OPTIONS = ["--shard-size", "700kB"]  # three data files and an index
@@ -26,7 +26,7 @@ def convert(destination, *words, crash_at=0, when="after", count_file=None, thre
     if count_file:
         environment["HALFBYTE_CRASH_COUNT"] = str(count_file)
     words = ["quantize", TINY_LLAMA, destination, *OPTIONS, "--threads", str(threads), *words]
-    return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False)
+    return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
 
 
 class Crash(CommandLineTest):
@@ -34,7 +34,7 @@ class Crash(CommandLineTest):
         super().setUp()
         self.source = contents(TINY_LLAMA)
         other = ["quantize", TINY_LLAMA, self.scratch / "other", "--scheme", "sym_int8", "-q"]
-        subprocess.run([PROGRAM, *map(str, other)], check=True, capture_output=True)
+        subprocess.run([PROGRAM, *map(str, other)], check=True, capture_output=True, timeout=LONGEST)
         self.other = contents(self.scratch / "other")
 
     def calls(self, *words):

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import unittest
 
-from command_line import PROGRAM, TINY_LLAMA, CommandLineTest, bf16_rows, copy_of_tiny_llama, run, write_safetensors
+from command_line import (PROGRAM, TINY_LLAMA, CommandLineTest, bf16_rows, copy_of_tiny_llama, messages_of, run, wait_until, write_safetensors)
 
 BFLOAT16_ROUNDING = 2.0**-9  # half a unit in the last place, relative
 
@@ -109,10 +109,9 @@ class Dequantize(CommandLineTest):
         folder.mkdir()
         words = [PROGRAM, "dequantize", str(self.scratch / "sparse.safetensors"), "result", "--dtype", "float32", "-q"]
         with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, encoding="utf-8") as process:
-            while process.poll() is None and not os.listdir(folder):
-                os.sched_yield()
+            wait_until(lambda: os.listdir(folder), process)
             process.send_signal(signal.SIGINT)
-            _, messages = process.communicate()
+            messages = messages_of(process)
         self.assertEqual((process.returncode, messages.count("\n")), (130, 1), messages)
         self.assertEqual(os.listdir(folder), [])
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from command_line import MODEL_PROGRAM, PROGRAM, CommandLineTest
+from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, CommandLineTest
 
 FLOATS = {"float32", "bfloat16", "float16"}
 
@@ -64,7 +64,7 @@ class Doctor(CommandLineTest):
         return copy
 
     def run_copy(self, copy, *words, **options):
-        return subprocess.run([copy, "doctor", *words], capture_output=True, encoding="utf-8", check=False, **options)
+        return subprocess.run([copy, "doctor", *words], capture_output=True, encoding="utf-8", check=False, timeout=LONGEST, **options)
 
     def test_without_libtorch_it_says_what_to_do(self):
         result = self.run_copy(self.copy_of_the_program(), "--json")

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import unittest
 
-from command_line import MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, run
+from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, messages_of, run, wait_until
 
 CORE_VERBS = ["quantize", "inspect", "verify", "dequantize", "diff", "doctor", "synth"]
 MODEL_VERBS = ["generate", "perplexity", "bench"]
@@ -74,7 +74,7 @@ class Help(CommandLineTest):
 
 class Isolation(CommandLineTest):
     def test_no_torch_is_linked_or_loaded(self):
-        linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True, timeout=LONGEST).stdout
         self.assertNotRegex(linked, r"lib(torch|c10|dnnl)")
         loaded = run("inspect", TINY_LLAMA, env={**os.environ, "LD_DEBUG": "libs"}).stderr
         self.assertIn("find library=", loaded)
@@ -87,7 +87,7 @@ class Isolation(CommandLineTest):
 
     def test_a_full_standard_output_is_a_failure(self):
         with open("/dev/full", "w", encoding="ascii") as full:
-            result = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            result = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=LONGEST)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (4, 1))
 
 
@@ -223,10 +223,9 @@ class Interrupt(CommandLineTest):
         folder.mkdir()
         with subprocess.Popen([PROGRAM, *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               encoding="utf-8") as process:
-            while process.poll() is None and not os.listdir(folder):
-                os.sched_yield()
+            wait_until(lambda: os.listdir(folder), process)
             process.send_signal(signal_number)
-            _, messages = process.communicate()
+            messages = messages_of(process)
         self.assertEqual((process.returncode, messages.count("\n")), (130, 1), messages)
         self.assertTrue(messages.startswith("halfbyte: "), messages)
         self.assertEqual(os.listdir(folder), [])

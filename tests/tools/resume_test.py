@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from command_line import PROGRAM, CommandLineTest, run
+from command_line import LONGEST, PROGRAM, CommandLineTest, messages_of, run, wait_until
 
 MB = 1_000_000
 LIMIT = 32 * MB
@@ -44,7 +44,7 @@ def write_large(path, shapes):
 class Memory(CommandLineTest):
     def peak(self, *words):
         result = subprocess.run([sys.executable, "-c", MEASURE, PROGRAM, "quantize", *map(str, words), "-q"],
-                                capture_output=True, encoding="utf-8", check=False)
+                                capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return int(result.stdout.splitlines()[-1])
 
@@ -90,7 +90,7 @@ class Together(CommandLineTest):
     def finish(self, processes, destination, may_both_win):
         ends = []
         for process in processes:
-            _, messages = process.communicate()
+            messages = messages_of(process)
             ends.append((process.returncode, messages))
         winners = [messages for status, messages in ends if status == 0]
         self.assertGreaterEqual(len(winners), 1, ends)
@@ -121,18 +121,16 @@ class Together(CommandLineTest):
             folder = self.scratch / f"late{n}"
             folder.mkdir()
             first = self.start(folder / "x")
-            while first.poll() is None and not (folder / stage).exists():
-                pass  # yielding here would miss the short stages
+            wait_until((folder / stage).exists, first, between=lambda: None)  # yielding would miss the short stages
             self.finish([first, self.start(folder / "x")], folder / "x", may_both_win=False)
 
     def test_resuming_together(self):
         for n in range(8):
             destination = self.scratch / f"resumed{n}"
             first = self.start(destination)
-            while first.poll() is None and not destination.with_name(destination.name + ".partial").exists():
-                os.sched_yield()
+            wait_until(destination.with_name(destination.name + ".partial").exists, first)
             first.kill()
-            first.communicate()
+            messages_of(first)
             both = [self.start(destination, "--resume"), self.start(destination, "--resume")]
             self.finish(both, destination, may_both_win=True)
 
@@ -145,10 +143,9 @@ class Interrupted(CommandLineTest):
         words = ["quantize", str(source), str(self.scratch / "result"), "--resume", "--threads", "1", "-q"]
         with subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
             journal = self.scratch / "result.partial" / "journal"
-            while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 4):
-                os.sched_yield()
+            wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 4, process)
             process.send_signal(signal.SIGINT)
-            _, messages = process.communicate()
+            messages = messages_of(process)
         self.assertEqual((process.returncode, messages.count("\n")), (130, 1), messages)
         for part in ["result.partial is kept", "--resume goes on"]:
             self.assertIn(part, messages)

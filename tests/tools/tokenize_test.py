@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import unittest
 
-from command_line import PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama
+from command_line import LONGEST, PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama
 
 ONCE = [1, 417, 958, 319, 671, 261, 625]  # <s> and "Once upon a time"
 
 
 def tokenize(*words, data=b""):
     """Bytes on stdout of `halfbyte tokenize` with the small model, which must succeed."""
-    return subprocess.run([PROGRAM, "tokenize", TINY_LLAMA, *words], input=data, capture_output=True, check=True).stdout
+    return subprocess.run([PROGRAM, "tokenize", TINY_LLAMA, *words], input=data, capture_output=True, check=True, timeout=LONGEST).stdout
 
 
 class Tokenize(CommandLineTest):
