@@ -12,6 +12,9 @@ if(HALFBYTE_BUILD_TOOLS)
   find_package(spdlog REQUIRED)
   # The line editor of `halfbyte chat` (BSD licence); without it a terminal's own editing serves.
   pkg_check_modules(libedit QUIET IMPORTED_TARGET libedit)
+  if(NOT libedit_FOUND)
+    message(STATUS "libedit not found (Debian: libedit-dev): halfbyte chat goes without a line editor of its own")
+  endif()
 endif()
 
 if(HALFBYTE_WITH_TORCH)

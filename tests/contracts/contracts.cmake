@@ -5,14 +5,15 @@ halfbyte_test_program(contract_tests
   LIBRARIES halfbyte::loader halfbyte::convert)
 target_compile_definitions(contract_tests PRIVATE HALFBYTE_TESTS_WITH_TORCH)
 target_precompile_headers(contract_tests REUSE_FROM torch_tests)
-catch_discover_tests(contract_tests PROPERTIES LABELS contracts)
+catch_discover_tests(contract_tests PROPERTIES LABELS contracts TIMEOUT ${HALFBYTE_TEST_SECONDS} SKIP_REGULAR_EXPRESSION "${skipped_case}")
 
 # The same on lesser CPUs, and without oneDNN. Each variable is read once, when its library is first used. isa_check ends with
 # 77 where this CPU lacks the kernels.
 function(halfbyte_contracts_under name)
   add_test(NAME contracts.${name}
            COMMAND sh -c "'$<TARGET_FILE:isa_check>' $HALFBYTE_ISA && exec '$<TARGET_FILE:contract_tests>'")
-  set_tests_properties(contracts.${name} PROPERTIES LABELS contracts SKIP_RETURN_CODE 77 ENVIRONMENT "${ARGN}")
+  set_tests_properties(contracts.${name} PROPERTIES LABELS contracts SKIP_RETURN_CODE 77 TIMEOUT ${HALFBYTE_TEST_SECONDS}
+                       ENVIRONMENT "${ARGN}")
 endfunction()
 halfbyte_contracts_under(avx2 HALFBYTE_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2)
 halfbyte_contracts_under(ref HALFBYTE_ISA=ref ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default)
@@ -24,6 +25,7 @@ if(TARGET DNNL::dnnl)
   target_link_libraries(onednn_contract PRIVATE halfbyte::quant DNNL::dnnl)
   foreach(isa IN ITEMS DEFAULT AVX2)
     add_test(NAME contracts.onednn.${isa} COMMAND onednn_contract)
-    set_tests_properties(contracts.onednn.${isa} PROPERTIES LABELS contracts ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${isa}")
+    set_tests_properties(contracts.onednn.${isa} PROPERTIES LABELS contracts TIMEOUT ${HALFBYTE_TEST_SECONDS}
+                         ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${isa}")
   endforeach()
 endif()

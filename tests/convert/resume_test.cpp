@@ -206,7 +206,7 @@ TEST_CASE("resume: a disk that fills up in the middle", "[resume]") {
   fs::create_directory(disk);
   // Runs as root only; nothing of the name comes from outside.
   const std::string mount = "mount -t tmpfs -o size=16m tmpfs '" + disk.string() + "' 2>/dev/null";
-  if (std::system(mount.c_str()) != 0) HALFBYTE_SKIP("no small disk can be mounted here");
+  if (std::system(mount.c_str()) != 0) HALFBYTE_SKIP("no small disk can be mounted here, which takes root");
   QuantizeOptions options{.resume = true};
   options.progress = [&](std::uint64_t, std::uint64_t) {
     std::ofstream ballast(disk / "ballast", std::ios::app);

@@ -167,7 +167,7 @@ TEST_CASE("destination: a full disk", "[destination]") {
   fs::create_directory(disk);
   // Runs as root only; nothing of the name comes from outside.
   const std::string mount = "mount -t tmpfs -o size=256k tmpfs '" + disk.string() + "' 2>/dev/null";
-  if (std::system(mount.c_str()) != 0) HALFBYTE_SKIP("no small disk can be mounted here");
+  if (std::system(mount.c_str()) != 0) HALFBYTE_SKIP("no small disk can be mounted here, which takes root");
   check_error(ErrorCode::kNoResources, {"/dst", "MB", "free"}, [&] { quantize(scratch / "src", disk / "dst"); });
   CHECK(names_in(disk).empty());
   check_error(ErrorCode::kNoResources, {"/dst", "free"}, [&] { convert::synth(disk / "dst", {.like = "tiny"}); });
