@@ -47,7 +47,7 @@ kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
-tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 1
+tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1
 transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny
 "
 
