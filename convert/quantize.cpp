@@ -105,7 +105,6 @@ Preparation prepare(const fs::path& source_path, const fs::path& destination, co
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
   Preparation out{source_of(source_path, options), {}, {}, {}};
   check_apart(source_path, destination);
-  check_apart(source_path, work_path(destination));
   out.plan = plan(out.source, options);
   out.layout = lay_out(out.source, out.plan, options.shard_size);
   out.memory = plan_memory(out.source, out.plan, options);

@@ -106,7 +106,6 @@ QuantizeSummary write_repacked(const fs::path& source_path, const fs::path& targ
                 files::printable_path(source_path) + ": nothing in it is quantised, so there is nothing to repack");
   }
   check_apart(source_path, target);
-  check_apart(source_path, work_path(target));
   const Image image = image_of(source, options.shard_size);
   QuantizeSummary summary = summary_of(source, image);
   Destination destination(target, {.overwrite = options.overwrite});

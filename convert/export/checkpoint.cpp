@@ -153,7 +153,6 @@ ExportSummary write_exported(const fs::path& source_path, const fs::path& target
   if (options.assume_original) files::assume_original(source, *options.assume_original);
   check_source(source, source_path, format);
   check_apart(source_path, target);
-  check_apart(source_path, work_path(target));
   ExportPlan plan = plan_export(source, format, options);
   add_dtype_note(source, plan);
   add_zero_point_note(plan);

@@ -343,7 +343,6 @@ DequantizeSummary write_dequantized(const fs::path& source_path, const fs::path&
   files::Checkpoint source = files::open_checkpoint(source_path);
   if (options.assume_original) files::assume_original(source, *options.assume_original);
   check_apart(source_path, target);
-  check_apart(source_path, work_path(target));
   const Restoration plan = plan_restoration(source, options);
   Destination destination(target, {.overwrite = options.overwrite});
   destination.check_space(needed_bytes(source, plan));

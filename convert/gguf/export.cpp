@@ -174,30 +174,6 @@ std::uint64_t write_piece(const files::Checkpoint& source, const Piece& piece, s
   return out.size();
 }
 
-// Gone unless it got its name.
-class PartialFile {
- public:
-  explicit PartialFile(const fs::path& path, bool overwrite) : final_(path), path_(path.string() + ".partial") {
-    std::error_code ignored;
-    if (fs::is_directory(final_, ignored))
-      throw Error(ErrorCode::kInvalidArgument, files::printable_path(final_) + ": is a folder; name a file");
-    if (!overwrite && fs::exists(final_, ignored))
-      throw Error(ErrorCode::kAlreadyExists, files::printable_path(final_) + ": exists; --overwrite replaces it");
-    fs::remove(path_, ignored);
-  }
-  ~PartialFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
-  const fs::path& path() const noexcept { return path_; }
-  void commit() const { fs::rename(path_, final_); }
-
- private:
-  fs::path final_, path_;
-};
-
 void write_file(const files::Checkpoint& source, const GgufPlan& plan, const std::string& head, const fs::path& path,
                 const GgufExportOptions& options) {
   files::OutputFile file(path, head.size() + plan.data_bytes);
@@ -225,7 +201,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
     throw Error(ErrorCode::kUnsupported, files::printable_path(source_path) + ": its family has no name in GGUF here");
   models::ModelConfig model = source.architecture->parse(nlohmann::json(source.config));
   source.architecture->choose_naming(model, [&](const std::string& name) { return source.manifest.find(name); });
-  const PartialFile partial(destination, options.overwrite);
+  Destination result(destination, {.overwrite = options.overwrite, .kind = Destination::Kind::kFile});
   GgufPlan plan = plan_gguf(source, model, *family, options);
   GgufMetadata metadata;
   add_model(model, *family, metadata);
@@ -237,8 +213,9 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   }
   add_tokenizer(source, model.vocab_size, metadata, plan.summary.notes);
   const std::string head = header(plan, metadata);
-  write_file(source, plan, head, partial.path(), options);
-  partial.commit();
+  result.check_space(head.size() + plan.data_bytes);
+  write_file(source, plan, head, result.partial_path(), options);
+  result.commit();
   plan.summary.source_bytes = source.size_bytes;
   plan.summary.result_bytes = head.size() + plan.data_bytes;
   return plan.summary;

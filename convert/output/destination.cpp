@@ -18,6 +18,7 @@ constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{1} << 20;
 using files::printable_path;
 
 constexpr const char* kInner = "checkpoint";
+constexpr const char* kInWork[] = {kInner, "journal"};
 
 // What --overwrite may delete: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
@@ -27,13 +28,23 @@ bool is_replaceable(const fs::path& directory) {
   });
 }
 
+// Whether a NAME.partial was made here, and may be taken over.
+bool is_ours(const fs::path& work, Destination::Kind kind) {
+  if (!fs::is_directory(fs::symlink_status(work))) return false;
+  const bool has_others = std::ranges::any_of(fs::directory_iterator(work), [](const fs::directory_entry& entry) {
+    return std::ranges::find(kInWork, entry.path().filename()) == std::end(kInWork);
+  });
+  return !has_others || (kind == Destination::Kind::kDirectory && is_replaceable(work));
+}
+
 bool is_inside(const fs::path& inner, const fs::path& outer) {
   return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
-std::uint64_t reserved_bytes(const fs::path& directory) {
+std::uint64_t reserved_bytes(const fs::path& path) {
+  if (!fs::is_directory(path)) return fs::exists(path) ? fs::file_size(path) : 0;
   std::uint64_t out = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     if (entry.is_regular_file()) out += entry.file_size();
   }
   return out;
@@ -50,14 +61,14 @@ fs::path destination_path(const fs::path& path) {
   fs::path out = fs::absolute(path).lexically_normal();
   if (out.has_relative_path() && !out.has_filename()) out = out.parent_path();
   if (out.has_filename()) return out;
-  throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for a new directory");
+  throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for something new");
 }
 
 fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
 
 void remove_leftovers(const fs::path& destination) noexcept try {
   const fs::path work = work_path(destination);
-  if (!fs::is_directory(fs::symlink_status(work))) return;
+  if (!is_ours(work, Destination::Kind::kDirectory)) return;
   const files::DirectoryLock lock(work);
   fs::remove_all(work);
 } catch (const std::exception&) {  // somebody works there, or it cannot be deleted: no harm is done
@@ -65,8 +76,8 @@ void remove_leftovers(const fs::path& destination) noexcept try {
 
 void check_apart(const fs::path& source, const fs::path& destination) {
   const fs::path from = resolved(source);
-  const fs::path to = resolved(destination);
-  if (!is_inside(from, to) && !is_inside(to, from)) return;
+  const fs::path to = resolved(destination), work = resolved(work_path(destination_path(destination)));
+  if (!is_inside(from, to) && !is_inside(to, from) && !is_inside(from, work) && !is_inside(work, from)) return;
   throw Error(ErrorCode::kInvalidArgument, printable_path(destination) + " and the source " + printable_path(source) +
                                                " lie within each other; give a destination elsewhere");
 }
@@ -75,7 +86,8 @@ Destination::Destination(const fs::path& path, Options options)
     : final_(destination_path(path)),
       work_(convert::work_path(final_)),
       partial_(work_ / kInner),
-      overwrite_(options.overwrite) {
+      overwrite_(options.overwrite),
+      kind_(options.kind) {
   if (!fs::is_directory(final_.parent_path())) {
     throw Error(ErrorCode::kNotFound,
                 printable_path(final_.parent_path()) + ": there is no such directory; create it first");
@@ -86,6 +98,7 @@ Destination::Destination(const fs::path& path, Options options)
 }
 
 void Destination::check_final() const {
+  if (kind_ == Kind::kFile) return check_final_file();
   const fs::file_status status = fs::symlink_status(final_);
   if (!fs::exists(status)) return;
   const std::string name = printable_path(final_);
@@ -98,14 +111,45 @@ void Destination::check_final() const {
   }
 }
 
+void Destination::check_final_file() const {
+  const fs::file_status status = fs::symlink_status(final_);
+  if (!fs::exists(status)) return;
+  const std::string name = printable_path(final_);
+  if (fs::is_directory(final_)) throw Error(ErrorCode::kInvalidArgument, name + ": is a folder; name a file");
+  if (!fs::is_regular_file(status) && !fs::is_symlink(status))
+    throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a file; give another name");
+  if (!overwrite_) throw Error(ErrorCode::kAlreadyExists, name + ": exists already; --overwrite replaces it");
+}
+
+void Destination::check_work() const {
+  if (!fs::exists(fs::symlink_status(work_)) || is_ours(work_, kind_)) return;
+  throw Error(ErrorCode::kAlreadyExists,
+              printable_path(work_) + ": is in the way and not of halfbyte; move it, or give another name");
+}
+
+// Whoever holds the lock may be done, and remove the directory, at any moment before it is ours.
+void Destination::lock_work() {
+  const auto fail = [&] {
+    throw Error(ErrorCode::kAlreadyExists, printable_path(work_) + ": another process was writing here just now");
+  };
+  try {
+    check_work();
+    fs::create_directory(work_);
+    lock_ = std::make_unique<files::DirectoryLock>(work_);
+  } catch (const fs::filesystem_error& error) {
+    if (error.code() != std::errc::no_such_file_or_directory) throw;
+    fail();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    fail();
+  }
+}
+
 void Destination::claim() {
-  const fs::file_status status = fs::symlink_status(work_);
-  if (fs::exists(status) && !fs::is_directory(status))
-    throw Error(ErrorCode::kAlreadyExists, printable_path(work_) + ": is in the way; move it, or give another name");
-  fs::create_directory(work_);
-  lock_ = std::make_unique<files::DirectoryLock>(work_);
+  lock_work();
   try {
     check_final();  // whoever held the lock before may have finished
+    check_work();   // and somebody may have put something there
   } catch (const Error&) {
     std::error_code ignored;
     fs::remove(work_, ignored);  // unless something is in it
@@ -116,12 +160,16 @@ void Destination::claim() {
   if (fs::exists(inner) && !fs::is_directory(inner)) fs::remove(partial_);
   had_leftovers_ = !fs::is_empty(work_);
   if (had_leftovers_) return keep();
-  fs::create_directory(partial_);
+  make_inner();
+}
+
+void Destination::make_inner() const {
+  if (kind_ == Kind::kDirectory) fs::create_directory(partial_);
 }
 
 void Destination::start_over() {
   for (const fs::directory_entry& entry : fs::directory_iterator(work_)) fs::remove_all(entry.path());
-  fs::create_directory(partial_);
+  make_inner();
   is_kept_ = false;
 }
 
@@ -169,7 +217,7 @@ files::FileRecord Destination::copy_file(const fs::path& from) const {
 }
 
 void Destination::commit() {
-  files::sync_directory(partial_);
+  if (kind_ == Kind::kDirectory) files::sync_directory(partial_);
   check_final();  // something may have come in the meantime
   if (fs::exists(fs::symlink_status(final_))) {
     files::exchange(partial_, final_);

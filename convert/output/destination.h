@@ -1,5 +1,5 @@
-// A directory that appears under its name only when it is whole: it is written inside "NAME.partial" beside it, synced,
-// and renamed. For the converter and for synth.
+// A directory, or a single file, that appears under its name only when it is whole: it is written inside
+// "NAME.partial" beside it, synced, and renamed. For everything that writes a checkpoint.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,22 @@ namespace halfbyte::convert {
 
 namespace fs = std::filesystem;
 
-// NAME.partial/ is locked while a process works in it. It holds the coming directory as "checkpoint", and what is
-// needed to go on after the process was killed. After a replacement "checkpoint" is the old directory, until it is
-// deleted.
+// NAME.partial/ is a directory, locked while a process works in it. It holds the coming directory or file as
+// "checkpoint", and what is needed to go on after the process was killed. After a replacement "checkpoint" is what was
+// there before, until it is deleted. A NAME.partial that is no directory, or holds files of other names, is somebody
+// else's: it is left alone. (A directory that holds a checkpoint's files is what an earlier version left of one.)
 class Destination {
  public:
+  enum class Kind { kDirectory, kFile };
   struct Options {
     bool overwrite = false;
+    Kind kind = Kind::kDirectory;
     bool keep_leftovers = false;  // of an earlier run, until start_over(); else they are deleted at once
   };
 
-  // Claims NAME.partial. Errors: kAlreadyExists (a file in the way; a directory without `overwrite`; one that is no
-  // checkpoint even with it; another process at work), kNotFound (no parent directory), kInvalidArgument (no name).
+  // Claims NAME.partial. Errors: kAlreadyExists (something of the other kind in the way; NAME without `overwrite`; a
+  // directory that is no checkpoint even with it; another process at work; somebody else's NAME.partial), kNotFound (no
+  // parent directory), kInvalidArgument (no name; a directory where a file is to be).
   Destination(const fs::path& path, Options options);
   // Removes NAME.partial unless commit() was reached or keep() was called.
   ~Destination();
@@ -50,33 +54,40 @@ class Destination {
   void write_file(const fs::path& name, std::string_view text) const;
   // A file from elsewhere under its own name, in pieces, synced. Its record hashes all of it.
   files::FileRecord copy_file(const fs::path& from) const;
-  // Syncs the directory and gives it its name; what was there under that name is deleted afterwards, with the rest of
-  // NAME.partial.
+  // Syncs the directory (a file is synced by whoever wrote it) and gives it its name; what was there under that name is
+  // deleted afterwards, with the rest of NAME.partial.
   void commit();
 
  private:
   void check_final() const;
+  void check_final_file() const;
+  void check_work() const;
+  void lock_work();
   void claim();
+  void make_inner() const;
 
   fs::path final_;
   fs::path work_;
   fs::path partial_;
   bool overwrite_;
+  Kind kind_;
   bool had_leftovers_ = false;
   bool is_kept_ = false;
   bool is_committed_ = false;
   std::unique_ptr<files::DirectoryLock> lock_;
 };
 
-// PATH, absolute and without a trailing slash. Errors: kInvalidArgument when it cannot name a new directory.
+// PATH, absolute and without a trailing slash. Errors: kInvalidArgument when it cannot name something new.
 fs::path destination_path(const fs::path& path);
 // NAME.partial for NAME.
 fs::path work_path(const fs::path& destination);
 
-// Deletes NAME.partial, unless a process works in it; for when NAME itself is known to be whole. Errors: none.
+// Deletes NAME.partial, unless a process works in it or it is somebody else's; for when NAME itself is known to be
+// whole. Errors: none.
 void remove_leftovers(const fs::path& destination) noexcept;
 
-// Errors: kInvalidArgument when the two are the same, or one lies inside the other.
+// Errors: kInvalidArgument when the source and the destination, or NAME.partial, are the same or one lies inside the
+// other.
 void check_apart(const fs::path& source, const fs::path& destination);
 
 }  // namespace halfbyte::convert

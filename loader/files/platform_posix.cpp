@@ -9,10 +9,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sys/sysmacros.h>
+#endif
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -85,6 +90,24 @@ void read_fully(int descriptor, const fs::path& path, std::uint64_t offset, std:
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }
+}
+
+// The process that holds the lock on an open file: " (pid 123)", or nothing where the system does not say.
+std::string holder_of([[maybe_unused]] int descriptor) {
+#ifdef __linux__
+  struct stat status {};
+  std::ifstream locks("/proc/locks");
+  if (!locks || ::fstat(descriptor, &status) != 0) return {};
+  char place[64];
+  std::snprintf(place, sizeof place, "%02x:%02x:%lu", major(status.st_dev), minor(status.st_dev),
+                static_cast<unsigned long>(status.st_ino));
+  // "1: FLOCK  ADVISORY  WRITE 123 fe:00:456 0 EOF"; one that waits has "->" behind the number.
+  std::string number, kind, advisory, access, pid, file, rest;
+  while (locks >> number >> kind >> advisory >> access >> pid >> file && std::getline(locks, rest)) {
+    if (kind == "FLOCK" && file == place) return " (pid " + pid + ")";
+  }
+#endif
+  return {};
 }
 
 }  // namespace
@@ -173,8 +196,8 @@ DirectoryLock::DirectoryLock(const fs::path& directory) {
   Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
   if (::flock(descriptor.value, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail(directory, "locking");
-    throw Error(ErrorCode::kAlreadyExists,
-                printable_path(directory) + ": another process is writing here; wait for it");
+    throw Error(ErrorCode::kAlreadyExists, printable_path(directory) + ": another process" +
+                                               holder_of(descriptor.value) + " is writing here; wait for it");
   }
   // The holder before us may have renamed the directory between our open and our lock.
   struct stat locked {};

@@ -8,6 +8,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/in_order_test.cpp
     convert/memory_test.cpp
     convert/output/data_file_layout_test.cpp
+    convert/output/destination_file_test.cpp
     convert/output/destination_test.cpp
     convert/plan_test.cpp
     convert/quantization_config_test.cpp

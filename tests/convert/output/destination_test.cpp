@@ -140,6 +140,36 @@ TEST_CASE("destination: of two at one destination, one says so", "[destination]"
   CHECK(names_in(scratch / "dst") == Names{"halfbyte.json"});
 }
 
+TEST_CASE("destination: a NAME.partial of somebody else's is left alone", "[destination]") {
+  const Scratch scratch;
+  for (const auto kind : {convert::Destination::Kind::kDirectory, convert::Destination::Kind::kFile}) {
+    const convert::Destination::Options options{.kind = kind};
+    for (const char* theirs : {"dst.partial", "dst.partial/thesis.tex", "dst.partial/checkpoint.txt"}) {
+      INFO(theirs);
+      write_text(scratch / theirs, "mine");
+      check_error(ErrorCode::kAlreadyExists, {"/dst.partial", "in the way"},
+                  [&] { convert::Destination(scratch / "dst", options); });
+      CHECK(read_text(scratch / theirs) == "mine");
+      CHECK(names_in(scratch.path()) == Names{"dst.partial"});
+      fs::remove_all(scratch / "dst.partial");
+    }
+    fs::create_symlink("/nonexistent", scratch / "dst.partial");
+    check_error(ErrorCode::kAlreadyExists, {"/dst.partial", "in the way"},
+                [&] { convert::Destination(scratch / "dst", options); });
+    fs::remove(scratch / "dst.partial");
+  }
+}
+
+TEST_CASE("destination: leftovers that may be somebody else's are not cleared away", "[destination]") {
+  const Scratch scratch;
+  write_text(scratch / "dst.partial" / "thesis.tex", "mine");
+  convert::remove_leftovers(scratch / "dst");
+  CHECK(read_text(scratch / "dst.partial" / "thesis.tex") == "mine");
+  write_text(scratch / "other.partial" / "journal", "x");
+  convert::remove_leftovers(scratch / "other");
+  CHECK(names_in(scratch.path()) == Names{"dst.partial"});
+}
+
 TEST_CASE("destination: one that appears during the work is not overwritten", "[destination]") {
   const Scratch scratch;
   {
