@@ -9,6 +9,7 @@
 #include "convert/channel.h"
 #include "convert/in_order.h"
 #include "convert/output/data_writer.h"
+#include "convert/output/write_progress.h"
 #include "convert/small_parts.h"
 #include "convert/source_reader.h"
 #include "loader/files/printable.h"
@@ -56,6 +57,7 @@ class Converter {
         options_(options),
         finished_(finished),
         writer_(writer),
+        progress_(options.progress, source.size_bytes, options.stop),
         reader_(source, memory.block_bytes, finished),
         free_(memory.result_buffers) {
     for (std::size_t i = 0; i < memory.result_buffers; ++i)
@@ -67,7 +69,7 @@ class Converter {
     for (std::size_t i = 0; i < finished_.size(); ++i) {
       if (finished_[i]) out.resumed_bytes += source_.tensors[plan_.tensors[i].source].size_bytes;
     }
-    done_ = out.resumed_bytes;
+    if (out.resumed_bytes > 0) progress_.add(out.resumed_bytes);
     run_threads();
     out.source_hashes = reader_.hashes();
     out.tensors = writer_.results();
@@ -207,13 +209,11 @@ class Converter {
   // In the source's order, one block at a time.
   void consume(ConvertedBlock block) {
     if (block.failure) std::rethrow_exception(block.failure);
-    if (options_.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
-    if (!is_finished(block)) {
-      if (plan_.tensors[block.source.tensor].tied_to.empty()) write(block);
-      done_ += block.source.size;
-    }
+    check_stop(options_.stop);
+    const bool is_new = !is_finished(block);
+    if (is_new && plan_.tensors[block.source.tensor].tied_to.empty()) write(block);
     free_.give_back(std::move(block.buffers));
-    if (options_.progress) options_.progress(done_, source_.size_bytes);
+    progress_.add(is_new ? block.source.size : 0);
   }
 
   // Errors are added up group by group, so that their sum does not depend on the blocks.
@@ -242,26 +242,25 @@ class Converter {
   const QuantizeOptions& options_;
   const Finished& finished_;
   DataWriter& writer_;
+  WriteProgress progress_;  // bytes of the source
   SourceReader reader_;
   Channel<ResultBuffers> free_;
   Turnstile in_source_order_;
   std::shared_ptr<TensorState> state_;  // of the last tensor that was begun
   InOrder<ConvertedBlock> converted_{[this](ConvertedBlock block) { consume(std::move(block)); }};
-  std::uint64_t done_ = 0;  // of the source, bytes
 };
 
 // What an earlier run said it had finished, as far as the bytes are there.
 Finished check_finished(const Workplace& workplace, const Plan& plan, const QuantizeOptions& options,
                         DataWriter& writer) {
   Finished out(plan.tensors.size());
-  std::uint64_t done = 0;
+  WriteProgress progress(options.progress, plan.bytes_before, options.stop);
   for (const auto& [tensor, finished] : workplace.finished) {
-    if (options.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+    check_stop(options.stop);
     if (tensor >= plan.tensors.size() || !plan.tensors[tensor].tied_to.empty()) continue;
     if (!writer.holds(tensor, finished.result.xxh3_128)) continue;
     out[tensor] = finished;
-    done += plan.tensors[tensor].bytes_before;
-    if (options.progress) options.progress(done, plan.bytes_before);
+    progress.add(plan.tensors[tensor].bytes_before);
   }
   return out;
 }

@@ -9,39 +9,17 @@
 #include "convert/memory.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
+#include "convert/output/small_files.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
 #include "convert/tied_duplicates.h"
 #include "convert/translated_errors.h"
 #include "loader/files/directory.h"
-#include "loader/files/hash.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
 namespace {
-
-// For config.json, the index and the manifest when the disk is asked for room. Units: bytes.
-constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
-
-// Writes the files beside the data and records each.
-class SmallFiles {
- public:
-  SmallFiles(const files::Checkpoint& source, const Destination& destination, std::vector<files::FileRecord>& records)
-      : source_(source), destination_(destination), records_(records) {}
-
-  void write(const char* name, const std::string& text) {
-    destination_.write_file(name, text);
-    records_.push_back({name, text.size(), text.size(), files::hash_hex(text)});
-  }
-
-  void copy(const fs::path& name) { records_.push_back(destination_.copy_file(source_.directory / name)); }
-
- private:
-  const files::Checkpoint& source_;
-  const Destination& destination_;
-  std::vector<files::FileRecord>& records_;
-};
 
 void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles& out) {
   if (source.config.is_null()) return;
@@ -52,22 +30,17 @@ void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles&
   out.write(files::kConfigFile, config.dump(2) + "\n");
 }
 
-std::uint64_t needed_bytes(const files::Checkpoint& source, const ResultLayout& layout) {
-  std::uint64_t total = layout.size_bytes + kRoomForSmallFiles;
-  for (const fs::path& name : source.side_files) total += fs::file_size(source.directory / name);
-  return total;
-}
-
 void write_small_files(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
                        const ConversionResult& result, const QuantizeOptions& options, const Destination& destination) {
   files::Manifest manifest = result_manifest(source, plan, result);
   manifest.conversion = conversion_record(options);
   manifest.files = data_file_records(layout);
-  SmallFiles out(source, destination, manifest.files);
-  if (layout.files.size() > 1) out.write(files::kIndexFile, index_text(layout.files));
+  SmallFiles out(source, destination);
+  out.write_index(layout.files);
   write_config(source, plan, out);
   for (const fs::path& name : source.side_files) out.copy(name);
-  for (const auto& [name, text] : source.generated_files) out.write(name.c_str(), text());
+  out.write_generated();
+  manifest.files.insert(manifest.files.end(), out.records().begin(), out.records().end());
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 
@@ -149,36 +122,21 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const R
   return journal;
 }
 
-// Adds what became of the unfinished work.
-Error with_outlook(const Error& error, const Destination& destination) {
-  std::string outlook;
-  if (destination.is_kept()) {
-    outlook =
-        "; " + files::printable_path(destination.work_path()) + " is kept, the same command with --resume goes on";
-  } else if (error.code() == ErrorCode::kInterrupted) {
-    outlook = "; what was written has been removed";
-  }
-  return Error(error.code(), error.what() + outlook);
-}
-
 ConversionResult convert_into(Destination& destination, const Preparation& prepared, const QuantizeOptions& options) {
   const nlohmann::json identity = identity_of(prepared.source, prepared.layout, options);
   const auto unfinished = options.resume ? find_unfinished(destination, prepared.layout, identity) : std::nullopt;
-  try {
-    destination.check_space(needed_bytes(prepared.source, prepared.layout));
+  ConversionResult result;
+  destination.fill([&] {
+    destination.check_space(prepared.layout.size_bytes + small_file_bytes(prepared.source));
     Journal journal =
         unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
     if (options.resume) destination.keep();
     const Workplace workplace{destination.partial_path(), journal,
                               unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
-    ConversionResult result =
-        convert_tensors(prepared.source, prepared.plan, prepared.layout, prepared.memory, options, workplace);
+    result = convert_tensors(prepared.source, prepared.plan, prepared.layout, prepared.memory, options, workplace);
     write_small_files(prepared.source, prepared.plan, prepared.layout, result, options, destination);
-    destination.commit();
-    return result;
-  } catch (const Error& error) {
-    throw with_outlook(error, destination);
-  }
+  });
+  return result;
 }
 
 QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {

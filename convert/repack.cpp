@@ -8,6 +8,8 @@
 #include "convert/file_notes.h"
 #include "convert/output/destination.h"
 #include "convert/output/image.h"
+#include "convert/output/small_files.h"
+#include "convert/output/stored_parts.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/translated_errors.h"
@@ -22,21 +24,19 @@ namespace {
 using files::Checkpoint;
 using files::TensorRecord;
 
-// For config.json, the index and the manifest when the disk is asked for room. Units: bytes.
-constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
-
 Image image_of(const Checkpoint& source, std::uint64_t shard_size) {
   std::vector<ImageRecord> records;
   for (const TensorRecord& record : source.manifest.tensors) {
     ImageRecord& out = records.emplace_back();
+    std::vector<std::shared_ptr<const files::TensorBytes>> bytes;
     for (const std::string& part : record.parts.names) {
       if (part.empty()) continue;
       const files::StoredTensor& stored = *source.find(part);
       out.source_file = files::file_on_disk(source, stored.file);
-      ImageTensor& tensor = out.parts.emplace_back();
-      tensor.tensor = output_tensor(stored.name, stored.dtype, stored.shape);
-      tensor.bytes = stored_bytes(source, stored);
+      out.parts.push_back(output_tensor(stored.name, stored.dtype, stored.shape));
+      bytes.push_back(stored_bytes(source, stored));
     }
+    out.source = stored_parts(std::move(bytes));
   }
   return lay_out_image(std::move(records), shard_size);
 }
@@ -71,20 +71,18 @@ files::Manifest manifest_of(const Checkpoint& source, const Image& image, const 
 
 void write_small_files(const Checkpoint& source, const Image& image, files::Manifest manifest,
                        const Destination& destination) {
-  const auto write = [&](const std::string& name, const std::string& text) {
-    destination.write_file(name, text);
-    manifest.files.push_back({name, text.size(), text.size(), files::hash_hex(text)});
-  };
-  if (image.files.size() > 1) write(files::kIndexFile, index_text(image.files));
+  SmallFiles out(source, destination);
+  out.write_index(image.files);
   if (source.config.is_object()) {
     nlohmann::ordered_json config = source.config;
     config["quantization_config"] = quantization_config(source, source.manifest.tensors);
-    write(files::kConfigFile, config.dump(2) + "\n");
+    out.write(files::kConfigFile, config.dump(2) + "\n");
   }
   for (const fs::path& name : source.side_files) {
-    if (!is_quantization_file(name)) manifest.files.push_back(destination.copy_file(source.directory / name));
+    if (!is_quantization_file(name)) out.copy(name);
   }
-  for (const auto& [name, text] : source.generated_files) write(name, text());
+  out.write_generated();
+  manifest.files.insert(manifest.files.end(), out.records().begin(), out.records().end());
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 
@@ -109,11 +107,13 @@ QuantizeSummary write_repacked(const fs::path& source_path, const fs::path& targ
   const Image image = image_of(source, options.shard_size);
   QuantizeSummary summary = summary_of(source, image);
   Destination destination(target, {.overwrite = options.overwrite});
-  destination.check_space(image.size_bytes + kRoomForSmallFiles);
-  const std::vector<std::string> hashes =
-      write_image(image, destination.partial_path(), {options.threads, options.progress, options.stop});
-  write_small_files(source, image, manifest_of(source, image, hashes), destination);
-  destination.commit();
+  destination.check_space(image.file_bytes() + small_file_bytes(source));
+  destination.fill([&] {
+    const std::vector<std::string> hashes = write_image(
+        image, destination.partial_path(),
+        {.threads = options.threads, .is_hashed = true, .progress = options.progress, .stop = options.stop});
+    write_small_files(source, image, manifest_of(source, image, hashes), destination);
+  });
   return summary;
 }
 

@@ -5,11 +5,8 @@
 
 #include <halfbyte/error.h>
 
-#include "convert/buffer.h"
-#include "convert/channel.h"
-#include "convert/output/data_file_layout.h"
 #include "convert/output/destination.h"
-#include "convert/output/write_behind.h"
+#include "convert/output/image.h"
 #include "convert/synth_values.h"
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
@@ -20,7 +17,6 @@ namespace {
 
 constexpr float kDeviation = 0.02F;  // initializer_range of Llama
 constexpr std::uint64_t kBlockBytes = std::uint64_t{8} << 20;
-constexpr std::size_t kBuffers = 3;
 
 struct Shape {
   std::string_view name;
@@ -76,114 +72,42 @@ nlohmann::ordered_json config_of(const Shape& shape, Dtype dtype) {
           {"torch_dtype", name(dtype)}};
 }
 
-std::vector<OutputTensor> tensors_of(const nlohmann::ordered_json& config, Dtype dtype) {
-  const nlohmann::json plain(config);
-  const models::Architecture& llama = *models::find_architecture(plain);
-  std::vector<OutputTensor> out;
-  for (auto& tensor : llama.expected(llama.parse(plain)))
-    out.push_back(output_tensor(tensor.name, dtype, tensor.shape));
-  return out;
-}
-
-std::vector<DataFileLayout> lay_out_shards(std::vector<OutputTensor> tensors, std::uint64_t shard_bytes) {
-  std::vector<std::vector<OutputTensor>> shards(1);
-  std::uint64_t filled = 0;
-  for (OutputTensor& tensor : tensors) {
-    if (filled > 0 && filled + tensor.size_bytes > shard_bytes) {
-      shards.emplace_back();
-      filled = 0;
-    }
-    filled += tensor.size_bytes;
-    shards.back().push_back(std::move(tensor));
-  }
-  std::vector<DataFileLayout> out;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    out.push_back(lay_out(data_file_name(i, shards.size()), std::move(shards[i]), {{"format", "pt"}}));
-  }
-  return out;
-}
-
-struct Block {
-  std::size_t file;
-  std::uint64_t offset;
-  Buffer buffer;
-};
-
-// Values are made on the calling thread's OpenMP team while another thread writes.
-class Synthesizer {
+// The values of one tensor: norms are ones.
+class SynthTensor final : public ImageSource {
  public:
-  Synthesizer(const Destination& destination, const std::vector<DataFileLayout>& layout, const SynthOptions& options)
-      : layout_(layout), options_(options) {
-    for (const DataFileLayout& file : layout) {
-      files_.push_back(std::make_shared<files::OutputFile>(destination.partial_path() / file.name, file.size_bytes));
-      files_.back()->write(0, std::as_bytes(std::span(file.header)));
-      total_ += file.size_bytes - file.header.size();
-    }
-    for (std::size_t i = 0; i < kBuffers; ++i) free_.push({}, never_);
-  }
+  SynthTensor(const OutputTensor& tensor, std::uint64_t seed)
+      : dtype_(tensor.dtype),
+        size_bytes_(tensor.size_bytes),
+        is_norm_(tensor.shape.size() == 1),
+        key_(value_key(seed, tensor.name)) {}
 
-  std::uint64_t run() {
-    std::stop_source pipeline;
-    Worker writing(pipeline, [this](const std::stop_token& stop) { write_blocks(stop); });
-    struct StopAtExit {
-      std::stop_source& pipeline;
-      ~StopAtExit() { pipeline.request_stop(); }
-    };
-    const StopAtExit stop_at_exit{pipeline};
-    for (std::size_t file = 0; file < layout_.size(); ++file) {
-      for (const OutputTensor& tensor : layout_[file].tensors) make_tensor(file, tensor, pipeline.get_token());
-    }
-    blocks_.close();
-    writing.join();
-    write_behind_.finish();
-    for (const auto& file : files_) file->sync();
-    return total_;
+  std::size_t pieces() const override { return (size_bytes_ + kBlockBytes - 1) / kBlockBytes; }
+
+  void write(std::size_t piece, const WritePart& write) const override {
+    const std::uint64_t at = piece * kBlockBytes;
+    std::vector<std::byte> bytes(std::min(kBlockBytes, size_bytes_ - at));
+    const std::uint64_t first = at / static_cast<std::uint64_t>(size_bytes(dtype_));
+    is_norm_ ? fill_ones(dtype_, bytes) : fill_normal(key_, first, kDeviation, dtype_, bytes);
+    write(0, at, bytes);
   }
 
  private:
-  void write_blocks(const std::stop_token& stop) {
-    while (auto block = blocks_.pop(stop)) {
-      files_[block->file]->write(block->offset, block->buffer.bytes());
-      write_behind_.add(files_[block->file], block->offset, block->buffer.bytes().size());
-      free_.push(std::move(block->buffer), never_);
-    }
-  }
-
-  void make_tensor(std::size_t file, const OutputTensor& tensor, const std::stop_token& stop) {
-    const std::uint64_t key = value_key(options_.seed, tensor.name);
-    for (std::uint64_t at = 0; at < tensor.size_bytes; at += kBlockBytes) {
-      if (options_.stop.stop_requested())
-        throw Error(ErrorCode::kInterrupted, "stopped; what was written has been removed");
-      auto buffer = free_.pop(stop);
-      if (!buffer) return;  // the writer failed; join() says why
-      const auto bytes = buffer->resize(std::min(kBlockBytes, tensor.size_bytes - at));
-      const bool is_norm = tensor.shape.size() == 1;
-      if (is_norm) {
-        fill_ones(tensor.dtype, bytes);
-      } else {
-        fill_normal(key, at / static_cast<std::uint64_t>(size_bytes(tensor.dtype)), kDeviation, tensor.dtype, bytes);
-      }
-      done_ += bytes.size();
-      blocks_.push({file, tensor.offset + at, std::move(*buffer)}, stop);
-      if (options_.progress) options_.progress(done_, total_);
-    }
-  }
-
-  const std::vector<DataFileLayout>& layout_;
-  const SynthOptions& options_;
-  const std::stop_token never_;
-  std::vector<std::shared_ptr<files::OutputFile>> files_;
-  WriteBehind write_behind_;
-  std::uint64_t done_ = 0;
-  std::uint64_t total_ = 0;
-  Channel<Buffer> free_{kBuffers};
-  Channel<Block> blocks_{kBuffers};
+  Dtype dtype_;
+  std::uint64_t size_bytes_;
+  bool is_norm_;
+  std::uint64_t key_;
 };
 
-std::uint64_t size_of(const std::vector<DataFileLayout>& layout) {
-  std::uint64_t out = 0;
-  for (const DataFileLayout& file : layout) out += file.size_bytes;
-  return out;
+Image image_of(const nlohmann::ordered_json& config, const SynthOptions& options) {
+  const nlohmann::json plain(config);
+  const models::Architecture& llama = *models::find_architecture(plain);
+  std::vector<ImageRecord> records;
+  for (auto& tensor : llama.expected(llama.parse(plain))) {
+    ImageRecord& record = records.emplace_back();
+    record.parts = {output_tensor(tensor.name, options.dtype, tensor.shape)};
+    record.source = std::make_shared<SynthTensor>(record.parts[0], options.seed);
+  }
+  return lay_out_image(std::move(records), std::max<std::uint64_t>(1, options.shard_bytes));
 }
 
 }  // namespace
@@ -196,14 +120,15 @@ std::uint64_t synth(const fs::path& path, const SynthOptions& options) try {
     throw Error(ErrorCode::kInvalidArgument, std::string(name(options.dtype)) + " is not float32, float16 or bfloat16");
   }
   const nlohmann::ordered_json config = config_of(shape, options.dtype);
-  const std::vector<DataFileLayout> layout = lay_out_shards(tensors_of(config, options.dtype), options.shard_bytes);
+  const Image image = image_of(config, options);
   Destination destination(path, {.overwrite = options.overwrite});
-  destination.check_space(size_of(layout));
-  const std::uint64_t written = Synthesizer(destination, layout, options).run();
-  destination.write_file(files::kConfigFile, config.dump(2) + "\n");
-  if (layout.size() > 1) destination.write_file(files::kIndexFile, index_text(layout));
-  destination.commit();
-  return written;
+  destination.check_space(image.file_bytes());
+  destination.fill([&] {
+    write_image(image, destination.partial_path(), {.progress = options.progress, .stop = options.stop});
+    destination.write_file(files::kConfigFile, config.dump(2) + "\n");
+    if (image.files.size() > 1) destination.write_file(files::kIndexFile, index_text(image.files));
+  });
+  return image.size_bytes;
 } catch (const fs::filesystem_error& error) {
   throw Error(ErrorCode::kIo, files::printable(error.what(), 1024));
 }

@@ -7,10 +7,10 @@
 
 #include <halfbyte/error.h>
 
+#include "convert/export/image.h"
 #include "convert/export/plan.h"
-#include "convert/export/writer.h"
 #include "convert/file_notes.h"
-#include "convert/output/destination.h"
+#include "convert/output/small_files.h"
 #include "convert/quantization_config.h"
 #include "convert/translated_errors.h"
 #include "loader/files/directory.h"
@@ -20,9 +20,6 @@ namespace halfbyte::convert {
 namespace {
 
 using files::printable_path;
-
-// For config.json and the index when the disk is asked for room. Units: bytes.
-constexpr std::uint64_t kRoomForSmallFiles = 4'000'000;
 
 void check_source(const files::Checkpoint& source, const fs::path& path, const ExportFormat& format) {
   if (!source.is_quantized()) {
@@ -86,28 +83,21 @@ void add_zero_point_note(ExportPlan& plan) {
         "differ");
 }
 
-void write_small_files(const files::Checkpoint& source, const ExportPlan& plan, const ExportImage& image,
+void write_small_files(const files::Checkpoint& source, const ExportPlan& plan, const Image& image,
                        const Destination& destination) {
-  if (image.files.size() > 1) destination.write_file(files::kIndexFile, index_text(image.files));
+  SmallFiles out(source, destination);
+  out.write_index(image.files);
   const nlohmann::ordered_json quantization = plan.format->config(source, plan);
   nlohmann::ordered_json config = source.config;
   ask_for_float16(plan, config);
   for (const char* key : {"quantization_config", "compression_config"}) config.erase(key);
   config["quantization_config"] = quantization;  // last, wherever the source has it
-  destination.write_file(files::kConfigFile, config.dump(2) + "\n");
-  if (!plan.format->config_file.empty())
-    destination.write_file(fs::path(plan.format->config_file), quantization.dump(2) + "\n");
+  out.write(files::kConfigFile, config.dump(2) + "\n");
+  if (!plan.format->config_file.empty()) out.write(fs::path(plan.format->config_file), quantization.dump(2) + "\n");
   for (const fs::path& name : source.side_files) {
-    if (!is_quantization_file(name)) destination.copy_file(source.directory / name);
+    if (!is_quantization_file(name)) out.copy(name);
   }
-  for (const auto& [name, text] : source.generated_files) destination.write_file(name, text());
-}
-
-std::uint64_t needed_bytes(const files::Checkpoint& source, const ExportImage& image) {
-  std::uint64_t total = kRoomForSmallFiles;
-  for (const DataFileLayout& file : image.files) total += file.size_bytes;
-  for (const fs::path& name : source.side_files) total += fs::file_size(source.directory / name);
-  return total;
+  out.write_generated();
 }
 
 std::int64_t& counter(ExportAction action, ExportSummary& out) {
@@ -129,7 +119,7 @@ std::string in_percent(double fraction) {
   return text;
 }
 
-ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan, const ExportImage& image,
+ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan, const Image& image,
                          const quant::ErrorStats& stats) {
   ExportSummary out;
   out.source_bytes = source.size_bytes;
@@ -156,13 +146,16 @@ ExportSummary write_exported(const fs::path& source_path, const fs::path& target
   ExportPlan plan = plan_export(source, format, options);
   add_dtype_note(source, plan);
   add_zero_point_note(plan);
-  const ExportImage image = lay_out_export(source, plan);
+  ExportErrors errors;
+  const Image image = lay_out_export(source, plan, options.threads, errors);
   Destination destination(target, {.overwrite = options.overwrite});
-  destination.check_space(needed_bytes(source, image));
-  const quant::ErrorStats stats = write_export(source, plan, image, destination.partial_path(), options);
-  write_small_files(source, plan, image, destination);
-  destination.commit();
-  return summary_of(source, plan, image, stats);
+  destination.check_space(image.file_bytes() + small_file_bytes(source));
+  destination.fill([&] {
+    write_image(image, destination.partial_path(),
+                {.threads = options.threads, .progress = options.progress, .stop = options.stop});
+    write_small_files(source, plan, image, destination);
+  });
+  return summary_of(source, plan, image, errors.stats());
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 #include "convert/export/dequantized_view.h"
 
-#include <algorithm>
 #include <memory>
 
-#include <halfbyte/linear.h>
-
+#include "convert/export/dense_values.h"
 #include "convert/file_notes.h"
 #include "loader/files/derive.h"
 #include "loader/files/matrix_shape.h"
-#include "loader/files/tensor_reader.h"
 #include "loader/files/translation.h"
 
 namespace halfbyte::convert {
@@ -34,10 +31,8 @@ class DequantizedRows final : public files::UnitBytes {
 
  protected:
   void read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const override {
-    std::vector<float> values(count * static_cast<std::uint64_t>(columns_));
-    files::TensorReader(*source_, record_).read(static_cast<std::int64_t>(first) * columns_, values);
-    quant::convert(std::as_bytes(std::span(values)).data(), Dtype::kFloat32, out, dtype_of(record_),
-                   static_cast<std::int64_t>(values.size()));
+    DenseReader(*source_, dense_target(*source_, record_, dtype_of(record_)))
+        .read(static_cast<std::int64_t>(first) * columns_, static_cast<std::int64_t>(count) * columns_, out);
   }
 
  private:

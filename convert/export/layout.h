@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <vector>
 
 #include "convert/export/block.h"
-#include "convert/output/data_file_layout.h"
+#include "convert/output/image.h"
 #include "loader/files/manifest.h"
 
 namespace halfbyte::convert {
@@ -19,9 +17,6 @@ struct ExportFacts {
   bool is_symmetric = true;     // all zero points are the middle of the codes' range
   bool is_gptq_v2 = false;      // zero points as they are, not less one
 };
-
-// Bytes at `offset` of the part of that index.
-using WritePart = std::function<void(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes)>;
 
 struct ExportLayout {
   std::vector<OutputTensor> (*parts)(const files::TensorRecord& result);

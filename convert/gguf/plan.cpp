@@ -22,42 +22,6 @@ using files::in_quotes;
 using files::Part;
 using files::TensorRecord;
 
-constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kIq4Nl = 20, kBf16 = 30;
-
-struct NamedType {
-  std::string_view name;
-  std::uint32_t number;
-};
-constexpr auto kWritten = std::to_array<NamedType>(
-    {{"F32", kF32}, {"F16", kF16}, {"BF16", kBf16}, {"Q8_0", kQ8_0}, {"Q4_0", kQ4_0}, {"Q4_1", kQ4_1}});
-
-// The schemes whose numbers a type of blocks says exactly.
-struct ExactType {
-  SchemeId scheme;
-  std::uint32_t number;
-};
-constexpr auto kExact = std::to_array<ExactType>({{SchemeId::kSymInt4, kQ4_0},
-                                                  {SchemeId::kAffineInt4, kQ4_1},
-                                                  {SchemeId::kSymInt8, kQ8_0},
-                                                  {SchemeId::kIq4Nl, kIq4Nl}});
-
-std::optional<std::uint32_t> exact_type(const Scheme& scheme) {
-  const auto row = std::ranges::find(kExact, scheme.id, &ExactType::scheme);
-  return row == kExact.end() ? std::nullopt : std::optional(row->number);
-}
-
-std::optional<std::uint32_t> asked_type(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  const auto row = std::ranges::find(kWritten, name, &NamedType::name);
-  if (row != kWritten.end()) return row->number;
-  throw Error(ErrorCode::kInvalidArgument,
-              "type " + in_quotes(name) + ": F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are written");
-}
-
-std::uint32_t float_type(Dtype dtype) {
-  return dtype == Dtype::kFloat16 ? kF16 : dtype == Dtype::kBfloat16 ? kBf16 : kF32;
-}
-
 // Whether every scale, or offset, is a float16 number, which a block of GGUF has.
 bool is_float16(const files::Checkpoint& source, const TensorRecord& record, Part part) {
   if (record.scale_dtype == Dtype::kFloat16 || !record.parts.has(part)) return true;
@@ -82,7 +46,7 @@ bool is_float16(const files::Checkpoint& source, const TensorRecord& record, Par
 
 // Why a packed tensor's numbers are none of GGUF's; empty: they are.
 std::string why_not_exact(const files::Checkpoint& source, const TensorRecord& record) {
-  if (!exact_type(*record.scheme)) return "GGUF has no type for " + std::string(record.scheme->name);
+  if (!exact_gguf_type(record.scheme->id)) return "GGUF has no type for " + std::string(record.scheme->name);
   if (record.parts.has(Part::kColumnOrder)) return "its columns are grouped in an order of their own";
   if (record.group_size % static_cast<std::int64_t>(kGgufBlock) != 0)
     return "its groups of " + std::to_string(record.group_size) + " are not whole blocks of 32";
@@ -111,7 +75,9 @@ class Planning {
  public:
   Planning(const files::Checkpoint& source, const models::ModelConfig& model, const files::GgufFamily& family,
            const GgufExportOptions& options)
-      : source_(source), model_(model), family_(family), options_(options), asked_(asked_type(options.type)) {}
+      : source_(source), model_(model), family_(family), options_(options) {
+    if (!options.type.empty()) asked_ = &asked_gguf_type(options.type);
+  }
 
   GgufPlan make() {
     for (const auto& [gguf, name] : files::gguf_names(*model_.naming, model_.num_hidden_layers)) {
@@ -155,30 +121,40 @@ class Planning {
 
   void choose_type(GgufOutput& out) {
     const TensorRecord& first = *out.sources.front();
-    std::uint32_t number = kF32;
-    if (out.shape.size() > 1) number = first.scheme ? type_of_packed(out) : type_of_dense(first);
+    const GgufType* type = &gguf_type(Dtype::kFloat32);
+    if (out.shape.size() > 1) type = first.scheme ? type_of_packed(out) : type_of_dense(first);
     for (const TensorRecord* record : out.sources) {
       if (record->shape != first.shape || record->scheme != first.scheme || !files::TensorReader::can_read(*record))
         refuse(*record, "it is not like the other experts, or of a dtype that is not exported");
     }
-    out.type = files::find_ggml_type(number);
+    set_type(*type, out);
   }
 
-  std::uint32_t type_of_dense(const TensorRecord& record) const {
-    if (!asked_) return float_type(record.stored_dtype);
-    const bool is_float = *asked_ == kF32 || *asked_ == kF16 || *asked_ == kBf16;
-    if (is_float) return *asked_;
+  static void set_type(const GgufType& type, GgufOutput& out) {
+    out.how = &type;
+    out.type = files::find_ggml_type(type.number);
+  }
+
+  // Of what is not asked to be another, and stays dense.
+  static const GgufType* own_type(const TensorRecord& record) {
+    return &gguf_type(is_weight_dtype(record.stored_dtype) ? record.stored_dtype : Dtype::kFloat32);
+  }
+
+  const GgufType* type_of_dense(const TensorRecord& record) const {
+    if (!asked_) return own_type(record);
+    if (!asked_->quantize) return asked_;
     const bool is_linear = models::role_of(source_.architecture, record.name, record.shape) == models::Role::kLinear;
     const bool has_blocks = record.shape.back() % static_cast<std::int64_t>(kGgufBlock) == 0;
-    return is_linear && has_blocks ? *asked_ : float_type(record.stored_dtype);
+    return is_linear && has_blocks ? asked_ : own_type(record);
   }
 
   // Of all its sources the same.
-  std::uint32_t type_of_packed(GgufOutput& out) {
+  const GgufType* type_of_packed(GgufOutput& out) {
     const TensorRecord& first = *out.sources.front();
-    const std::uint32_t own = exact_type(*first.scheme).value_or(kQ8_0);
-    const std::uint32_t wanted = asked_.value_or(own);
-    if (wanted == kF32 || wanted == kF16 || wanted == kBf16) return wanted;
+    const GgufType* const exact = exact_gguf_type(first.scheme->id);
+    const GgufType* const own = exact ? exact : &gguf_type("Q8_0");
+    const GgufType* const wanted = asked_ ? asked_ : own;
+    if (wanted->float16s == 0) return wanted;
     std::string problem = wanted == own ? "" : "it is not stored in codes of " + options_.type;
     for (const TensorRecord* record : out.sources) {
       if (problem.empty()) problem = why_not_exact(source_, *record);
@@ -187,8 +163,8 @@ class Planning {
     ++(out.is_exact ? plan_.summary.exact_tensors : plan_.summary.requantized_tensors);
     if (out.is_exact) return wanted;
     if (!options_.requantize) refuse(first, problem);
-    if (first.shape.back() % static_cast<std::int64_t>(kGgufBlock) != 0) return kF16;
-    return wanted == kIq4Nl ? kQ8_0 : wanted;  // of IQ4_NL only what is its own is written
+    if (first.shape.back() % static_cast<std::int64_t>(kGgufBlock) != 0) return &gguf_type(Dtype::kFloat16);
+    return wanted->quantize ? wanted : &gguf_type("Q8_0");
   }
 
   [[noreturn]] static void refuse(const TensorRecord& record, const std::string& problem) {
@@ -201,7 +177,7 @@ class Planning {
     out.name = name;
     out.shape = {static_cast<std::int64_t>(values.size())};
     out.values = std::move(values);
-    out.type = files::find_ggml_type(kF32);
+    set_type(gguf_type(Dtype::kFloat32), out);
     plan_.tensors.push_back(std::move(out));
   }
 
@@ -238,7 +214,7 @@ class Planning {
   const models::ModelConfig& model_;
   const files::GgufFamily& family_;
   const GgufExportOptions& options_;
-  std::optional<std::uint32_t> asked_;
+  const GgufType* asked_ = nullptr;  // null: as they are stored
   std::set<std::string_view> used_;
   GgufPlan plan_;
 };

@@ -3,6 +3,7 @@
 
 #include "convert/gguf/export.h"
 #include "convert/gguf/metadata.h"
+#include "convert/gguf/types.h"
 #include "loader/files/row_order.h"
 
 namespace halfbyte::convert {
@@ -12,11 +13,12 @@ struct GgufOutput {
   std::vector<const files::TensorRecord*> sources;  // experts of a stack, one after another; none: `values`
   std::vector<float> values;                        // of what the configuration says
   std::vector<std::int64_t> shape;
-  const files::GgmlType* type = nullptr;
-  files::RowOrder order;     // of each source's rows in the result
-  float shift = 0;           // added to every value
-  bool is_exact = false;     // codes, scales and offsets as they are
-  std::uint64_t offset = 0;  // from the start of the data
+  const GgufType* how = nullptr;          // how it is written
+  const files::GgmlType* type = nullptr;  // how large its blocks are
+  files::RowOrder order;                  // of each source's rows in the result
+  float shift = 0;                        // added to every value
+  bool is_exact = false;                  // codes, scales and offsets as they are
+  std::uint64_t offset = 0;               // from the start of the data
   std::uint64_t size_bytes = 0;
 };
 

@@ -1,6 +1,7 @@
 // Where each tensor will lie in a safetensors file, decided before a byte is written. For the converter and for synth.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,10 +19,16 @@ struct OutputTensor {
   std::uint64_t offset = 0;  // from the start of the file
 };
 
+struct PartPlace {
+  std::size_t file = 0;      // index into the data files
+  std::uint64_t offset = 0;  // from the start of the file
+  std::uint64_t size_bytes = 0;
+};
+
 OutputTensor output_tensor(std::string name, Dtype dtype, std::vector<std::int64_t> shape);
 
 struct DataFileLayout {
-  std::string name;
+  std::string name;                   // empty: that of the destination, which is this file
   std::vector<OutputTensor> tensors;  // by offset
   std::string header;                 // the first bytes of the file: length and JSON, padded with spaces
   std::uint64_t size_bytes = 0;

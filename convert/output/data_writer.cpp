@@ -9,31 +9,15 @@ constexpr std::uint64_t kReadBackBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
-DataWriter::DataWriter(files::fs::path directory, const ResultLayout& layout, Journal& journal)
-    : layout_(layout), journal_(journal), directory_(std::move(directory)), results_(layout.places.size()) {
-  for (std::size_t i = 0; i < layout.files.size(); ++i)
-    file(i).write(0, std::as_bytes(std::span(layout.files[i].header)));
-}
-
-files::OutputFile& DataWriter::file(std::size_t index) {
-  if (open_ && open_index_ == index) return *open_;
-  const DataFileLayout& wanted = layout_.files[index];
-  open_ = std::make_shared<files::OutputFile>(directory_ / wanted.name, wanted.size_bytes,
-                                              files::OutputFile::Existing::kGoOn);
-  open_index_ = index;
-  return *open_;
-}
-
-void DataWriter::write(const PartPlace& place, std::uint64_t begin, std::span<const std::byte> bytes) {
-  file(place.file).write(place.offset + begin, bytes);
-}
+DataWriter::DataWriter(const files::fs::path& directory, const ResultLayout& layout, Journal& journal)
+    : layout_(layout), journal_(journal), files_(directory, layout.files), results_(layout.places.size()) {}
 
 // Scales come in pieces between the codes, but are hashed after them; reading them back needs no memory for them all.
 void DataWriter::hash_written(const PartPlace& place) {
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < place.size_bytes; at += block.size()) {
     block.resize(std::min(kReadBackBytes, place.size_bytes - at));
-    file(place.file).read(place.offset + at, block);
+    files_.read(place, at, block);
     hash_.update(block);
   }
 }
@@ -48,15 +32,15 @@ bool DataWriter::holds(std::size_t tensor, const std::string& xxh3_128) {
 void DataWriter::write(const ResultBlock& block) {
   const TensorPlaces& places = layout_.places[block.tensor];
   const PartPlace& codes = place(places, files::Part::kCodes);
-  write(codes, block.codes_begin, block.codes);
+  files_.write(codes, block.codes_begin, block.codes);
   hash_.update(block.codes);
-  write_behind_.add(open_, codes.offset + block.codes_begin, block.codes.size());
-  if (block.is_packed) write(place(places, files::Part::kScale), block.scale_begin, block.scale);
+  write_behind_.add(files_.open(codes.file), codes.offset + block.codes_begin, block.codes.size());
+  if (block.is_packed) files_.write(place(places, files::Part::kScale), block.scale_begin, block.scale);
 }
 
 void DataWriter::finish(std::size_t tensor, const std::vector<SmallPart>& rest, FinishedTensor finished) {
   const TensorPlaces& places = layout_.places[tensor];
-  for (const SmallPart& each : rest) write(place(places, each.part), 0, each.bytes);
+  for (const SmallPart& each : rest) files_.write(place(places, each.part), 0, each.bytes);
   for (std::size_t part = 1; part < files::kPartCount; ++part) hash_written(places[part]);
   finished.result.xxh3_128 = hash_.hex();
   hash_.reset();
@@ -66,7 +50,7 @@ void DataWriter::finish(std::size_t tensor, const std::vector<SmallPart>& rest, 
 
 void DataWriter::sync() {
   write_behind_.finish();
-  for (std::size_t i = 0; i < layout_.files.size(); ++i) file(i).sync();
+  files_.sync();
 }
 
 }  // namespace halfbyte::convert

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/output/data_files.h"
 #include "convert/output/journal.h"
 #include "convert/output/result_layout.h"
 #include "convert/output/write_behind.h"
@@ -35,7 +36,7 @@ class DataWriter {
  public:
   // Creates the files in `directory`, or goes on with those that are there, reserves their space and writes their
   // headers. Errors: kIo, kNoResources.
-  DataWriter(files::fs::path directory, const ResultLayout& layout, Journal& journal);
+  DataWriter(const files::fs::path& directory, const ResultLayout& layout, Journal& journal);
 
   // Whether the tensor's bytes are in the files and have this hash.
   bool holds(std::size_t tensor, const std::string& xxh3_128);
@@ -50,16 +51,11 @@ class DataWriter {
   const std::vector<TensorResult>& results() const noexcept { return results_; }
 
  private:
-  void write(const PartPlace& place, std::uint64_t begin, std::span<const std::byte> bytes);
-  files::OutputFile& file(std::size_t index);
   void hash_written(const PartPlace& place);
 
   const ResultLayout& layout_;
   Journal& journal_;
-  files::fs::path directory_;
-  // One is open at a time: tensors come file by file, and there may be more files than a process may open.
-  std::shared_ptr<files::OutputFile> open_;
-  std::size_t open_index_ = 0;
+  DataFiles files_;
   std::vector<TensorResult> results_;
   files::Hash128 hash_;  // of the tensor that is being written
   WriteBehind write_behind_;

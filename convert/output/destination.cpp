@@ -216,6 +216,25 @@ files::FileRecord Destination::copy_file(const fs::path& from) const {
   return {from.filename().string(), source.size_bytes(), source.size_bytes(), hash.hex()};
 }
 
+Error Destination::with_outlook(const Error& error) const {
+  std::string outlook;
+  if (is_kept_) {
+    outlook = "; " + printable_path(work_) + " is kept, the same command with --resume goes on";
+  } else if (error.code() == ErrorCode::kInterrupted) {
+    outlook = "; what was written has been removed";
+  }
+  return Error(error.code(), error.what() + outlook);
+}
+
+void Destination::fill(const std::function<void()>& work) {
+  try {
+    work();
+    commit();
+  } catch (const Error& error) {
+    throw with_outlook(error);
+  }
+}
+
 void Destination::commit() {
   if (kind_ == Kind::kDirectory) files::sync_directory(partial_);
   check_final();  // something may have come in the meantime

@@ -2,9 +2,12 @@
 // "NAME.partial" beside it, synced, and renamed. For everything that writes a checkpoint.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include <halfbyte/error.h>
 
 #include "loader/files/manifest.h"
 #include "loader/files/platform.h"
@@ -54,6 +57,9 @@ class Destination {
   void write_file(const fs::path& name, std::string_view text) const;
   // A file from elsewhere under its own name, in pieces, synced. Its record hashes all of it.
   files::FileRecord copy_file(const fs::path& from) const;
+  // Runs `work`, which writes what belongs into it, and commits. Errors: an Error of either, which then says what
+  // became of what was written; what else they throw.
+  void fill(const std::function<void()>& work);
   // Syncs the directory (a file is synced by whoever wrote it) and gives it its name; what was there under that name is
   // deleted afterwards, with the rest of NAME.partial.
   void commit();
@@ -65,6 +71,7 @@ class Destination {
   void lock_work();
   void claim();
   void make_inner() const;
+  Error with_outlook(const Error& error) const;
 
   fs::path final_;
   fs::path work_;

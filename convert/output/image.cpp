@@ -2,29 +2,18 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
-#include <halfbyte/error.h>
-
+#include "convert/output/data_files.h"
+#include "convert/output/write_progress.h"
 #include "loader/files/hash.h"
 #include "loader/files/parallel.h"
 
 namespace halfbyte::convert {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
-
-class StoredBytes final : public files::TensorBytes {
- public:
-  StoredBytes(std::shared_ptr<const files::DataFile> file, const files::StoredTensor& tensor)
-      : file_(std::move(file)), offset_(tensor.offset), size_bytes_(tensor.size_bytes) {}
-  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
-  void read(std::uint64_t begin, std::span<std::byte> out) const override { file_->read(offset_ + begin, out); }
-
- private:
-  std::shared_ptr<const files::DataFile> file_;
-  std::uint64_t offset_;
-  std::uint64_t size_bytes_;
-};
+// So many bytes are written between two looks at Ctrl-C, at most about.
+constexpr std::uint64_t kTellBytes = std::uint64_t{1} << 19;
 
 // Indices of records by the file they go to.
 std::vector<std::vector<std::size_t>> shards(const std::vector<ImageRecord>& records, std::uint64_t shard_size) {
@@ -49,64 +38,105 @@ std::vector<std::vector<std::size_t>> shards(const std::vector<ImageRecord>& rec
   return out;
 }
 
-struct Place {
-  std::size_t file;
-  std::uint64_t offset;
+// Adds what is written up before it is told.
+class Tally {
+ public:
+  explicit Tally(WriteProgress& progress) : progress_(progress) {}
+  void add(std::uint64_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ >= kTellBytes) tell();
+  }
+  void tell() { progress_.add(std::exchange(bytes_, 0)); }
+
+ private:
+  WriteProgress& progress_;
+  std::uint64_t bytes_ = 0;
+};
+
+// Pieces of one record that one thread writes.
+struct Task {
+  std::size_t record;
+  std::size_t first, end;
 };
 
 class Writer {
  public:
   Writer(const Image& image, const files::fs::path& directory, const ImageOptions& options)
-      : image_(image), options_(options), progress_(options.progress, image.size_bytes) {
-    for (std::size_t i = 0; i < image.files.size(); ++i) {
-      const DataFileLayout& file = image.files[i];
-      files_.push_back(std::make_unique<files::OutputFile>(directory / file.name, file.size_bytes));
-      files_.back()->write(0, std::as_bytes(std::span(file.header)));
-      for (const OutputTensor& tensor : file.tensors) places_.emplace(tensor.name, Place{i, tensor.offset});
-    }
-  }
+      : image_(image),
+        options_(options),
+        files_(directory, image.files),
+        progress_(options.progress, image.size_bytes, options.stop) {}
 
   std::vector<std::string> run() {
-    std::vector<std::string> hashes(image_.records.size());
-    std::vector<std::uint64_t> sizes;
-    for (const ImageRecord& record : image_.records) sizes.push_back(record.size_bytes());
-    const std::vector<std::size_t> order = files::largest_first(sizes);
-    files::parallel_for(order.size(), options_.threads, [&](std::size_t i) { hashes[order[i]] = write(order[i]); });
-    for (const auto& file : files_) file->sync();
-    return hashes;
+    if (options_.is_hashed) hashes_.resize(image_.records.size());
+    const std::vector<Task> tasks = options_.is_hashed ? whole_records() : single_pieces();
+    files::parallel_for(tasks.size(), options_.threads, [&](std::size_t i) { write(tasks[i]); });
+    files_.sync();
+    return std::move(hashes_);
   }
 
  private:
-  std::string write(std::size_t record) {
-    files::Hash128 hash;
-    std::vector<std::byte> block;
-    for (const ImageTensor& part : image_.records[record].parts) {
-      const Place& place = places_.at(part.tensor.name);
-      for (std::uint64_t at = 0; at < part.tensor.size_bytes; at += block.size()) {
-        if (options_.stop.stop_requested())
-          throw Error(ErrorCode::kInterrupted, "stopped; what was written has been removed");
-        block.resize(std::min(kBlockBytes, part.tensor.size_bytes - at));
-        part.bytes->read(at, block);
-        hash.update(block);
-        files_[place.file]->write(place.offset + at, block);
-        progress_.add(block.size());
-      }
+  std::vector<Task> whole_records() const {
+    std::vector<std::uint64_t> sizes;
+    for (const ImageRecord& record : image_.records) sizes.push_back(record.size_bytes());
+    std::vector<Task> out;
+    for (const std::size_t i : files::largest_first(sizes)) out.push_back({i, 0, image_.records[i].source->pieces()});
+    return out;
+  }
+
+  std::vector<Task> single_pieces() const {
+    std::vector<Task> out;
+    for (std::size_t i = 0; i < image_.records.size(); ++i) {
+      const std::size_t pieces = image_.records[i].source->pieces();
+      for (std::size_t piece = 0; piece < pieces; ++piece) out.push_back({i, piece, piece + 1});
     }
-    return hash.hex();
+    return out;
+  }
+
+  void write(const Task& task) {
+    const ImageRecord& record = image_.records[task.record];
+    files::Hash128 hash;
+    Tally tally(progress_);
+    const auto put = [&](std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes) {
+      if (options_.is_hashed) hash.update(bytes);
+      files_.write(record.places[part], offset, bytes);
+      tally.add(bytes.size());
+    };
+    for (std::size_t piece = task.first; piece < task.end; ++piece) record.source->write(piece, put);
+    tally.tell();
+    if (options_.is_hashed) hashes_[task.record] = hash.hex();
   }
 
   const Image& image_;
   const ImageOptions& options_;
-  files::SharedProgress progress_;
-  std::vector<std::unique_ptr<files::OutputFile>> files_;
-  std::map<std::string_view, Place> places_;  // by tensor
+  DataFiles files_;
+  WriteProgress progress_;
+  std::vector<std::string> hashes_;  // by record
 };
+
+// From where the files have them.
+void place_parts(Image& image) {
+  std::map<std::string_view, PartPlace> places;
+  for (std::size_t file = 0; file < image.files.size(); ++file) {
+    for (const OutputTensor& tensor : image.files[file].tensors)
+      places[tensor.name] = {file, tensor.offset, tensor.size_bytes};
+  }
+  for (ImageRecord& record : image.records) {
+    for (const OutputTensor& part : record.parts) record.places.push_back(places.at(part.name));
+  }
+}
 
 }  // namespace
 
 std::uint64_t ImageRecord::size_bytes() const noexcept {
   std::uint64_t out = 0;
-  for (const ImageTensor& part : parts) out += part.tensor.size_bytes;
+  for (const OutputTensor& part : parts) out += part.size_bytes;
+  return out;
+}
+
+std::uint64_t Image::file_bytes() const noexcept {
+  std::uint64_t out = 0;
+  for (const DataFileLayout& file : files) out += file.size_bytes;
   return out;
 }
 
@@ -116,24 +146,20 @@ Image lay_out_image(std::vector<ImageRecord> records, std::uint64_t shard_size) 
   for (std::size_t i = 0; i < by_file.size(); ++i) {
     std::vector<OutputTensor> tensors;
     for (const std::size_t record : by_file[i]) {
-      for (const ImageTensor& part : records[record].parts) tensors.push_back(part.tensor);
+      tensors.insert(tensors.end(), records[record].parts.begin(), records[record].parts.end());
     }
     // transformers asks for "format".
     out.files.push_back(lay_out(data_file_name(i, by_file.size()), std::move(tensors), {{"format", "pt"}}));
   }
   for (const ImageRecord& record : records) out.size_bytes += record.size_bytes();
   out.records = std::move(records);
+  place_parts(out);
   return out;
 }
 
 std::vector<std::string> write_image(const Image& image, const files::fs::path& directory,
                                      const ImageOptions& options) {
   return Writer(image, directory, options).run();
-}
-
-std::shared_ptr<const files::TensorBytes> stored_bytes(const files::Checkpoint& checkpoint,
-                                                       const files::StoredTensor& tensor) {
-  return std::make_shared<StoredBytes>(checkpoint.data_files[tensor.file], tensor);
 }
 
 }  // namespace halfbyte::convert

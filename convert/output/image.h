@@ -1,5 +1,5 @@
-// A safetensors checkpoint made of tensors that can be read as they will be written: what repacking and exporting
-// share.
+// Data files made of records that are written piece by piece, on all threads: what repacking, exporting and
+// dequantising share.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,28 @@
 #include <vector>
 
 #include "convert/output/data_file_layout.h"
-#include "loader/files/checkpoint.h"
-#include "loader/files/translated_file.h"
+#include "loader/files/platform.h"
 
 namespace halfbyte::convert {
 
-// A tensor of the result and where its bytes come from.
-struct ImageTensor {
-  OutputTensor tensor;
-  std::shared_ptr<const files::TensorBytes> bytes;
+// Bytes at `offset` of the part of that index.
+using WritePart = std::function<void(std::size_t part, std::uint64_t offset, std::span<const std::byte> bytes)>;
+
+// What the parts of one record are made of, in pieces that need nothing of one another.
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual std::size_t pieces() const = 0;
+  // Writes a piece, to whichever parts it gives something; together the pieces fill all parts. Thread-safe.
+  virtual void write(std::size_t piece, const WritePart& write) const = 0;
 };
 
-// Tensors that belong together: they stay in one file and are hashed one after another.
+// Tensors that belong together: they stay in one file.
 struct ImageRecord {
-  std::vector<ImageTensor> parts;
-  std::size_t source_file = 0;  // by which the result is sharded
+  std::vector<OutputTensor> parts;
+  std::shared_ptr<const ImageSource> source;
+  std::size_t source_file = 0;         // by which the result is sharded
+  std::vector<PartPlace> places = {};  // one for each part
 
   std::uint64_t size_bytes() const noexcept;
 };
@@ -32,23 +39,23 @@ struct Image {
   std::vector<ImageRecord> records;
   std::vector<DataFileLayout> files;
   std::uint64_t size_bytes = 0;  // of tensors
+
+  std::uint64_t file_bytes() const noexcept;  // headers included
 };
 
-// Lays the records out: in files of at most `shard_size` bytes of tensors, in their order; 0: as `source_file` says.
+// Lays the records out in safetensors files of at most `shard_size` bytes of tensors, in their order; 0: as
+// `source_file` says. A file that would hold nothing is left out.
 Image lay_out_image(std::vector<ImageRecord> records, std::uint64_t shard_size);
 
 struct ImageOptions {
-  int threads = 0;  // 0: one a core
+  int threads = 0;         // 0: one a core
+  bool is_hashed = false;  // a record is written by one thread then, and its pieces come in the order of its parts
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
   std::stop_token stop = {};
 };
 
-// Writes and syncs the data files. Returns the XXH3-128 of each record, as digits. Errors: kIo, kNoResources,
-// kInterrupted, and what reading the source gives.
+// Writes and syncs the data files in `directory` (a file without a name is `directory` itself). Returns the XXH3-128 of
+// each record, as digits, where they are asked for. Errors: kIo, kNoResources, kInterrupted, and what the sources give.
 std::vector<std::string> write_image(const Image& image, const files::fs::path& directory, const ImageOptions& options);
-
-// A tensor of a checkpoint as it is stored, or translated.
-std::shared_ptr<const files::TensorBytes> stored_bytes(const files::Checkpoint& checkpoint,
-                                                       const files::StoredTensor& tensor);
 
 }  // namespace halfbyte::convert

@@ -10,12 +10,6 @@
 
 namespace halfbyte::convert {
 
-struct PartPlace {
-  std::size_t file = 0;      // index into ResultLayout::files
-  std::uint64_t offset = 0;  // from the start of the file
-  std::uint64_t size_bytes = 0;
-};
-
 // Where the parts of one planned tensor go, by files::Part. Kept tensors have codes only; tied duplicates nothing.
 using TensorPlaces = std::array<PartPlace, files::kPartCount>;
 inline const PartPlace& place(const TensorPlaces& places, files::Part part) {

@@ -3,6 +3,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/export/changes_test.cpp
     convert/export/checkpoint_test.cpp
     convert/export/dequantize_test.cpp
+    convert/export/overflow_test.cpp
     convert/gguf/export_test.cpp
     convert/golden_test.cpp
     convert/in_order_test.cpp
@@ -10,6 +11,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/output/data_file_layout_test.cpp
     convert/output/destination_file_test.cpp
     convert/output/destination_test.cpp
+    convert/output/image_test.cpp
     convert/plan_test.cpp
     convert/quantization_config_test.cpp
     convert/quantize_test.cpp

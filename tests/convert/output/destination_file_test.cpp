@@ -123,6 +123,5 @@ TEST_CASE("file destination: room is asked for beforehand", "[destination]") {
   const Scratch scratch;
   const Destination destination(scratch / "m.gguf", kNew);
   CHECK_NOTHROW(destination.check_space(1));
-  check_error(ErrorCode::kNoResources, {"/m.gguf", "free"},
-              [&] { destination.check_space(std::uint64_t{1} << 60); });
+  check_error(ErrorCode::kNoResources, {"/m.gguf", "free"}, [&] { destination.check_space(std::uint64_t{1} << 60); });
 }

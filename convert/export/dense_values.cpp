@@ -1,0 +1,118 @@
+#include "convert/export/dense_values.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <halfbyte/error.h>
+#include <halfbyte/linear.h>
+#include <halfbyte/quantize.h>
+
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::TensorRecord;
+
+// A thread reads and writes blocks of so many values; it takes pieces of so many, with buffers of their own.
+constexpr std::int64_t kBlockValues = std::int64_t{1} << 18;
+constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
+
+std::int64_t whole_rows(std::int64_t values, std::int64_t row_size) {
+  return std::max<std::int64_t>(1, values / row_size) * row_size;
+}
+
+std::string remedy(const DenseTarget& target, Dtype dtype) {
+  if (target.through == dtype) return "its own program computes in that dtype";
+  return target.remedy.empty() ? "float32 holds it" : target.remedy;
+}
+
+void check_overflow(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
+                    const std::byte* rounded) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  if (dtype == Dtype::kFloat32 || !quant::find_non_finite({rounded, dtype, 1, count})) return;
+  std::vector<float> back(values.size());
+  quant::convert(rounded, dtype, std::as_writable_bytes(std::span(back)).data(), Dtype::kFloat32, count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]) || std::isfinite(back[i])) continue;
+    fail_too_large(*target.record, first + static_cast<std::int64_t>(i), values[i], name(dtype), remedy(target, dtype));
+  }
+}
+
+void round_to(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
+              std::byte* out) {
+  quant::convert(std::as_bytes(values).data(), Dtype::kFloat32, out, dtype, static_cast<std::int64_t>(values.size()));
+  check_overflow(target, dtype, first, values, out);
+}
+
+class DensePart final : public ImageSource {
+ public:
+  DensePart(const files::Checkpoint& source, const DenseTarget& target) : source_(source), target_(target) {
+    const DenseReader reader(source, target);
+    size_ = reader.size();
+    block_ = whole_rows(kBlockValues, reader.row_size());
+    piece_ = whole_rows(kPieceValues, reader.row_size());
+  }
+
+  std::size_t pieces() const override { return static_cast<std::size_t>((size_ + piece_ - 1) / piece_); }
+
+  void write(std::size_t piece, const WritePart& write) const override {
+    const std::int64_t begin = static_cast<std::int64_t>(piece) * piece_, end = std::min(begin + piece_, size_);
+    const std::int64_t width = size_bytes(target_.dtype);
+    DenseReader reader(source_, target_);
+    std::vector<std::byte> out;
+    for (std::int64_t at = begin; at < end; at += block_) {
+      const std::int64_t count = std::min(block_, end - at);
+      out.resize(static_cast<std::size_t>(count * width));
+      reader.read(at, count, out.data());
+      write(0, static_cast<std::uint64_t>(at * width), out);
+    }
+  }
+
+ private:
+  const files::Checkpoint& source_;
+  DenseTarget target_;
+  std::int64_t size_ = 0, block_ = 1, piece_ = 1;  // values
+};
+
+}  // namespace
+
+DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& record, Dtype dtype) {
+  DenseTarget out{.record = &record, .dtype = dtype};
+  const bool is_rounded = source.manifest.is_derived && source.kind == "bitsandbytes" &&
+                          (record.scheme || record.stored_dtype == Dtype::kFloat32);
+  const bool is_known = record.original_dtype && is_weight_dtype(*record.original_dtype);
+  if (is_rounded && is_known && *record.original_dtype != dtype) out.through = record.original_dtype;
+  return out;
+}
+
+void fail_too_large(const TensorRecord& record, std::int64_t index, float value, std::string_view type,
+                    const std::string& remedy) {
+  const std::int64_t columns = record.shape.empty() ? 1 : record.shape.back();
+  throw Error(ErrorCode::kUnsupported, "tensor " + files::in_quotes(record.name) + ": " + std::to_string(value) +
+                                           " (row " + std::to_string(index / columns) + ", column " +
+                                           std::to_string(index % columns) + ") is too large for " + std::string(type) +
+                                           "; " + remedy);
+}
+
+void round_values(const DenseTarget& target, std::int64_t first, std::span<float> values, std::byte* out) {
+  if (target.through) {
+    std::vector<std::byte> rounded(values.size() * static_cast<std::size_t>(size_bytes(*target.through)));
+    round_to(target, *target.through, first, values, rounded.data());
+    quant::convert(rounded.data(), *target.through, std::as_writable_bytes(values).data(), Dtype::kFloat32,
+                   static_cast<std::int64_t>(values.size()));
+  }
+  round_to(target, target.dtype, first, values, out);
+}
+
+void DenseReader::read(std::int64_t begin, std::int64_t count, std::byte* out) {
+  values_.resize(static_cast<std::size_t>(count));
+  reader_.read(begin, values_);
+  round_values(target_, begin, values_, out);
+}
+
+std::shared_ptr<const ImageSource> dense_part(const files::Checkpoint& source, const DenseTarget& target) {
+  return std::make_shared<DensePart>(source, target);
+}
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,55 @@
+// Tensors on record as values of one dtype: the only place where numbers become dense, whatever is written from them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convert/output/image.h"
+#include "loader/files/tensor_reader.h"
+
+namespace halfbyte::convert {
+
+// What a tensor's values become.
+struct DenseTarget {
+  const files::TensorRecord* record;
+  Dtype dtype;                        // float32, float16 or bfloat16
+  std::optional<Dtype> through = {};  // values are rounded to it first
+  std::string remedy = {};            // what a user may do about a value that is too large; empty: what holds it
+};
+
+// With `through` where the checkpoint's own program rounds: bitsandbytes dequantises to the dtype on record, so that in
+// a wider one its values are still those.
+DenseTarget dense_target(const files::Checkpoint& source, const files::TensorRecord& record, Dtype dtype);
+
+// Values [first, first + values.size()) of the tensor, each rounded once (twice with `through`), to nearest even.
+// `values` are changed by `through`. Errors: kUnsupported naming tensor, value and place of a finite value that the
+// dtype would make infinite. What was infinite or NaN before stays so.
+void round_values(const DenseTarget& target, std::int64_t first, std::span<float> values, std::byte* out);
+
+// Errors: kUnsupported saying that value `index` of the tensor is too large for `type`.
+[[noreturn]] void fail_too_large(const files::TensorRecord& record, std::int64_t index, float value,
+                                 std::string_view type, const std::string& remedy);
+
+class DenseReader {
+ public:
+  DenseReader(const files::Checkpoint& source, const DenseTarget& target)
+      : target_(target), reader_(source, *target.record) {}
+
+  std::int64_t size() const noexcept { return reader_.size(); }          // Units: values
+  std::int64_t row_size() const noexcept { return reader_.row_size(); }  // read() takes multiples of it
+  // `count` values from `begin` on, in the dtype. Errors: as round_values().
+  void read(std::int64_t begin, std::int64_t count, std::byte* out);
+
+ private:
+  DenseTarget target_;
+  files::TensorReader reader_;
+  std::vector<float> values_;
+};
+
+// A record of an image that is one dense tensor. The checkpoint must outlive it.
+std::shared_ptr<const ImageSource> dense_part(const files::Checkpoint& source, const DenseTarget& target);
+
+}  // namespace halfbyte::convert

@@ -1,0 +1,177 @@
+#include "convert/gguf/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <halfbyte/error.h>
+#include <halfbyte/linear.h>
+
+#include "convert/export/dense_values.h"
+#include "loader/files/printable.h"
+#include "loader/files/tensor_reader.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using files::Part;
+using files::TensorRecord;
+
+constexpr std::int64_t kPieceRows = 64;
+
+// Where row `r` of Meta's order stands in transformers'.
+std::int64_t transformers_row(const files::RowOrder& order, std::int64_t r) {
+  if (order.heads == 0) return r;
+  const std::int64_t head = order.rows / order.heads, within = r % head;
+  return r - within + within % 2 * (head / 2) + within / 2;
+}
+
+// Of one source: all dimensions but the last one; of a vector, its values.
+std::int64_t rows_of(const TensorRecord& record) {
+  std::int64_t out = 1;
+  for (std::size_t i = 0; i + 1 < std::max<std::size_t>(2, record.shape.size()) && i < record.shape.size(); ++i)
+    out *= record.shape[i];
+  return out;
+}
+
+bool is_finite_float16(const std::byte* number) noexcept {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, number, sizeof bits);
+  return (bits & 0x7C00U) != 0x7C00U;
+}
+
+DenseTarget target_of(const files::Checkpoint& source, const GgufOutput& tensor, const TensorRecord& record) {
+  DenseTarget out = dense_target(source, record, tensor.type->dtype.value_or(Dtype::kFloat32));
+  if (tensor.shift != 0) out.through.reset();  // of norms; their rounding would come before the shift
+  const bool is_float16 = tensor.type->dtype != Dtype::kBfloat16;
+  out.remedy = is_float16 ? "give --type F32 or BF16" : "give --type F32";
+  return out;
+}
+
+// Some rows of one source in the type of the result.
+class RowWriter {
+ public:
+  RowWriter(const files::Checkpoint& source, const GgufOutput& tensor, const TensorRecord& record)
+      : source_(source),
+        tensor_(tensor),
+        record_(record),
+        target_(target_of(source, tensor, record)),
+        reader_(source, record),
+        columns_(static_cast<std::size_t>(tensor.shape.size() > 1 ? record.shape.back() : 1)) {}
+
+  std::size_t row_bytes() const { return columns_ / tensor_.type->block_values * tensor_.type->block_bytes; }
+
+  void write(std::int64_t row, std::byte* out) {
+    const std::int64_t from = transformers_row(tensor_.order, row);
+    tensor_.is_exact ? write_codes(from, out) : write_values(from, out);
+  }
+
+ private:
+  void write_codes(std::int64_t row, std::byte* out) {
+    const std::size_t groups = columns_ / static_cast<std::size_t>(record_.group_size);
+    codes_.resize(static_cast<std::size_t>(packed_row_bytes(*record_.scheme, record_.shape.back())));
+    read(Part::kCodes, static_cast<std::uint64_t>(row) * codes_.size(), codes_);
+    read_float16(Part::kScale, row, groups, scales_);
+    if (record_.scheme->has_offset) read_float16(Part::kOffset, row, groups, offsets_);
+    tensor_.how->exact(
+        {codes_.data(), scales_.data(), offsets_.data(), columns_, static_cast<std::size_t>(record_.group_size)}, out);
+  }
+
+  // A row of scales or offsets, whose numbers float16 has.
+  void read_float16(Part part, std::int64_t row, std::size_t groups, std::vector<std::byte>& out) {
+    const auto count = static_cast<std::int64_t>(groups);
+    stored_.resize(groups * static_cast<std::size_t>(size_bytes(record_.scale_dtype)));
+    read(part, static_cast<std::uint64_t>(row) * stored_.size(), stored_);
+    if (record_.scale_dtype == Dtype::kFloat16) {
+      out = stored_;
+      return;
+    }
+    out.resize(groups * 2);
+    values_.resize(groups);
+    std::byte* const wide = std::as_writable_bytes(std::span(values_)).data();
+    quant::convert(stored_.data(), record_.scale_dtype, wide, Dtype::kFloat32, count);
+    quant::convert(wide, Dtype::kFloat32, out.data(), Dtype::kFloat16, count);
+  }
+
+  void read(Part part, std::uint64_t begin, std::span<std::byte> out) const {
+    files::read_stored(source_, *source_.find(record_.parts[part]), begin, out);
+  }
+
+  void write_values(std::int64_t row, std::byte* out) {
+    const std::int64_t first = row * static_cast<std::int64_t>(columns_);
+    values_.resize(columns_);
+    reader_.read(first, values_);
+    if (tensor_.shift != 0) {
+      for (float& value : values_) value += tensor_.shift;
+    }
+    if (!std::ranges::all_of(values_, [](float value) { return std::isfinite(value); }))
+      throw Error(ErrorCode::kCorrupt, "tensor " + files::in_quotes(record_.name) + " has values that are not finite");
+    if (!tensor_.how->quantize) return round_values(target_, first, values_, out);
+    tensor_.how->quantize(values_, out);
+    check_blocks(first, out);
+  }
+
+  // A value that is too large for the block's float16 numbers would make them infinite.
+  void check_blocks(std::int64_t first, const std::byte* blocks) const {
+    for (std::size_t begin = 0; begin < columns_; begin += kGgufBlock, blocks += tensor_.type->block_bytes) {
+      for (std::size_t i = 0; i < tensor_.how->float16s; ++i) {
+        if (is_finite_float16(blocks + 2 * i)) continue;
+        const auto block = std::span(values_).subspan(begin, kGgufBlock);
+        const auto largest = std::ranges::max_element(block, {}, [](float value) { return std::abs(value); });
+        fail_too_large(record_, first + static_cast<std::int64_t>(begin) + (largest - block.begin()), *largest,
+                       tensor_.how->name, target_.remedy);
+      }
+    }
+  }
+
+  const files::Checkpoint& source_;
+  const GgufOutput& tensor_;
+  const TensorRecord& record_;
+  DenseTarget target_;
+  files::TensorReader reader_;
+  std::size_t columns_;
+  std::vector<std::byte> codes_, stored_, scales_, offsets_;
+  std::vector<float> values_;
+};
+
+// Rows of one of the tensor's sources.
+struct Piece {
+  std::size_t source;
+  std::int64_t begin, end;
+};
+
+class GgufRows final : public ImageSource {
+ public:
+  GgufRows(const files::Checkpoint& source, const GgufOutput& tensor) : source_(source), tensor_(tensor) {
+    for (std::size_t i = 0; i < tensor.sources.size(); ++i) {
+      const std::int64_t rows = rows_of(*tensor.sources[i]);
+      for (std::int64_t at = 0; at < rows; at += kPieceRows)
+        pieces_.push_back({i, at, std::min(at + kPieceRows, rows)});
+    }
+  }
+
+  std::size_t pieces() const override { return pieces_.size(); }
+
+  void write(std::size_t piece, const WritePart& write) const override {
+    const auto [source, begin, end] = pieces_[piece];
+    RowWriter rows(source_, tensor_, *tensor_.sources[source]);
+    std::vector<std::byte> out(static_cast<std::size_t>(end - begin) * rows.row_bytes());
+    for (std::int64_t row = begin; row < end; ++row)
+      rows.write(row, out.data() + static_cast<std::size_t>(row - begin) * rows.row_bytes());
+    const std::uint64_t first = source * (tensor_.size_bytes / tensor_.sources.size());
+    write(0, first + static_cast<std::uint64_t>(begin) * rows.row_bytes(), out);
+  }
+
+ private:
+  const files::Checkpoint& source_;
+  const GgufOutput& tensor_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> gguf_rows(const files::Checkpoint& source, const GgufOutput& tensor) {
+  return std::make_shared<GgufRows>(source, tensor);
+}
+
+}  // namespace halfbyte::convert
