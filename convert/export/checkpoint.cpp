@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <set>
 
 #include <halfbyte/error.h>
 
@@ -59,28 +58,6 @@ void add_dtype_note(const files::Checkpoint& source, ExportPlan& plan) {
   const std::string scales(name(other->result.scale_dtype));
   plan.notes.push_back("config.json asks for " + std::string(name(*declared)) + " and scales are " + scales +
                        ": transformers rounds them unless it is told dtype=" + scales);
-}
-
-void add_zero_point_note(ExportPlan& plan) {
-  if (plan.format->name == "gptq" && plan.facts.is_gptq_v2)
-    plan.notes.emplace_back(
-        "some zero points are code 0, which version 1 of the format cannot say: written as gptq_v2, which GPTQModel, "
-        "transformers with it, and newer vLLM read");
-  if (plan.format->name == "gptq" && !plan.facts.is_gptq_v2 && !plan.facts.is_symmetric)
-    plan.notes.emplace_back(
-        "transformers and vLLM open GPTQ with zero points; GPTQModel by itself only its own; --to awq is for all");
-  std::set<std::pair<const Scheme*, std::int64_t>> groups;
-  bool has_zero_points = false;
-  for (const ExportedTensor& tensor : plan.tensors) {
-    if (!tensor.result.scheme) continue;
-    groups.emplace(tensor.result.scheme, tensor.result.group_size);
-    has_zero_points = has_zero_points || tensor.result.scheme->has_zero_point;
-  }
-  // transformers 5 dequantises every tensor as the first group of config.json says.
-  if (plan.format->name == "compressed-tensors" && has_zero_points && groups.size() > 1)
-    plan.notes.emplace_back(
-        "transformers 5 opens asym_int4 only where all quantised tensors have one scheme and group size; here they "
-        "differ");
 }
 
 void write_small_files(const files::Checkpoint& source, const ExportPlan& plan, const Image& image,
@@ -145,7 +122,7 @@ ExportSummary write_exported(const fs::path& source_path, const fs::path& target
   check_apart(source_path, target);
   ExportPlan plan = plan_export(source, format, options);
   add_dtype_note(source, plan);
-  add_zero_point_note(plan);
+  if (format.add_notes) format.add_notes(plan);
   ExportErrors errors;
   const Image image = lay_out_export(source, plan, options.threads, errors);
   Destination destination(target, {.overwrite = options.overwrite});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 
 #include <halfbyte/error.h>
 
@@ -84,6 +85,31 @@ ordered_json awq_config(const files::Checkpoint& source, const ExportPlan& plan)
           {"modules_to_not_convert", kept_modules(source, plan.results())}};
 }
 
+void add_gptq_notes(ExportPlan& plan) {
+  if (plan.facts.is_gptq_v2)
+    plan.notes.emplace_back(
+        "some zero points are code 0, which version 1 of the format cannot say: written as gptq_v2, which GPTQModel, "
+        "transformers with it, and newer vLLM read");
+  if (!plan.facts.is_gptq_v2 && !plan.facts.is_symmetric)
+    plan.notes.emplace_back(
+        "transformers and vLLM open GPTQ with zero points; GPTQModel by itself only its own; --to awq is for all");
+}
+
+// transformers 5 dequantises every tensor as the first group of config.json says.
+void add_compressed_tensors_notes(ExportPlan& plan) {
+  std::set<std::pair<const Scheme*, std::int64_t>> groups;
+  bool has_zero_points = false;
+  for (const ExportedTensor& tensor : plan.tensors) {
+    if (!tensor.result.scheme) continue;
+    groups.emplace(tensor.result.scheme, tensor.result.group_size);
+    has_zero_points = has_zero_points || tensor.result.scheme->has_zero_point;
+  }
+  if (has_zero_points && groups.size() > 1)
+    plan.notes.emplace_back(
+        "transformers 5 opens asym_int4 only where all quantised tensors have one scheme and group size; here they "
+        "differ");
+}
+
 constexpr std::array<ExportFormat, 4> kFormats{{
     {.name = "compressed-tensors",
      .title = "compressed-tensors",
@@ -97,6 +123,7 @@ constexpr std::array<ExportFormat, 4> kFormats{{
      .smallest_block = 0,
      .layout = &kOwnLayout,
      .config = own_config,
+     .add_notes = add_compressed_tensors_notes,
      .config_file = ""},
     {.name = "bitsandbytes",
      .title = "bitsandbytes",
@@ -110,6 +137,7 @@ constexpr std::array<ExportFormat, 4> kFormats{{
      .smallest_block = 32,
      .layout = &kOwnLayout,
      .config = own_config,
+     .add_notes = nullptr,
      .config_file = ""},
     {.name = "gptq",
      .title = "GPTQ",
@@ -123,6 +151,7 @@ constexpr std::array<ExportFormat, 4> kFormats{{
      .smallest_block = 0,
      .layout = &kGptqLayout,
      .config = gptq_config,
+     .add_notes = add_gptq_notes,
      .config_file = "quantize_config.json"},
     {.name = "awq",
      .title = "AWQ",
@@ -136,6 +165,7 @@ constexpr std::array<ExportFormat, 4> kFormats{{
      .smallest_block = 0,
      .layout = &kAwqLayout,
      .config = awq_config,
+     .add_notes = nullptr,
      .config_file = ""},
 }};
 

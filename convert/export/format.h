@@ -27,6 +27,8 @@ struct ExportFormat {
   std::int64_t smallest_block;  // group sizes are powers of two from it on; 0: any
   const ExportLayout* layout;
   nlohmann::ordered_json (*config)(const files::Checkpoint& source, const ExportPlan& plan);
+  // What its readers take otherwise than one might think, as notes of the plan. Null: nothing.
+  void (*add_notes)(ExportPlan& plan);
   std::string_view config_file;  // besides config.json; empty: none
 };
 

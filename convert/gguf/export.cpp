@@ -75,7 +75,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   GgufMetadata metadata;
   add_model(model, *family, metadata);
   metadata.number("general.file_type", file_type(plan));
-  if (model.sliding_window > 0 && family->architecture != "gemma2" && family->architecture != "phi3") {
+  if (model.sliding_window > 0 && family->window == files::GgufWindow::kIgnored) {
     plan.summary.notes.push_back("llama.cpp's " + std::string(family->architecture) +
                                  " knows no sliding window: beyond " + std::to_string(model.sliding_window) +
                                  " tokens its results differ");

@@ -25,7 +25,8 @@ void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufM
   if (rope.type == RopeType::kLongrope) out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
 }
 
-void add_attention(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
+void add_attention(const models::ModelConfig& model, const files::GgufFamily& family, const std::string& prefix,
+                   GgufMetadata& out) {
   out.number(prefix + "attention.head_count", model.num_attention_heads);
   out.number(prefix + "attention.head_count_kv", model.num_key_value_heads);
   out.number(prefix + "attention.key_length", model.head_dim);
@@ -33,8 +34,8 @@ void add_attention(const models::ModelConfig& model, const std::string& prefix, 
   out.real(prefix + "attention.layer_norm_rms_epsilon", model.rms_norm_eps);
   if (model.attention_softcap > 0) out.real(prefix + "attn_logit_softcapping", model.attention_softcap);
   if (model.logit_softcap > 0) out.real(prefix + "final_logit_softcapping", model.logit_softcap);
-  const bool is_phi3 = prefix == "phi3.";  // which says so too when no layer slides
-  if (model.sliding_window > 0 || is_phi3) out.number(prefix + "attention.sliding_window", model.sliding_window);
+  if (model.sliding_window > 0 || family.window == files::GgufWindow::kRequired)
+    out.number(prefix + "attention.sliding_window", model.sliding_window);
 }
 
 }  // namespace
@@ -101,7 +102,7 @@ void add_model(const models::ModelConfig& model, const files::GgufFamily& family
   out.number(prefix + "embedding_length", model.hidden_size);
   out.number(prefix + "block_count", model.num_hidden_layers);
   out.number(prefix + "feed_forward_length", model.intermediate_size);
-  add_attention(model, prefix, out);
+  add_attention(model, family, prefix, out);
   add_rope(model, prefix, out);
   if (model.moe.num_experts == 0) return;
   out.number(prefix + "expert_count", model.moe.num_experts);

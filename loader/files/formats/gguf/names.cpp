@@ -13,17 +13,17 @@ bool has_fused_qkv(const GgufFile& file) { return file.find_tensor("blk.0.attn_q
 
 // The first that applies.
 constexpr auto kFamilies = std::to_array<GgufFamily>({
-    {"llama", "mixtral", has_experts, true},
-    {"llama", "llama", nullptr, true},
-    {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},
-    {"qwen3moe", "qwen3_moe"},
-    {"phi3", "phi3"},
-    {"gemma", "gemma", nullptr, false, true},
-    {"gemma2", "gemma2", nullptr, false, true},
-    {"chatglm", "chatglm", has_fused_qkv},
-    {"chatglm", "glm"},
-    {"glm4", "glm4"},
+    {.architecture = "llama", .model_type = "mixtral", .applies = has_experts, .has_metas_rotation = true},
+    {.architecture = "llama", .model_type = "llama", .has_metas_rotation = true},
+    {.architecture = "qwen2", .model_type = "qwen2"},
+    {.architecture = "qwen3", .model_type = "qwen3"},
+    {.architecture = "qwen3moe", .model_type = "qwen3_moe"},
+    {.architecture = "phi3", .model_type = "phi3", .window = GgufWindow::kRequired},
+    {.architecture = "gemma", .model_type = "gemma", .adds_one_to_norms = true},
+    {.architecture = "gemma2", .model_type = "gemma2", .adds_one_to_norms = true, .window = GgufWindow::kRead},
+    {.architecture = "chatglm", .model_type = "chatglm", .applies = has_fused_qkv},
+    {.architecture = "chatglm", .model_type = "glm"},
+    {.architecture = "glm4", .model_type = "glm4"},
 });
 
 enum class Place : std::uint8_t { kTop, kLayer, kAttention, kMlp, kMoe, kExperts };

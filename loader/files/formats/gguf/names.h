@@ -13,6 +13,9 @@
 
 namespace halfbyte::files {
 
+// What llama.cpp does with attention.sliding_window.
+enum class GgufWindow : std::uint8_t { kIgnored, kRead, kRequired };
+
 struct GgufFamily {
   std::string_view architecture;  // general.architecture
   std::string_view model_type;    // of halfbyte's family
@@ -20,6 +23,7 @@ struct GgufFamily {
   bool (*applies)(const GgufFile& file) = nullptr;
   bool has_metas_rotation = false;  // queries' and keys' rows turn neighbours
   bool adds_one_to_norms = false;
+  GgufWindow window = GgufWindow::kIgnored;
 };
 
 // Null: the architecture is not known.
