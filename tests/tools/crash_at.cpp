@@ -1,8 +1,8 @@
-// Kills the process it is preloaded into at a chosen call that changes files. For crash_test.py.
+// Kills the process it is preloaded into at a chosen call that changes files. For crash_test.py and race_test.py.
 //
 // HALFBYTE_CRASH_AT=N and HALFBYTE_CRASH_WHEN=before|torn|after: the N-th such call (from 1) is not made, or made, or,
-// if it writes data, made for half the bytes; then the process ends as kill -9 ends it. HALFBYTE_CRASH_COUNT=FILE:
-// every call's name goes there, one a line.
+// if it writes data, made for half the bytes; then the process ends as kill -9 ends it. HALFBYTE_CRASH_WHEN=stop: it
+// stops before the call, and goes on with SIGCONT. HALFBYTE_CRASH_COUNT=FILE: every call's name goes there, one a line.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -22,7 +22,20 @@ Function* real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-enum class When { kNever, kBefore, kTorn, kAfter };
+enum class When { kNever, kBefore, kTorn, kAfter, kStop };
+
+When when_of(char letter) {
+  switch (letter) {
+    case 'b':
+      return When::kBefore;
+    case 't':
+      return When::kTorn;
+    case 's':
+      return When::kStop;
+    default:
+      return When::kAfter;
+  }
+}
 
 struct Orders {
   long at = 0;
@@ -34,7 +47,7 @@ struct Orders {
     const char* when_text = std::getenv("HALFBYTE_CRASH_WHEN");
     const char* file = std::getenv("HALFBYTE_CRASH_COUNT");
     if (at_text) at = std::atol(at_text);
-    if (when_text) when = *when_text == 'b' ? When::kBefore : *when_text == 't' ? When::kTorn : When::kAfter;
+    if (when_text) when = when_of(*when_text);
     // Not by the open() below, which would wait for this very constructor.
     if (file)
       count_file = real<int(const char*, int, ...)>("open")(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -64,9 +77,10 @@ class Call {
       static_cast<void>(real<ssize_t(int, const void*, std::size_t)>("write")(orders().count_file, line, length + 1));
     }
     if (is_chosen_ && orders().when == When::kBefore) die();
+    if (is_chosen_ && orders().when == When::kStop) ::kill(::getpid(), SIGSTOP);
   }
   ~Call() {
-    if (is_chosen_) die();
+    if (is_chosen_ && orders().when != When::kStop) die();
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

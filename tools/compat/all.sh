@@ -46,6 +46,7 @@ gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
+race_test | | $halfbyte $tiny $scratch/race
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1
 transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny
