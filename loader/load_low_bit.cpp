@@ -91,6 +91,8 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
 Model::Model(std::shared_ptr<models::CausalLM> module, LoadReport report)
     : module_(std::move(module)), report_(std::make_shared<const LoadReport>(std::move(report))) {}
 
+const models::ModelConfig& Model::config() const noexcept { return module_->config(); }
+
 std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
   if (module_->device().is_meta()) {
     throw Error(ErrorCode::kContract, "the model is on meta, where tensors have no values; load it on cpu to generate");

@@ -5,7 +5,7 @@
 #pragma once
 
 #ifdef HALFBYTE_TESTS_WITH_TORCH
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 #undef CHECK
 #endif
 

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <halfbyte/causal_lm.h>
 #include <halfbyte/error.h>
 
 #include "models/architectures/architecture.h"
@@ -150,17 +151,16 @@ void check_tokens(const CausalLM& model, const TokenIds& text) {
                                                std::to_string(model.config().vocab_size));
 }
 
-}  // namespace
-
-PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
-                            const PerplexityOptions& options, const CausalLM* reference) {
-  const c10::InferenceMode guard;
+void check_vocabularies(const CausalLM& model, const CausalLM* reference) {
   if (reference && reference->config().vocab_size != model.config().vocab_size) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the models' vocabularies differ: " + std::to_string(model.config().vocab_size) + " and " +
                     std::to_string(reference->config().vocab_size) + " tokens");
   }
-  check_tokens(model, text);
+}
+
+Tally tally_windows(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
+                    const PerplexityOptions& options, const CausalLM* reference) {
   const Windows windows = layout(model, text, prefix, options);
   if (reference) layout(*reference, text, prefix, options);
   Tally tally;
@@ -168,6 +168,18 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const T
     score(model, reference, window_tokens(windows, index), windows.scored, tally);
     if (options.progress) options.progress(index + 1, windows.count);
   }
+  return tally;
+}
+
+}  // namespace
+
+PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
+                            const PerplexityOptions& options, const CausalLM* reference) {
+  const c10::InferenceMode guard;
+  check_vocabularies(model, reference);
+  check_tokens(model, text);
+  Tally tally = translated([&] { return "evaluating under " + model.policy().name() + " on " + model.device().str(); },
+                           [&] { return tally_windows(model, text, prefix, options, reference); });
   const auto scored = static_cast<double>(tally.tokens);
   PerplexityResult result;
   result.perplexity = std::exp(tally.negative_log_likelihood / scored);

@@ -5,6 +5,8 @@
 #include <set>
 
 #include <torch/library.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <halfbyte/low_bit_linear.h>
 #include <halfbyte/operators.h>

@@ -2,6 +2,10 @@
 // autocast do as well as float32 throughout.
 #include "tests/catch.h"
 
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+
 #include <halfbyte/convert.h>
 #include <halfbyte/load_state.h>
 #include <halfbyte/low_bit_linear.h>

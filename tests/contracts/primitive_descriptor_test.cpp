@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include <torch/nn/modules/linear.h>
+
 #include <halfbyte/backend_error.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>

@@ -12,6 +12,7 @@
 #include <halfbyte/restore_into.h>
 
 #include <torch/library.h>
+#include <torch/nn/modules/linear.h>
 
 #include "models/modules/session.h"
 #include "tests/places.h"

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <torch/nn/modules/linear.h>
+
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 #include <halfbyte/load_state.h>

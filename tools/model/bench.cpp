@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/causal_lm.h>
 #include <halfbyte/linear.h>
 
 #include "loader/files/platform.h"
+#include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
 #include "quant/memory_bandwidth.h"
 #include "tools/cli/errors.h"
@@ -87,8 +85,8 @@ Model timed_loads(const Words& words, const CommonOptions& common, Loads& loads)
     const auto start = Clock::now();
     model = load_model(words.model, common);
     loads.load.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    const std::int64_t context = model->module().config().max_position_embeddings;
-    TimedRuns(model->module(), {.prompt_tokens = std::min(kFirstPromptTokens, context)}).run();
+    const std::int64_t context = model->config().max_position_embeddings;
+    TimedRuns(*model, {.prompt_tokens = std::min(kFirstPromptTokens, context)}).run();
     loads.to_first_token.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   return *model;
@@ -102,7 +100,7 @@ struct Rates {
 };
 
 // Memory is read before each run and after the last: what slows one slows its neighbours.
-Rates timed_runs(const models::CausalLM& model, const Words& words) {
+Rates timed_runs(const Model& model, const Words& words) {
   Rates rates;
   TimedRuns runs(model, words.sizes);
   runs.run();
@@ -168,7 +166,7 @@ nlohmann::ordered_json json_of(const Words& words, const LoadReport& report, con
           {"read_bytes_per_s", found.read_bytes_per_s},
           {"memory_bytes_per_s", found.memory},
           {"memory_share", found.read_bytes_per_s / found.memory},
-          {"threads", at::get_num_threads()},
+          {"threads", thread_count()},
           {"dtype", report.policy},
           {"compute", report.compute},
           {"device", report.device},
@@ -205,17 +203,16 @@ void print(const Words& words, const LoadReport& report, const Loads& loads, con
   print_line("load      " + human_seconds(median(loads.load)) + ", to a first token after 8 " +
              human_seconds(median(loads.to_first_token)) + ", peak memory " + human_bytes(rates.peak_rss_bytes));
   print_line(counted(words.runs, "run") + " of " + counted(sizes.batch, "sequence") + " after " +
-             counted(sizes.depth, "token") + ", " + counted(at::get_num_threads(), "thread") + ", " +
-             quant::isa_name() + ", " + report.policy + ", " + report.compute + ", " + report.device);
+             counted(sizes.depth, "token") + ", " + counted(thread_count(), "thread") + ", " + quant::isa_name() +
+             ", " + report.policy + ", " + report.compute + ", " + report.device);
 }
 
 ExitStatus run(Words& words, const CommonOptions& common) {
-  const c10::InferenceMode guard;
   Loads loads;
   const Model model = timed_loads(words, common, loads);
-  const models::ModelConfig& config = model.module().config();
+  const models::ModelConfig& config = model.config();
   fit_context(words.sizes, config.max_position_embeddings);
-  const Rates rates = timed_runs(model.module(), words);
+  const Rates rates = timed_runs(model, words);
   const Findings found = summary(config, model.report(), words.sizes, rates);
   if (common.is_json) {
     nlohmann::ordered_json json = json_of(words, model.report(), loads, rates, found);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <halfbyte/causal_lm.h>
-
 #include "models/architectures/model_config.h"
 #include "tools/model/chat_options.h"
 
@@ -17,7 +15,7 @@ ChatSession::ChatSession(const Model& model, const models::Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       chat_(chat),
       options_(std::move(options)),
-      context_(model.module().config().max_position_embeddings) {
+      context_(model.config().max_position_embeddings) {
   options_.cache = &cache_;
 }
 

@@ -11,7 +11,6 @@
 #include <functional>
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
@@ -28,6 +27,7 @@
 
 #include <halfbyte/operators.h>
 
+#include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
 #include "loader/versions.h"
 #include "quant/operators/torch_dtype.h"
@@ -82,7 +82,7 @@ ordered_json devices() {
                                            {"built", true},
                                            {"count", 1},
                                            {"works", true},
-                                           {"reason", counted(at::get_num_threads(), "thread")}}});
+                                           {"reason", counted(thread_count(), "thread")}}});
   for (const Backend& backend : backends()) out.push_back(device(backend));
   return out;
 }
@@ -103,8 +103,8 @@ std::vector<at::Tensor> cast(const std::vector<at::Tensor>& tensors, at::ScalarT
 // Another program on the machine makes threads wait for each other, and the slower of two dtypes cannot be told then.
 class OneThread {
  public:
-  OneThread() : threads_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(threads_); }
+  OneThread() : threads_(thread_count()) { set_thread_count(1); }
+  ~OneThread() { set_thread_count(threads_); }
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
@@ -270,7 +270,7 @@ ExitStatus run() {
               {"library", library_path()},
               {"cpu_capability", at::get_cpu_capability()},
               {"onednn", value_after(at::get_mkldnn_version(), "DNN v")},
-              {"threads", at::get_num_threads()},
+              {"threads", thread_count()},
               {"cuda_runtime", cuda_runtime(at::show_config())},
               {"devices", devices()},
               {"trials", trials()},

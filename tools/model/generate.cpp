@@ -10,8 +10,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/causal_lm.h>
-
 #include "models/architectures/model_config.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -275,7 +273,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   if (stream) stream->finish();
   if (common.is_json) print_json(json_of(generations, tokenizer.get(), options.logprobs));
   if (!common.is_json && !stream) print_batch(generations, tokenizer.get());
-  warn_of_full_context(generations, model.module().config().max_position_embeddings);
+  warn_of_full_context(generations, model.config().max_position_embeddings);
   if (!common.is_quiet) std::fprintf(stderr, "%s\n", timing.line().c_str());
   return interrupt.token().stop_requested() ? ExitStatus::kInterrupted : ExitStatus::kDone;
 }

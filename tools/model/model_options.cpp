@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <ATen/Parallel.h>
-
 #include "loader/files/tokenizer_directory.h"
+#include "loader/thread_count.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
@@ -99,7 +98,7 @@ void log_report(const LoadReport& report) {
 }
 
 Model load_model(const ModelWords& words, const CommonOptions&) {
-  if (words.threads > 0) at::set_num_threads(words.threads);
+  if (words.threads > 0) set_thread_count(words.threads);
   LoadOptions options;
   options.dtype = DtypePolicy::parse(words.dtype);
   options.keep_float32 = words.keep_float32;

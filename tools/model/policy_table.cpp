@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
-#include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/linear.h>
 
+#include "loader/thread_count.h"
 #include "models/architectures/architecture.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -30,7 +29,7 @@ constexpr double kEnoughSeconds = 1;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 TokenIds prompt_of(const Model& model, const PolicyTableRequest& request) {
-  const std::int64_t room = model.module().config().max_position_embeddings - kGenTokens;
+  const std::int64_t room = model.config().max_position_embeddings - kGenTokens;
   const auto size = static_cast<std::size_t>(std::clamp<std::int64_t>(room, 1, request.options.context));
   return {request.text.begin(),
           request.text.begin() + static_cast<std::ptrdiff_t>(std::min(size, request.text.size()))};
@@ -86,8 +85,6 @@ PolicyRow row_of(const std::string& policy, const PolicyTableRequest& request, c
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInterrupted) throw;
     row.problem = error.what();
-  } catch (const c10::Error& error) {
-    row.problem = std::string("LibTorch: ") + error.what_without_backtrace();
   }
   return row;
 }
@@ -145,8 +142,8 @@ void print_policy_table(const PolicyTableRequest& request, const std::vector<Pol
   if (const PolicyRow* row = measured(rows)) {
     print_line(printable("against " + request.reference.checkpoint + " under " + request.reference.dtype +
                          " (perplexity " + fixed(*row->result.reference_perplexity, 4) + "), " +
-                         std::to_string(row->result.tokens) + " scored tokens, " +
-                         counted(at::get_num_threads(), "thread") + ", " + quant::isa_name()));
+                         std::to_string(row->result.tokens) + " scored tokens, " + counted(thread_count(), "thread") +
+                         ", " + quant::isa_name()));
   }
   Table table({{"policy"},
                {"perplexity", Align::kRight},
@@ -176,7 +173,7 @@ void print_policy_table_json(const PolicyTableRequest& request, const std::vecto
                 {"perplexity", row ? ordered_json(*row->result.reference_perplexity) : ordered_json()}}},
               {"tokens", row ? ordered_json(row->result.tokens) : ordered_json()},
               {"context", request.options.context},
-              {"threads", at::get_num_threads()},
+              {"threads", thread_count()},
               {"isa", quant::isa_name()},
               {"policies", policies}});
 }

@@ -4,8 +4,12 @@
 #include <chrono>
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <halfbyte/causal_lm.h>
 
 #include "models/architectures/model_config.h"
+#include "models/modules/session.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -34,31 +38,45 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-TimedRuns::TimedRuns(const models::CausalLM& model, const RunSizes& sizes)
-    : model_(model),
-      sizes_(sizes),
-      session_(model.make_session(sizes.batch, sizes.depth + sizes.prompt_tokens + sizes.gen_tokens)) {
+struct TimedRuns::State {
+  State(const models::CausalLM& causal_lm, std::int64_t batch, std::int64_t capacity)
+      : model(causal_lm), session(causal_lm.make_session(batch, capacity)) {}
+  const models::CausalLM& model;
+  models::Session session;
+};
+
+TimedRuns::~TimedRuns() = default;
+
+TimedRuns::TimedRuns(const Model& model, const RunSizes& sizes) : sizes_(sizes) {
+  const c10::InferenceMode guard;
+  const models::CausalLM& module = model.module();
+  state_ = std::make_unique<State>(module, sizes.batch, sizes.depth + sizes.prompt_tokens + sizes.gen_tokens);
   for (std::int64_t past = 0; past < sizes.depth; past += kChunk)
-    model_.hidden(tokens_of(model, sizes.batch, std::min(kChunk, sizes.depth - past)), session_);
+    module.hidden(tokens_of(module, sizes.batch, std::min(kChunk, sizes.depth - past)), state_->session);
 }
 
 RunTimes TimedRuns::run() {
-  const at::Tensor prompt = tokens_of(model_, sizes_.batch, sizes_.prompt_tokens);
+  const c10::InferenceMode guard;
+  auto& [model, session] = *state_;
+  const at::Tensor prompt = tokens_of(model, sizes_.batch, sizes_.prompt_tokens);
   const auto start = Clock::now();
-  const at::Tensor hidden = model_.hidden(prompt, session_);
-  at::Tensor next = model_.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)).argmax(-1);
+  const at::Tensor hidden = model.hidden(prompt, session);
+  at::Tensor next = model.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)).argmax(-1);
   wait_for(next);
   const double prefill = seconds_since(start);
   const auto decode_start = Clock::now();
   for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) {
-    next = model_.head(model_.hidden(next, session_)).argmax(-1);
+    next = model.head(model.hidden(next, session)).argmax(-1);
     wait_for(next);  // as generate() does, which hands every token to its caller
   }
   const double decode = seconds_since(decode_start);
-  session_.advance(0, sizes_.batch, -(sizes_.prompt_tokens + sizes_.gen_tokens));
+  session.advance(0, sizes_.batch, -(sizes_.prompt_tokens + sizes_.gen_tokens));
   return {prefill, decode};
 }
 
-double TimedRuns::cache_value_bytes() { return static_cast<double>(session_.keys(0, at::kFloat).element_size()); }
+double TimedRuns::cache_value_bytes() const {
+  const c10::InferenceMode guard;
+  return static_cast<double>(state_->session.keys(0, at::kFloat).element_size());
+}
 
 }  // namespace halfbyte::cli

@@ -1,12 +1,11 @@
-// Times prefill and decode of one model: what `bench` repeats.
+// Times prefill and decode of one model: what `bench` repeats. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include <halfbyte/causal_lm.h>
-
-#include "models/modules/session.h"
+#include <halfbyte/load_low_bit.h>
 
 namespace halfbyte::cli {
 
@@ -25,19 +24,19 @@ struct RunTimes {
 
 double median(std::vector<double> values);
 
-// Reads the depth when it is made; every run starts there again. The caller holds InferenceMode. Errors: as
-// CausalLM::hidden().
+// Reads the depth when it is made; every run starts there again. Errors: as CausalLM::hidden().
 class TimedRuns {
  public:
-  TimedRuns(const models::CausalLM& model, const RunSizes& sizes);
+  TimedRuns(const Model& model, const RunSizes& sizes);  // the model outlives it
+  ~TimedRuns();
   RunTimes run();
   // Of one value of keys and values. Units: bytes.
-  double cache_value_bytes();
+  double cache_value_bytes() const;
 
  private:
-  const models::CausalLM& model_;
+  struct State;
   RunSizes sizes_;
-  models::Session session_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace halfbyte::cli

@@ -14,7 +14,8 @@ namespace halfbyte {
 
 namespace models {
 class CausalLM;
-}
+struct ModelConfig;
+}  // namespace models
 
 // A loaded model. Copies share it. Threads: any number may generate from one model at once.
 class Model {
@@ -24,6 +25,7 @@ class Model {
   // Errors: see <halfbyte/causal_lm.h>.
   std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
   const LoadReport& report() const noexcept { return *report_; }
+  const models::ModelConfig& config() const noexcept;
   // The LibTorch module, for hosts that include <halfbyte/causal_lm.h>.
   models::CausalLM& module() const noexcept { return *module_; }
 

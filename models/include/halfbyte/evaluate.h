@@ -1,13 +1,18 @@
 // How well a model predicts a text, and how far it is from another model: perplexity and Kullback-Leibler divergence.
+// Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 
-#include <halfbyte/causal_lm.h>
+#include <halfbyte/generate.h>
 
 namespace halfbyte {
+
+namespace models {
+class CausalLM;
+}
 
 // Which tokens a window holds, and which of them are scored.
 enum class WindowKind : std::uint8_t {
@@ -43,7 +48,7 @@ struct PerplexityResult {
 // reference both models run window by
 // window, and no more than one window's logits of each exist at a time. Errors: kInvalidArgument when the text does not
 // fill one window, a window exceeds either model's context, or the vocabularies differ; kContract and kCorrupt as
-// CausalLM::hidden, never NaN.
+// CausalLM::hidden, never NaN; BackendError where LibTorch refuses.
 PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 

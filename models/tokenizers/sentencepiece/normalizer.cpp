@@ -126,7 +126,7 @@ void Normalizer::Run::take_one(NormalizedText& out) {
 void Normalizer::Run::finish(NormalizedText& out) {
   const std::string_view space = normalizer_.rules_.escape_whitespaces ? kSpaceSymbol : " ";
   while (normalizer_.removes_extra_spaces() && out.bytes.ends_with(space)) {
-    out.bytes.resize(out.bytes.size() - space.size());
+    out.bytes.erase(out.bytes.size() - space.size());
     consumed_ = out.origins[out.bytes.size()];
     out.origins.resize(out.bytes.size());
   }

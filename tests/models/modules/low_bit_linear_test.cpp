@@ -4,6 +4,9 @@
 #include <sstream>
 
 #include <ATen/autocast_mode.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <halfbyte/error.h>
 #include <halfbyte/low_bit_linear.h>
