@@ -116,7 +116,7 @@ build() {
   local -a options=()
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-    export CCACHE_SLOPPINESS=pch_defines,time_macros
+    export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1  # a precompiled header is not preprocessed again
   fi
   [[ -e build/$preset/build.ninja ]] || logged build/quickstart.log cmake --preset "$preset" "${options[@]}"
   logged build/quickstart.log cmake --build --preset "$preset" --parallel "$(job_count)" --target "$@"

@@ -98,7 +98,7 @@ class Opening {
     if (hidden_dim_ == 0 || vocab_size_ == 0)
       throw Error(ErrorCode::kCorrupt, printable_path(paths_[0]) + ": holds no embedding or no MLP of Meta's Llama");
     checkpoint_.config = config_of(params_, hidden_dim_, vocab_size_, has_head_, halfbyte::name(dtype_));
-    checkpoint_.notes.push_back(
+    checkpoint_.notes.emplace_back(
         "config.json is made from params.json, which does not say everything: the longest "
         "context and the tokens of begin and end are those of Meta's models of this kind");
     translation_.finish();
