@@ -1,4 +1,4 @@
-// Where each tensor will lie in a safetensors file, decided before a byte is written. For the converter and for synth.
+// Where each tensor will lie in a safetensors file, decided before a byte is written. For everything that writes one.
 #pragma once
 
 #include <cstddef>

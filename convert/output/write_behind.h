@@ -1,4 +1,4 @@
-// Makes the system write to the disk while a file is still growing. For the converter and for synth.
+// Makes the system write to the disk while a file is still growing. For the converter.
 #pragma once
 
 #include <cstdint>
