@@ -11,7 +11,9 @@ using files::GgufValueType;
 using models::RopeType;
 
 void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
-  const models::RopeConfig& rope = model.rope;
+  if (model.ropes.size() != 1)
+    throw Error(ErrorCode::kUnsupported, "config.json: rope that differs from layer to layer, which is not exported");
+  const models::RopeConfig& rope = model.ropes.front();
   out.number(prefix + "rope.dimension_count", rope.rotary_dim);
   out.real(prefix + "rope.freq_base", rope.theta);
   if (rope.type == RopeType::kDynamic)

@@ -182,7 +182,7 @@ class Planning {
   }
 
   void add_rope() {
-    const models::RopeConfig& rope = model_.rope;
+    const models::RopeConfig& rope = model_.ropes.front();
     const auto narrow = [](const std::vector<double>& values) {
       return std::vector<float>(values.begin(), values.end());
     };

@@ -75,7 +75,12 @@ ModelConfig Architecture::parse(const nlohmann::json& config) const {
 }
 
 std::vector<DerivedBuffer> Architecture::derived(const ModelConfig& config) {
-  return {{std::string(config.naming->rotary) + ".inv_freq", Dtype::kFloat32, "rope", rope_inputs(config.rope)}};
+  std::vector<DerivedBuffer> out;
+  for (const RopeConfig& rope : config.ropes) {
+    const std::string name = std::string(config.naming->rotary) + "." + rope.buffer();
+    out.push_back({name, Dtype::kFloat32, "rope", rope_inputs(rope)});
+  }
+  return out;
 }
 
 std::vector<std::pair<std::string, std::string>> Architecture::ties(const ModelConfig& config) {

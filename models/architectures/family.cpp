@@ -72,7 +72,7 @@ void parse_tokens(const ConfigReader& config, ModelConfig& model) {
 void slide_all(const ConfigReader& config, ModelConfig& model) {
   if (!config.has("sliding_window")) return;
   model.sliding_window = config.integer("sliding_window", 1, kMaxSize);
-  model.sliding_layers.assign(model.sliding_layers.size(), true);
+  for (LayerConfig& layer : model.layers) layer.window = model.sliding_window;
 }
 
 // "layer_types", one a layer; without, what `otherwise` says.
@@ -89,7 +89,7 @@ void slide_some(const ConfigReader& config, ModelConfig& model, Rule otherwise) 
     if (!types.empty() && !slides && types[layer] != "full_attention") {
       throw Error(ErrorCode::kUnsupported, "config.json: layers of type \"" + types[layer] + "\" are not supported");
     }
-    model.sliding_layers[layer] = slides && model.sliding_window > 0;
+    model.layers[layer].window = slides ? model.sliding_window : 0;
   }
 }
 
@@ -111,7 +111,7 @@ void choose_experts(const ConfigReader& config, ModelConfig& model) {
   const char* count = config.has("num_experts") ? "num_experts" : "num_local_experts";
   model.moe.num_experts = config.integer(count, 1, 1 << 16);
   model.moe.experts_per_token = config.integer("num_experts_per_tok", 1, model.moe.num_experts);
-  model.moe.layers.assign(model.moe.layers.size(), true);
+  for (LayerConfig& layer : model.layers) layer.has_experts = true;
   const std::int64_t experts = model.moe.num_experts * model.num_hidden_layers;
   if (experts <= kMaxExperts) return;
   throw Error(ErrorCode::kCorrupt, std::string("config.json: \"") + count + "\" in " +
@@ -131,7 +131,7 @@ void configure_mistral(const ConfigReader& config, ModelConfig& model) {
   slide_all(config, model);
   if (config.is_given("sliding_window")) return;
   model.sliding_window = 4096;
-  model.sliding_layers.assign(model.sliding_layers.size(), true);
+  for (LayerConfig& layer : model.layers) layer.window = model.sliding_window;
 }
 
 void configure_mixtral(const ConfigReader& config, ModelConfig& model) {
@@ -162,7 +162,7 @@ void configure_qwen3_moe(const ConfigReader& config, ModelConfig& model) {
   const auto dense = config.integers_or_none("mlp_only_layers", 0, kMaxLayers);
   for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
     const bool is_dense = std::ranges::find(dense, layer) != dense.end();
-    model.moe.layers[static_cast<std::size_t>(layer)] = !is_dense && (layer + 1) % step == 0;
+    model.layers[static_cast<std::size_t>(layer)].has_experts = !is_dense && (layer + 1) % step == 0;
   }
 }
 
@@ -182,7 +182,6 @@ void configure_gemma(const ConfigReader& config, ModelConfig& model) {
 
 void configure_gemma2(const ConfigReader& config, ModelConfig& model) {
   configure_gemma(config, model);
-  model.has_output_norms = true;
   model.query_scale = 1.0 / std::sqrt(config.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
   model.attention_softcap = switchable(config, "attn_logit_softcapping", 50.0);
   model.logit_softcap = switchable(config, "final_logit_softcapping", 30.0);
@@ -195,12 +194,7 @@ void configure_gemma2(const ConfigReader& config, ModelConfig& model) {
 void configure_glm(const ConfigReader& config, ModelConfig& model) {
   model.qkv_bias = config.boolean_or("attention_bias", true);
   model.is_gate_up_fused = true;
-  model.rope.is_interleaved = true;
-}
-
-void configure_glm4(const ConfigReader& config, ModelConfig& model) {
-  configure_glm(config, model);
-  model.has_output_norms = true;
+  model.ropes.front().is_interleaved = true;
 }
 
 void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
@@ -218,8 +212,8 @@ void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
   model.is_gate_up_fused = true;
   model.has_final_norm = config.boolean_or("post_layer_norm", true);
   model.is_residual_normalised = config.boolean_or("apply_residual_connection_post_layernorm", false);
-  model.rope.is_interleaved = true;
-  model.rope.theta *= config.number_or("rope_ratio", 1.0, 1e-6, 1e6);
+  model.ropes.front().is_interleaved = true;
+  model.ropes.front().theta *= config.number_or("rope_ratio", 1.0, 1e-6, 1e6);
 }
 
 // ---- names -----------------------------------------------------------------------------------------------------
@@ -286,7 +280,7 @@ constexpr auto kFamilies = std::to_array<Family>({
     {"gemma", "GemmaForCausalLM", "gemma", kLlamaNames, {}, kGemmaDefaults, configure_gemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", kGemma2Names, {}, kGemmaDefaults, configure_gemma2},
     {"glm", "GlmForCausalLM", "glm", kGlmNames, {}, kGlmDefaults, configure_glm},
-    {"glm4", "Glm4ForCausalLM", "glm4", kGlm4Names, {}, kGlmDefaults, configure_glm4},
+    {"glm4", "Glm4ForCausalLM", "glm4", kGlm4Names, {}, kGlmDefaults, configure_glm},
     {"chatglm", "ChatGLMForConditionalGeneration", "chatglm (2, 3 and GLM-4)", kChatglmNames, kChatglmKeys,
      kChatglmDefaults, configure_chatglm, "padded_vocab_size"},
     {"mixtral", "MixtralForCausalLM", "mixtral", kMixtralNames, {}, kMixtralDefaults, configure_mixtral},
@@ -305,9 +299,8 @@ ModelConfig parse_config(const Family& family, const ConfigReader& config) {
   model.tie_word_embeddings = config.boolean_or("tie_word_embeddings", family.defaults.tie_word_embeddings);
   model.activation = parse_activation(config);
   model.query_scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
-  model.sliding_layers.assign(static_cast<std::size_t>(model.num_hidden_layers), false);
-  model.moe.layers = model.sliding_layers;
-  model.rope = parse_rope(config, family.defaults, model);
+  model.layers.resize(static_cast<std::size_t>(model.num_hidden_layers));
+  model.ropes = {parse_rope(config, family.defaults, model)};
   family.configure(config, model);
   check_heads(family.keys, model);
   parse_tokens(config, model);

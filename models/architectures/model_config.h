@@ -14,6 +14,7 @@ enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn
 
 // Source: transformers modeling_rope_utils.py.
 struct RopeConfig {
+  std::string name = "";  // among the ropes of a model that has several
   RopeType type = RopeType::kDefault;
   std::int64_t rotary_dim = 0;  // values of a head that turn, from its begin; the others stay
   bool is_interleaved = false;  // pairs are neighbours, not the two halves
@@ -30,6 +31,19 @@ struct RopeConfig {
 
   // Up to this many tokens the frequencies do not depend on how many there are; 0: they never do.
   std::int64_t fixed_length() const noexcept;
+  // Below the rotary module's path.
+  std::string buffer() const { return name.empty() ? "inv_freq" : name + ".inv_freq"; }
+};
+
+// What mixes the tokens of a layer.
+enum class MixerKind : std::uint8_t { kAttention };
+
+// What may differ from layer to layer.
+struct LayerConfig {
+  MixerKind mixer = MixerKind::kAttention;
+  std::size_t rope = 0;      // of ModelConfig::ropes
+  std::int64_t window = 0;   // tokens back that a token sees, itself included; 0: all
+  bool has_experts = false;  // instead of one MLP
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh };
@@ -41,13 +55,12 @@ enum class QkvLayout : std::uint8_t {
   kFusedPerHead,  // rows of a head's query, key and value, head by head
 };
 
-// Experts of a layer; num_experts is 0 where no layer has any.
+// Experts of a layer that has them; num_experts is 0 where none does.
 struct MoeConfig {
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
   std::int64_t intermediate_size = 0;
-  bool is_normalised = true;      // the chosen experts' shares sum to 1
-  std::vector<bool> layers = {};  // which layers have experts
+  bool is_normalised = true;  // the chosen experts' shares sum to 1
 };
 
 struct ModelConfig {
@@ -62,24 +75,23 @@ struct ModelConfig {
   std::int64_t vocab_size = 0;
   std::int64_t max_position_embeddings = 0;  // tokens that the model takes, after rope scaling
   bool tie_word_embeddings = false;
-  RopeConfig rope;
+  std::vector<LayerConfig> layers;  // num_hidden_layers
+  std::vector<RopeConfig> ropes;    // each once, however many layers turn by it
   MoeConfig moe;
 
   QkvLayout qkv = QkvLayout::kSeparate;
   bool qkv_bias = false;
   bool output_bias = false;
   bool has_query_key_norm = false;
-  double query_scale = 0.0;          // of query-key products
-  double attention_softcap = 0.0;    // 0: none
-  std::int64_t sliding_window = 0;   // tokens back that a sliding layer sees, itself included; 0: all
-  std::vector<bool> sliding_layers;  // which slide
-  bool is_gate_up_fused = false;     // one matrix: gate's rows, then up's
+  double query_scale = 0.0;         // of query-key products
+  double attention_softcap = 0.0;   // 0: none
+  std::int64_t sliding_window = 0;  // of config.json; which layers slide, they say
+  bool is_gate_up_fused = false;    // one matrix: gate's rows, then up's
   bool mlp_bias = false;
   Activation activation = Activation::kSilu;
 
   double rms_norm_eps = 1e-6;
-  double norm_offset = 0.0;       // added to norm weights
-  bool has_output_norms = false;  // of attention and MLP, before they join the residual stream
+  double norm_offset = 0.0;  // added to norm weights
   bool has_final_norm = true;
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;
@@ -90,8 +102,7 @@ struct ModelConfig {
 
   std::int64_t query_size() const noexcept { return num_attention_heads * head_dim; }
   std::int64_t key_value_size() const noexcept { return num_key_value_heads * head_dim; }
-  bool is_sliding(std::int64_t layer) const { return sliding_layers.at(static_cast<std::size_t>(layer)); }
-  bool has_experts(std::int64_t layer) const { return moe.layers.at(static_cast<std::size_t>(layer)); }
+  const LayerConfig& layer(std::int64_t index) const { return layers.at(static_cast<std::size_t>(index)); }
 };
 
 }  // namespace halfbyte::models

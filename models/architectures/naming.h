@@ -1,4 +1,4 @@
-// What a family calls its modules. A row of names instead of a model of its own.
+// What a family calls its modules. A row of names instead of a model of its own; tensor_table.h says what each is.
 #pragma once
 
 #include <string>
@@ -34,6 +34,7 @@ struct Naming {
   std::string_view attention_output = "o_proj";
   std::string_view query_norm = "q_norm";
   std::string_view key_norm = "k_norm";
+  std::string_view layer_rotary = "rotary_emb";  // of a buffer that old versions of transformers wrote; it is derived
 
   // Below the MLP's path, and an expert's.
   std::string_view gate = "gate_proj";
@@ -52,8 +53,6 @@ struct Naming {
   // (experts, hidden_size, intermediate_size).
   std::string_view stacked_gate_up = "";
   std::string_view stacked_down = "";
-
-  std::string layer(std::int64_t index) const;  // "model.layers.7."
 };
 
 // One digit-run wildcard: "{}" in a pattern matches one or more digits; everything else matches itself.

@@ -49,9 +49,8 @@ class Forward {
       const auto attempt = [&] {
         return decoder_.path() + "." + std::to_string(i) + ", given " + std::to_string(count_) + " tokens";
       };
-      translated(attempt, [&] { layer(work_.model.layers[i], static_cast<std::int64_t>(i)); });
+      translated(attempt, [&] { layer(work_.model.layers[i]); });
     }
-    session_.advance(first_row_, rows_, tokens_);
     at::Tensor out = at::empty({rows_, tokens_, hidden_}, at::kFloat);
     normalise(work_.model.norm, nullptr, out.mutable_data_ptr<float>());
     return out;
@@ -61,24 +60,29 @@ class Forward {
   // Where each row's tokens stand, and the cosines and sines of their positions.
   void set_rows() {
     work_.past.clear();
-    work_.cosines.clear();
-    work_.sines.clear();
-    work_.own_tables.clear();
     for (std::int64_t row = first_row_; row < first_row_ + rows_; ++row) work_.past.push_back(session_.length(row));
     check_room(session_, *std::ranges::max_element(work_.past) + tokens_);
+    work_.turns.resize(session_.ropes());
+    work_.own_tables.clear();
+    for (std::size_t rope = 0; rope < work_.turns.size(); ++rope) set_turns(rope, work_.turns[rope]);
+  }
+
+  void set_turns(std::size_t rope, TurnsView& turns) {
+    turns.cosines.clear();
+    turns.sines.clear();
     for (std::int64_t i = 0; i < rows_; ++i) {
       const std::int64_t past = work_.past[static_cast<std::size_t>(i)];
-      const RotaryTable* table = session_.fixed_rotary(first_row_ + i, past + tokens_);
+      const RotaryTable* table = session_.fixed_rotary(rope, first_row_ + i, past + tokens_);
       std::int64_t first = past;
       if (!table) {
-        const RotaryTable own = session_.rotary(first_row_ + i, past, tokens_);
+        const RotaryTable own = session_.rotary(rope, first_row_ + i, past, tokens_);
         work_.own_tables.push_back({own.cosine.contiguous(), own.sine.contiguous()});
         table = &work_.own_tables.back();
         first = 0;
       }
-      pairs_ = table->cosine.size(-1);
-      work_.cosines.push_back(table->cosine.const_data_ptr<float>() + first * pairs_);
-      work_.sines.push_back(table->sine.const_data_ptr<float>() + first * pairs_);
+      turns.pairs = table->cosine.size(-1);
+      turns.cosines.push_back(table->cosine.const_data_ptr<float>() + first * turns.pairs);
+      turns.sines.push_back(table->sine.const_data_ptr<float>() + first * turns.pairs);
     }
   }
 
@@ -131,12 +135,12 @@ class Forward {
     quant::linear(std::span<const quant::Product>(view.products).first(view.count));
   }
 
-  void layer(LayerView& view, std::int64_t index) {
+  void layer(LayerView& view) {
     const bool is_kept = view.layer->is_residual_normalised();
     normalised_ = is_kept || !view.mlp ? work_.normalised.floats(count_ * hidden_) : nullptr;
     normalise(view.input_norm, &view.inputs, is_kept ? normalised_ : nullptr);
     multiply(view.inputs, work_.operand.at_least(0), work_.products);
-    attend(view, index);
+    attend(view);
     wait(work_.delta.floats(0), view.attention_output_norm, is_kept);
     normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
     const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
@@ -165,11 +169,11 @@ class Forward {
            bytes_of_values(first_row_ * cache.stride(0), dtype_of(cache));
   }
 
-  void attend(LayerView& view, std::int64_t index) {
-    const Attention& attention = view.layer->attention();
+  void attend(LayerView& view) {
+    const Attention& attention = *view.layer->attention();
     const at::ScalarType operand = *decoder_.compute().operand;
-    const at::Tensor& keys = session_.keys(index, operand);
-    const at::Tensor& values = session_.values(index, operand);
+    const at::Tensor& keys = attention.cache(session_).keys(operand);
+    const at::Tensor& values = attention.cache(session_).values(operand);
     place(view, attention, keys, values);
     multiply(view.output, attended(view, attention, keys, values), &work_.delta);
   }
@@ -187,10 +191,11 @@ class Forward {
     a.value = value;
     a.query_norm = view.query_norm;
     a.key_norm = view.key_norm;
-    a.pairs = pairs_;
+    const TurnsView& turns = work_.turns[attention.rope()];
+    a.pairs = turns.pairs;
     a.is_interleaved = attention.is_interleaved();
-    a.cosines = work_.cosines.data();
-    a.sines = work_.sines.data();
+    a.cosines = turns.cosines.data();
+    a.sines = turns.sines.data();
     a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
     a.queries = work_.queries.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.query_dtype));
     a.keys = of_first_row(keys);
@@ -212,7 +217,7 @@ class Forward {
     a.head_dim = attention.head_dim();
     a.scale = static_cast<float>(attention.scale());
     a.softcap = static_cast<float>(attention.softcap());
-    a.window = attention.is_sliding() ? decoder_.sliding_window() : 0;
+    a.window = attention.window();
     a.queries = work_.queries.at_least(0);
     a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
     a.keys = of_first_row(keys);
@@ -256,7 +261,6 @@ class Forward {
   Workspace& work_;
   std::int64_t first_row_, rows_, tokens_, hidden_;
   std::int64_t count_;  // tokens of all rows
-  std::int64_t pairs_ = 0;
   at::Tensor experts_result_;
   float* stream_ = nullptr;
   float* normalised_ = nullptr;  // null: nobody reads it

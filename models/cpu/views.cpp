@@ -61,7 +61,8 @@ bool set(const RmsNorm* module, quant::RmsNorm& norm) {
 bool set(const DecoderLayer& layer, LayerView& view) {
   view = {};
   view.layer = &layer;
-  const Attention& attention = layer.attention();
+  if (!layer.attention()) return false;
+  const Attention& attention = *layer.attention();
   const bool has_norms = set(layer.input_norm(), view.input_norm) && set(layer.mlp_norm(), view.mlp_norm) &&
                          set(layer.attention_output_norm(), view.attention_output_norm) &&
                          set(layer.mlp_output_norm(), view.mlp_output_norm) &&

@@ -36,6 +36,12 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+// How the positions of a pass turn by one rope: cosines and sines of each row's first token. Shapes: (tokens, pairs).
+struct TurnsView {
+  std::int64_t pairs = 0;
+  std::vector<const float*> cosines, sines;
+};
+
 // Shapes: tokens of all rows by what a token has.
 struct Workspace {
   ModelView model;
@@ -44,8 +50,8 @@ struct Workspace {
   Buffer products[3];                // queries, keys and values, or gate and up; float32
   Buffer queries;
   std::vector<std::int64_t> past;
-  std::vector<const float*> cosines, sines;  // per row
-  std::vector<RotaryTable> own_tables;       // of rows whose length matters
+  std::vector<TurnsView> turns;         // one a rope
+  std::vector<RotaryTable> own_tables;  // of rows whose length matters
 };
 
 }  // namespace halfbyte::models::cpu

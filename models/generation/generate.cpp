@@ -144,6 +144,7 @@ class Generator {
       return !options_.stop.stop_requested();
     });
     if (options_.stop.stop_requested()) return finish(sequence, FinishReason::kCancelled);
+    if (options_.cache) options_.cache->state().keep_prompt();
     if (sequence.room == 0) return finish(sequence, reason_of_no_room(sequence));
     accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
   }
@@ -165,11 +166,13 @@ class Generator {
   // Longrope turns a sequence by other factors once it is longer than the original context: what was read by the old
   // ones is read again. Source: transformers, Phi3ForCausalLM.prepare_inputs_for_generation.
   void reread_if_outgrown(std::size_t index) {
-    const RopeConfig& rope = model_.config().rope;
     const Sequence& sequence = sequences_[index];
     const std::int64_t length = session_.length(static_cast<std::int64_t>(index));
-    if (rope.type != RopeType::kLongrope || sequence.is_done || length != rope.fixed_length()) return;
-    session_.advance(static_cast<std::int64_t>(index), 1, -length);
+    const auto is_outgrown = [&](const RopeConfig& rope) {
+      return rope.type == RopeType::kLongrope && length == rope.fixed_length();
+    };
+    if (sequence.is_done || std::ranges::none_of(model_.config().ropes, is_outgrown)) return;
+    session_.reset(static_cast<std::int64_t>(index));
     const std::span tokens(sequence.tokens);
     read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(),
          [](std::int64_t, const at::Tensor&) { return true; });
@@ -190,16 +193,15 @@ class Generator {
   // One more token for every sequence; those that are done stay where they are.
   void step() {
     TokenIds next;
-    for (const Sequence& sequence : sequences_) next.push_back(sequence.last_token);
-    for (std::size_t i = 0; i < sequences_.size(); ++i) reread_if_outgrown(i);
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      next.push_back(sequences_[i].last_token);
+      reread_if_outgrown(i);
+      if (sequences_[i].is_done) session_.hold(static_cast<std::int64_t>(i));
+    }
     const at::Tensor tokens = to_tokens(next, model_.device()).unsqueeze(1);
     const at::Tensor logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous();
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
-      if (sequences_[i].is_done) {
-        session_.advance(static_cast<std::int64_t>(i), 1, -1);
-      } else {
-        accept(i, row_of(logits, static_cast<std::int64_t>(i)));
-      }
+      if (!sequences_[i].is_done) accept(i, row_of(logits, static_cast<std::int64_t>(i)));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 
+#include "models/modules/children.h"
 #include "models/modules/overflow.h"
 
 namespace halfbyte::models {
@@ -32,41 +33,31 @@ at::ScalarType product_dtype(at::Device device, at::ScalarType operand) {
 }
 
 // The table turns what it meets: under a policy that fixes the stream's dtype it has that dtype already.
-at::Tensor turn(const at::Tensor& x, const Pass& pass, bool is_stream_fixed, bool is_interleaved) {
-  if (is_stream_fixed) return rotate(x, pass.cosine, pass.sine, is_interleaved);
-  return rotate(x, pass.cosine.to(x.scalar_type()), pass.sine.to(x.scalar_type()), is_interleaved);
-}
-
-std::vector<std::string_view> input_names(const Naming& names, QkvLayout layout) {
-  if (layout == QkvLayout::kSeparate) return {names.query, names.key, names.value};
-  return {names.fused_qkv};
+at::Tensor turn(const at::Tensor& x, const RotaryTable& table, bool is_stream_fixed, bool is_interleaved) {
+  if (is_stream_fixed) return rotate(x, table.cosine, table.sine, is_interleaved);
+  return rotate(x, table.cosine.to(x.scalar_type()), table.sine.to(x.scalar_type()), is_interleaved);
 }
 
 }  // namespace
 
-Attention::Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute, bool is_sliding)
+Attention::Attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer)
     : compute_(compute),
+      layer_(layer),
       heads_(config.num_attention_heads),
       kv_heads_(config.num_key_value_heads),
       head_dim_(config.head_dim),
       scale_(config.query_scale),
       softcap_(config.attention_softcap),
-      is_sliding_(is_sliding),
-      is_interleaved_(config.rope.is_interleaved),
+      rope_(config.layer(layer).rope),
+      window_(config.layer(layer).window),
+      is_interleaved_(config.ropes.at(rope_).is_interleaved),
       layout_(config.qkv) {
-  const Naming& names = *config.naming;
-  const auto add = [&](std::string_view name, LinearWeights& linear) {
-    return register_module(std::string(name), make_linear(std::move(linear), compute));
-  };
-  const auto paths = input_names(names, layout_);
-  for (std::size_t i = 0; i < paths.size(); ++i) inputs_.push_back(add(paths[i], weights.inputs.at(i)));
-  const auto norm = [&](std::string_view name, std::optional<at::Tensor>& weight) -> std::shared_ptr<RmsNorm> {
-    if (!weight) return nullptr;
-    return register_module(std::string(name), std::make_shared<RmsNorm>(std::move(*weight), config, compute));
-  };
-  query_norm_ = norm(names.query_norm, weights.query_norm);
-  key_norm_ = norm(names.key_norm, weights.key_norm);
-  output_ = add(names.attention_output, weights.output);
+  constexpr ModuleName kInputs[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv};
+  constexpr ModuleName kOutput[] = {&Naming::attention_output};
+  inputs_ = add_linears(*this, weights, kInputs, *config.naming, compute);
+  query_norm_ = add_norm(*this, weights, &Naming::query_norm, config, compute);
+  key_norm_ = add_norm(*this, weights, &Naming::key_norm, config, compute);
+  output_ = add_linears(*this, weights, kOutput, *config.naming, compute).at(0);
 }
 
 std::array<at::Tensor, 3> Attention::project(const at::Tensor& x, const Pass& pass) const {
@@ -124,7 +115,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   const at::ScalarType operand =
       c10::promoteTypes(query.scalar_type(), c10::promoteTypes(keys.scalar_type(), values.scalar_type()));
   const at::ScalarType type = product_dtype(query.device(), operand);
-  const KeyRange& range = pass.keys(is_sliding_);
+  const KeyRange& range = pass.keys(window_);
   const auto seen = [&](const at::Tensor& cache) {
     return cache.narrow(0, pass.first_row, pass.rows).narrow(2, range.begin, range.count).to(type);
   };
@@ -139,17 +130,23 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 
-at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const {
+std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const {
+  const KeyValueCache::Shape shape{batch, kv_heads_, capacity, head_dim_};
+  return std::make_unique<KeyValueCache>(shape, compute_.operand, device);
+}
+
+at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
   auto [query, key, value] = project(shared_operand(input, inputs_), pass);
   if (query_norm_) query = query_norm_->forward(query);
   if (key_norm_) key = key_norm_->forward(key);
   const bool is_fixed = compute_.stream.has_value();
-  query = compute_.as_operand(turn(query, pass, is_fixed, is_interleaved_));
-  key = compute_.as_operand(turn(key, pass, is_fixed, is_interleaved_));
+  const RotaryTable& table = pass.rotaries.at(rope_);
+  query = compute_.as_operand(turn(query, table, is_fixed, is_interleaved_));
+  key = compute_.as_operand(turn(key, table, is_fixed, is_interleaved_));
   // Elsewhere than on the CPU each look would wait for the device.
   if (query.is_cpu() && !(is_finite(query) && is_finite(key))) session.note_not_finite();
-  const at::Tensor& keys = session.keys(layer, key.scalar_type());
-  const at::Tensor& values = session.values(layer, value.scalar_type());
+  const at::Tensor& keys = cache(session).keys(key.scalar_type());
+  const at::Tensor& values = cache(session).values(value.scalar_type());
   store(keys, key, pass);
   store(values, value, pass);
   return output_->forward(attend(query, keys, values, pass));

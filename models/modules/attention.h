@@ -1,4 +1,4 @@
-// Grouped-query self-attention with a rotary embedding and a key-value cache.
+// Grouped-query self-attention with a rotary embedding and a cache of keys and values.
 #pragma once
 
 #include <array>
@@ -7,33 +7,28 @@
 #include <span>
 #include <vector>
 
-#include <torch/nn/module.h>
-
-#include "models/modules/linear.h"
+#include "models/modules/key_value_cache.h"
+#include "models/modules/mixer.h"
+#include "models/modules/model_weights.h"
 #include "models/modules/rms_norm.h"
-#include "models/modules/session.h"
 
 namespace halfbyte::models {
 
-struct AttentionWeights {
-  std::vector<LinearWeights> inputs;  // query, key and value, or one matrix of all three
-  LinearWeights output;
-  std::optional<at::Tensor> query_norm, key_norm;
-};
-
-class Attention : public torch::nn::Module {
+class Attention : public Mixer {
  public:
-  Attention(AttentionWeights weights, const ModelConfig& config, const Compute& compute, bool is_sliding);
+  Attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
 
-  // Shape: (rows, tokens, hidden_size), kept. Writes the pass's keys and values into the session at `layer`.
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass, std::int64_t layer) const;
+  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
+  std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
+  KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(layer_); }
 
   std::int64_t heads() const noexcept { return heads_; }
   std::int64_t kv_heads() const noexcept { return kv_heads_; }
   std::int64_t head_dim() const noexcept { return head_dim_; }
   double scale() const noexcept { return scale_; }
   double softcap() const noexcept { return softcap_; }
-  bool is_sliding() const noexcept { return is_sliding_; }
+  std::size_t rope() const noexcept { return rope_; }       // of the model's
+  std::int64_t window() const noexcept { return window_; }  // 0: none
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
@@ -49,15 +44,17 @@ class Attention : public torch::nn::Module {
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
 
   Compute compute_;
+  std::int64_t layer_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
   std::int64_t head_dim_;
   double scale_;
   double softcap_;  // 0: none
-  bool is_sliding_;
+  std::size_t rope_;
+  std::int64_t window_;
   bool is_interleaved_;
   QkvLayout layout_;
-  std::vector<std::shared_ptr<Linear>> inputs_;
+  std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
   std::shared_ptr<RmsNorm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;
 };

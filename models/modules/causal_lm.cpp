@@ -4,6 +4,7 @@
 
 #include <halfbyte/error.h>
 
+#include "models/modules/decoder.h"
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
@@ -25,15 +26,19 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
   if (const auto* packed = dynamic_cast<const LowBitLinear*>(&module)) check("weight", packed->device());
 }
 
+[[noreturn]] void fail_query_or_key(const DtypePolicy& policy) {
+  throw Error(ErrorCode::kContract, "a query or key does not fit the dtype that attention multiplies in (policy " +
+                                        policy.name() + "); load with --dtype amp:bfloat16");
+}
+
 }  // namespace
 
-CausalLM::CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy,
+CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
                    quant::Arithmetic arithmetic)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
   const Compute compute(policy, arithmetic);
-  model_ = std::make_unique<Decoder>(*this, std::move(weights.embedding), std::move(weights.layers),
-                                     std::move(weights.norm), config, compute, weights.rotary_buffer_dtype);
-  lm_head_ = make_linear(std::move(weights.head), compute);
+  model_ = std::make_unique<Decoder>(*this, weights, config, compute);
+  lm_head_ = make_linear(weights.modules.linear(&Naming::head), compute);
   register_at(*this, config.naming->head, lm_head_);
   for (const auto& item : named_modules({}, /*include_self=*/false)) {  // a constructor has no shared_ptr to itself
     if (auto* linear = dynamic_cast<Linear*>(item.value().get())) linear->set_path(item.key());
@@ -50,7 +55,7 @@ Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const 
       [&] {
         return "keys and values of " + std::to_string(batch) + " sequences of " + std::to_string(capacity) + " tokens";
       },
-      [&] { return Session(*config_, model_->rotary(), batch, capacity, Compute(policy_).operand, device()); });
+      [&] { return model_->make_session(batch, capacity, device()); });
 }
 
 at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
@@ -64,17 +69,12 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
         [&] { return model_->forward(tokens, session, first_row); });
   };
   at::Tensor out = run();
-  if (session.was_finite() && is_finite(out)) return out;
-  session.advance(first_row, tokens.size(0), -tokens.size(1));
-  explain_not_finite(*this, policy_, [&] {
-    at::Tensor again = run();
-    session.advance(first_row, tokens.size(0), -tokens.size(1));
-    return again;
-  });
-  session.advance(first_row, tokens.size(0), tokens.size(1));
-  if (session.was_finite()) return out;
-  throw Error(ErrorCode::kContract, "a query or key does not fit the dtype that attention multiplies in (policy " +
-                                        policy_.name() + "); load with --dtype amp:bfloat16");
+  if (!session.was_finite() || !is_finite(out)) {
+    explain_not_finite(*this, policy_, run);
+    if (!session.was_finite()) fail_query_or_key(policy_);
+  }
+  session.commit(first_row, tokens.size(0), tokens.size(1));
+  return out;
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {

@@ -1,30 +1,55 @@
 #include "models/modules/decoder.h"
 
+#include <algorithm>
+#include <array>
+
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "models/cpu/forward.h"
+#include "models/modules/children.h"
 #include "models/modules/module_path.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
+namespace {
 
-DecoderLayer::DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute, std::int64_t index)
-    : index_(index), is_residual_normalised_(config.is_residual_normalised) {
+using MakeMixer = std::shared_ptr<Mixer> (*)(const WeightSet& weights, const ModelConfig& config,
+                                             const Compute& compute, std::int64_t layer);
+
+std::shared_ptr<Mixer> make_attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
+                                      std::int64_t layer) {
+  return std::make_shared<Attention>(weights, config, compute, layer);
+}
+
+// Indexed by MixerKind.
+constexpr std::array<MakeMixer, 1> kMixers = {make_attention};
+
+std::vector<std::int64_t> windows_of(const ModelConfig& config) {
+  std::vector<std::int64_t> out;
+  for (const LayerConfig& layer : config.layers) {
+    if (std::ranges::find(out, layer.window) == out.end()) out.push_back(layer.window);
+  }
+  return out;
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
+                           std::int64_t index)
+    : is_residual_normalised_(config.is_residual_normalised) {
   const Naming& names = *config.naming;
-  const auto norm = [&](std::string_view name, std::optional<at::Tensor> weight) -> std::shared_ptr<RmsNorm> {
-    if (!weight) return nullptr;
-    return register_module(std::string(name), std::make_shared<RmsNorm>(std::move(*weight), config, compute));
-  };
-  input_norm_ = norm(names.input_norm, std::move(weights.input_norm));
-  attention_ = register_module(
-      std::string(names.attention),
-      std::make_shared<Attention>(std::move(weights.attention), config, compute, config.is_sliding(index)));
-  attention_output_norm_ = norm(names.attention_output_norm, std::move(weights.attention_output_norm));
-  mlp_norm_ = norm(names.mlp_norm, std::move(weights.mlp_norm));
-  feed_forward_ = register_module(std::string(config.has_experts(index) ? names.moe : names.mlp),
-                                  make_feed_forward(std::move(weights.feed_forward), config, compute));
-  mlp_output_norm_ = norm(names.mlp_output_norm, std::move(weights.mlp_output_norm));
+  const LayerConfig& layer = config.layer(index);
+  const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
+  input_norm_ = norm(&Naming::input_norm);
+  mixer_ = kMixers.at(static_cast<std::size_t>(layer.mixer))(weights.modules, config, compute, index);
+  register_at(*this, names.attention, mixer_);
+  attention_ = dynamic_cast<const Attention*>(mixer_.get());
+  attention_output_norm_ = norm(&Naming::attention_output_norm);
+  mlp_norm_ = norm(&Naming::mlp_norm);
+  feed_forward_ = make_feed_forward(weights, config, compute);
+  register_at(*this, layer.has_experts ? names.moe : names.mlp, feed_forward_);
+  mlp_output_norm_ = norm(&Naming::mlp_output_norm);
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
@@ -34,7 +59,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, cons
     return (is_residual_normalised_ ? normalised : before) + result;
   };
   const at::Tensor x = input_norm_->forward(input);
-  const at::Tensor middle = joined(input, x, attention_->forward(x, session, pass, index_), attention_output_norm_);
+  const at::Tensor middle = joined(input, x, mixer_->forward(x, session, pass), attention_output_norm_);
   const at::Tensor y = mlp_norm_->forward(middle);
   return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
 }
@@ -50,35 +75,42 @@ at::Tensor Embedding::forward(const at::Tensor& tokens) const {
   return rows * at::scalar_tensor(scale_, rows.options());
 }
 
-Decoder::Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
-                 std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
-                 at::ScalarType rotary_buffer_dtype)
-    : compute_(compute), path_(config.naming->layers), sliding_window_(config.sliding_window) {
+Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config,
+                 const Compute& compute)
+    : compute_(compute), path_(config.naming->layers), windows_(windows_of(config)) {
   const Naming& names = *config.naming;
-  embedding_ = std::make_shared<Embedding>(std::move(embedding), config.embedding_scale, compute);
+  embedding_ =
+      std::make_shared<Embedding>(*weights.modules.parameter(&Naming::embedding), config.embedding_scale, compute);
   register_at(root, names.embedding, embedding_);
-  rotary_ = std::make_shared<Rotary>(config.rope, compute, rotary_buffer_dtype);
-  register_at(root, names.rotary, rotary_);
-  for (LayerWeights& weights : layers) {
+  for (std::size_t i = 0; i < config.ropes.size(); ++i) {
+    const auto rotary = std::make_shared<Rotary>(config.ropes[i], compute, weights.rotary_buffer_dtypes.at(i));
+    const std::string& name = config.ropes[i].name;
+    register_at(root, std::string(names.rotary) + (name.empty() ? "" : "." + name), rotary);
+    rotaries_.push_back(rotary);
+  }
+  for (const LayerWeights& layer : weights.layers) {
     const auto index = static_cast<std::int64_t>(layers_.size());
-    layers_.push_back(std::make_shared<DecoderLayer>(std::move(weights), config, compute, index));
+    layers_.push_back(std::make_shared<DecoderLayer>(layer, config, compute, index));
     register_at(root, std::string(names.layers) + "." + std::to_string(index), layers_.back());
   }
-  if (!norm) return;
-  norm_ = std::make_shared<RmsNorm>(std::move(*norm), config, compute);
-  register_at(root, names.final_norm, norm_);
+  norm_ = add_norm(root, weights.modules, &Naming::final_norm, config, compute);
 }
 
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
   if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, session, first_row)) return *std::move(fused);
-  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), sliding_window_);
+  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), windows_);
   at::Tensor x = embedding_->forward(tokens);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
                    [&] { return layers_[layer]->forward(x, session, pass); });
   }
-  session.advance(first_row, pass.rows, pass.tokens);
   return norm_ ? norm_->forward(x) : x;
+}
+
+Session Decoder::make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const {
+  std::vector<std::unique_ptr<LayerState>> states;
+  for (const auto& layer : layers_) states.push_back(layer->mixer().make_state(batch, capacity, device));
+  return Session(batch, capacity, std::move(states), rotaries_, device);
 }
 
 }  // namespace halfbyte::models

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "models/modules/attention.h"
@@ -14,31 +13,25 @@
 
 namespace halfbyte::models {
 
-struct LayerWeights {
-  at::Tensor input_norm, mlp_norm;
-  std::optional<at::Tensor> attention_output_norm, mlp_output_norm;
-  AttentionWeights attention;
-  std::variant<MlpWeights, MoeWeights> feed_forward;
-};
-
 class DecoderLayer : public torch::nn::Module {
  public:
-  DecoderLayer(LayerWeights weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
+  DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
 
+  const Mixer& mixer() const noexcept { return *mixer_; }
+  const Attention* attention() const noexcept { return attention_; }  // null: another mixer
   bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
   const RmsNorm* input_norm() const noexcept { return input_norm_.get(); }
   const RmsNorm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
   const RmsNorm* mlp_norm() const noexcept { return mlp_norm_.get(); }
   const RmsNorm* mlp_output_norm() const noexcept { return mlp_output_norm_.get(); }
-  const Attention& attention() const noexcept { return *attention_; }
   const FeedForward& feed_forward() const noexcept { return *feed_forward_; }
 
  private:
-  std::int64_t index_;
   bool is_residual_normalised_;
   std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // output ones may be null
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<Mixer> mixer_;
+  const Attention* attention_;
   std::shared_ptr<FeedForward> feed_forward_;
 };
 
@@ -60,28 +53,25 @@ class Embedding : public torch::nn::Module {
 // `root`.
 class Decoder {
  public:
-  Decoder(torch::nn::Module& root, at::Tensor embedding, std::vector<LayerWeights> layers,
-          std::optional<at::Tensor> norm, const ModelConfig& config, const Compute& compute,
-          at::ScalarType rotary_buffer_dtype);
+  Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config, const Compute& compute);
 
-  // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. Advances the session. On the CPU, without
-  // gradients, by models/cpu; elsewhere, and where that declines, module by module.
+  // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. What it leaves in the session waits for commit().
+  // On the CPU, without gradients, by models/cpu; elsewhere, and where that declines, module by module.
   at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
-  const std::shared_ptr<Rotary>& rotary() const noexcept { return rotary_; }
+  Session make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const;
 
   const Compute& compute() const noexcept { return compute_; }
   const std::string& path() const noexcept { return path_; }
-  std::int64_t sliding_window() const noexcept { return sliding_window_; }
   const Embedding& embedding() const noexcept { return *embedding_; }
   std::span<const std::shared_ptr<DecoderLayer>> layers() const noexcept { return layers_; }
   const RmsNorm* norm() const noexcept { return norm_.get(); }
 
  private:
   Compute compute_;
-  std::string path_;  // of the layers
-  std::int64_t sliding_window_;
+  std::string path_;                   // of the layers
+  std::vector<std::int64_t> windows_;  // of the layers, each once
   std::shared_ptr<Embedding> embedding_;
-  std::shared_ptr<Rotary> rotary_;
+  std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<RmsNorm> norm_;  // null: none
 };

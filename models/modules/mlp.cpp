@@ -10,6 +10,7 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "models/modules/children.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
 
@@ -22,6 +23,10 @@ at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
 // Indexed by Activation.
 constexpr std::array<at::Tensor (*)(const at::Tensor&), 3> kActivations = {silu, gelu, gelu_tanh};
+
+constexpr MlpModules kDense = {{&Naming::gate, &Naming::up, &Naming::fused_gate_up}, {&Naming::down}};
+constexpr MlpModules kExpert = {{&Naming::expert_gate, &Naming::expert_up, &Naming::stacked_gate_up},
+                                {&Naming::expert_down, &Naming::stacked_down}};
 
 // Which tokens chose an expert, and with which share.
 struct Assignment {
@@ -46,18 +51,11 @@ std::vector<Assignment> assign(const at::Tensor& chosen, const at::Tensor& share
 
 }  // namespace
 
-Mlp::Mlp(MlpWeights weights, const MlpNames& names, Activation activation, const Compute& compute)
-    : compute_(compute), activation_(activation) {
-  const auto add = [&](std::string_view name, LinearWeights& linear) {
-    return register_module(std::string(name), make_linear(std::move(linear), compute));
-  };
-  if (weights.inputs.size() == 1) {
-    inputs_ = {add(names.fused_gate_up, weights.inputs[0])};
-  } else {
-    inputs_ = {add(names.gate, weights.inputs.at(0)), add(names.up, weights.inputs.at(1))};
-  }
-  down_ = add(names.down, weights.down);
-}
+Mlp::Mlp(const WeightSet& weights, const MlpModules& modules, const ModelConfig& config, const Compute& compute)
+    : compute_(compute),
+      activation_(config.activation),
+      inputs_(add_linears(*this, weights, modules.inputs, *config.naming, compute)),
+      down_(add_linears(*this, weights, modules.down, *config.naming, compute).at(0)) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input) const {
   const at::Tensor x = shared_operand(input, inputs_);
@@ -69,18 +67,16 @@ at::Tensor Mlp::forward(const at::Tensor& input) const {
   return down_->forward(watched_input(*down_, gated));
 }
 
-MixtureOfExperts::MixtureOfExperts(MoeWeights weights, const ModelConfig& config, const Compute& compute)
+MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute)
     : config_(config.moe) {
   const Naming& names = *config.naming;
   // Its operands are not rounded: near ties would choose other experts.
   const LinearDtypes dtypes{.result = at::kFloat, .promotes = true};
-  router_ = register_module(
-      std::string(names.router),
-      std::make_shared<DenseLinear>(std::get<at::Tensor>(weights.router.weight), weights.router.bias, dtypes));
-  const MlpNames children{names.expert_gate, names.expert_up, "gate_up_proj", names.expert_down};
-  for (MlpWeights& expert : weights.experts) {
+  router_ = std::make_shared<DenseLinear>(*weights.modules.parameter(&Naming::router), std::nullopt, dtypes);
+  register_at(*this, names.router, router_);
+  for (const WeightSet& expert : weights.experts) {
     const std::string path = std::string(names.experts) + "." + std::to_string(experts_.size());
-    experts_.push_back(std::make_shared<Mlp>(std::move(expert), children, config.activation, compute));
+    experts_.push_back(std::make_shared<Mlp>(expert, kExpert, config, compute));
     register_at(*this, path, experts_.back());
   }
 }
@@ -103,14 +99,10 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
   return out.view(input.sizes());
 }
 
-std::shared_ptr<FeedForward> make_feed_forward(std::variant<MlpWeights, MoeWeights> weights, const ModelConfig& config,
+std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, const ModelConfig& config,
                                                const Compute& compute) {
-  if (auto* experts = std::get_if<MoeWeights>(&weights)) {
-    return std::make_shared<MixtureOfExperts>(std::move(*experts), config, compute);
-  }
-  const Naming& names = *config.naming;
-  const MlpNames children{names.gate, names.up, names.fused_gate_up, names.down};
-  return std::make_shared<Mlp>(std::move(std::get<MlpWeights>(weights)), children, config.activation, compute);
+  if (weights.experts.empty()) return std::make_shared<Mlp>(weights.modules, kDense, config, compute);
+  return std::make_shared<MixtureOfExperts>(weights, config, compute);
 }
 
 }  // namespace halfbyte::models

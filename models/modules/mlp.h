@@ -1,32 +1,22 @@
 // What stands between two attentions: one MLP, or several of which each token takes a few.
 #pragma once
 
+#include <array>
 #include <memory>
-#include <optional>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include <torch/nn/module.h>
 
 #include "models/architectures/model_config.h"
-#include "models/modules/linear.h"
+#include "models/modules/model_weights.h"
 
 namespace halfbyte::models {
 
-struct MlpWeights {
-  std::vector<LinearWeights> inputs;  // gate and up, or one matrix of both
-  LinearWeights down;
-};
-
-struct MoeWeights {
-  LinearWeights router;
-  std::vector<MlpWeights> experts;
-};
-
-// What its children are called.
-struct MlpNames {
-  std::string_view gate, up, fused_gate_up, down;
+// The modules that an MLP may be made of: gate and up, or one of both; and how it ends.
+struct MlpModules {
+  std::array<ModuleName, 3> inputs;
+  std::array<ModuleName, 2> down;
 };
 
 class FeedForward : public torch::nn::Module {
@@ -38,7 +28,7 @@ class FeedForward : public torch::nn::Module {
 // down(activation(gate(x)) * up(x))
 class Mlp : public FeedForward {
  public:
-  Mlp(MlpWeights weights, const MlpNames& names, Activation activation, const Compute& compute);
+  Mlp(const WeightSet& weights, const MlpModules& modules, const ModelConfig& config, const Compute& compute);
   at::Tensor forward(const at::Tensor& input) const override;
   Activation activation() const noexcept { return activation_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
@@ -55,7 +45,7 @@ class Mlp : public FeedForward {
 // Shares are computed in float32 under every policy but an explicit one's own dtype.
 class MixtureOfExperts : public FeedForward {
  public:
-  MixtureOfExperts(MoeWeights weights, const ModelConfig& config, const Compute& compute);
+  MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute);
   at::Tensor forward(const at::Tensor& input) const override;
 
  private:
@@ -64,7 +54,7 @@ class MixtureOfExperts : public FeedForward {
   std::vector<std::shared_ptr<Mlp>> experts_;
 };
 
-std::shared_ptr<FeedForward> make_feed_forward(std::variant<MlpWeights, MoeWeights> weights, const ModelConfig& config,
+std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, const ModelConfig& config,
                                                const Compute& compute);
 
 }  // namespace halfbyte::models

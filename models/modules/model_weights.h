@@ -1,18 +1,49 @@
-// Every weight of a model, in the dtypes the policy gave them: what a loader hands to CausalLM.
+// Every weight of a model, in the dtypes the policy gave them: what a loader hands to CausalLM, and modules are built
+// from.
 #pragma once
 
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "models/modules/decoder.h"
+#include "models/architectures/tensor_table.h"
+#include "models/modules/linear.h"
 
 namespace halfbyte::models {
 
+// Of the modules at one place, by what Naming calls them.
+class WeightSet {
+ public:
+  void add(ModuleName module, LinearWeights weights) { weights_.emplace_back(module, std::move(weights)); }
+  bool has(ModuleName module) const { return find(module) != nullptr; }
+  // Precondition: has(module).
+  const LinearWeights& linear(ModuleName module) const { return *find(module); }
+  // A weight that is no product's. Nothing: there is none.
+  std::optional<at::Tensor> parameter(ModuleName module) const {
+    const LinearWeights* found = find(module);
+    return found ? std::optional(std::get<at::Tensor>(found->weight)) : std::nullopt;
+  }
+
+ private:
+  const LinearWeights* find(ModuleName module) const {
+    for (const auto& [name, weights] : weights_) {
+      if (name == module) return &weights;
+    }
+    return nullptr;
+  }
+
+  std::vector<std::pair<ModuleName, LinearWeights>> weights_;
+};
+
+struct LayerWeights {
+  WeightSet modules;
+  std::vector<WeightSet> experts;  // of a layer that has them
+};
+
 struct ModelWeights {
-  at::Tensor embedding;
+  WeightSet modules;  // outside of layers
   std::vector<LayerWeights> layers;
-  std::optional<at::Tensor> norm;
-  LinearWeights head;
-  at::ScalarType rotary_buffer_dtype = at::kFloat;
+  std::vector<at::ScalarType> rotary_buffer_dtypes;  // one a rope
 };
 
 }  // namespace halfbyte::models

@@ -2,113 +2,134 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-
 #include <halfbyte/error.h>
 
 namespace halfbyte::models {
-
-Session::Session(const ModelConfig& config, std::shared_ptr<const Rotary> rotary, std::int64_t batch,
-                 std::int64_t capacity, std::optional<at::ScalarType> dtype, at::Device device)
-    : rotary_(std::move(rotary)),
-      table_(rotary_->table(capacity, device)),
-      device_(device),
-      shape_{batch, config.num_key_value_heads, capacity, config.head_dim},
-      capacity_(capacity),
-      lengths_(static_cast<std::size_t>(batch), 0),
-      expected_(lengths_),
-      keys_(static_cast<std::size_t>(config.num_hidden_layers)),
-      values_(keys_.size()) {
-  for (std::int64_t layer = 0; dtype && layer < config.num_hidden_layers; ++layer) {
-    cache(keys_, layer, *dtype);
-    cache(values_, layer, *dtype);
-  }
-}
-
-const at::Tensor& Session::cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh) {
-  at::Tensor& cache = caches.at(static_cast<std::size_t>(layer));
-  if (cache.defined()) return cache;
-  const auto options = at::TensorOptions().dtype(fresh).device(device_);
-  // Rows of different lengths mask the places beyond their own: those must hold numbers, since 0 * NaN is NaN.
-  cache = batch() > 1 ? at::zeros(shape_, options) : at::empty(shape_, options);
-  return cache;
-}
-
-const RotaryTable* Session::fixed_rotary(std::int64_t row, std::int64_t end) const noexcept {
-  const std::int64_t fixed = rotary_->config().fixed_length();
-  const std::int64_t length = std::max(end, expected_[static_cast<std::size_t>(row)]);
-  return fixed == 0 || length <= fixed ? &table_ : nullptr;
-}
-
-RotaryTable Session::rotary(std::int64_t row, std::int64_t first, std::int64_t count) const {
-  if (fixed_rotary(row, first + count))
-    return {table_.cosine.narrow(0, first, count), table_.sine.narrow(0, first, count)};
-  const std::int64_t length = std::max(first + count, expected_.at(static_cast<std::size_t>(row)));
-  return rotary_->at(first, count, length, device_);
-}
-
-void Session::advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
-  for (std::int64_t row = first_row; row < first_row + rows; ++row)
-    lengths_.at(static_cast<std::size_t>(row)) += tokens;
-}
-
 namespace {
 
-void set_rotary(Pass& pass, const Session& session) {
-  std::vector<at::Tensor> cosines, sines;
-  for (std::int64_t row = 0; row < pass.rows; ++row) {
-    const RotaryTable table =
-        session.rotary(pass.first_row + row, pass.past[static_cast<std::size_t>(row)], pass.tokens);
-    cosines.push_back(table.cosine);
-    sines.push_back(table.sine);
-  }
-  pass.cosine = (pass.rows == 1 ? cosines[0].unsqueeze(0) : at::stack(cosines)).unsqueeze(2);
-  pass.sine = (pass.rows == 1 ? sines[0].unsqueeze(0) : at::stack(sines)).unsqueeze(2);
+std::vector<RotaryTable> tables_of(std::span<const std::shared_ptr<const Rotary>> rotaries, std::int64_t capacity,
+                                   at::Device device) {
+  std::vector<RotaryTable> out;
+  for (const auto& rotary : rotaries) out.push_back(rotary->table(capacity, device));
+  return out;
 }
 
-// The keys from `begin` on; a token sees those up to itself and, with a window, not those further back than that.
-KeyRange key_range(const Pass& pass, std::int64_t begin, std::int64_t window, at::Device device) {
-  KeyRange range{begin, pass.span - begin};
-  const bool is_windowed = window > 0 && pass.tokens > 1;
-  range.is_causal = pass.is_uniform && pass.past.front() == 0 && pass.tokens > 1 && !is_windowed;
-  if (range.is_causal || (pass.is_uniform && pass.tokens == 1)) return range;
-  const at::Tensor past = pass.is_uniform ? at::tensor({pass.past.front()}) : at::tensor(pass.past);
-  const at::Tensor last = past.view({-1, 1, 1, 1}) + at::arange(pass.tokens, at::kLong).view({1, 1, -1, 1});
-  const at::Tensor keys = at::arange(begin, pass.span, at::kLong).view({1, 1, 1, -1});
-  range.mask = keys <= last;
-  if (window > 0) range.mask = range.mask.logical_and(keys > last - window);
-  range.mask = range.mask.to(device);
-  return range;
+[[noreturn]] void refuse(std::int64_t row, const std::string& problem) {
+  throw Error(ErrorCode::kInvalidArgument, "row " + std::to_string(row) + " of a session " + problem);
 }
 
 }  // namespace
 
-void check_room(const Session& session, std::int64_t span) {
-  if (span <= session.capacity()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "a session of " + std::to_string(session.capacity()) + " tokens cannot take " + std::to_string(span));
+Session::Session(std::int64_t batch, std::int64_t capacity, std::vector<std::unique_ptr<LayerState>> layers,
+                 std::vector<std::shared_ptr<const Rotary>> rotaries, at::Device device)
+    : layers_(std::move(layers)),
+      rotaries_(std::move(rotaries)),
+      tables_(tables_of(rotaries_, capacity, device)),
+      device_(device),
+      capacity_(capacity),
+      lengths_(static_cast<std::size_t>(batch), 0),
+      expected_(lengths_),
+      is_held_(lengths_.size(), false) {}
+
+const RotaryTable* Session::fixed_rotary(std::size_t rope, std::int64_t row, std::int64_t end) const noexcept {
+  const std::int64_t fixed = rotaries_[rope]->config().fixed_length();
+  const std::int64_t length = std::max(end, expected_[static_cast<std::size_t>(row)]);
+  return fixed == 0 || length <= fixed ? &tables_[rope] : nullptr;
 }
 
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::int64_t sliding_window) {
-  Pass pass{};
-  pass.first_row = first_row;
-  pass.rows = rows;
-  pass.tokens = tokens;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) pass.past.push_back(session.length(row));
-  const auto [shortest, longest] = std::ranges::minmax(pass.past);
-  pass.span = longest + tokens;
-  pass.is_uniform = shortest == longest;
-  check_room(session, pass.span);
-  set_rotary(pass, session);
-  pass.all = key_range(pass, 0, 0, session.device());
-  if (sliding_window > 0 && pass.span > sliding_window) {
-    pass.window =
-        key_range(pass, std::max<std::int64_t>(0, shortest - sliding_window + 1), sliding_window, session.device());
+RotaryTable Session::rotary(std::size_t rope, std::int64_t row, std::int64_t first, std::int64_t count) const {
+  if (const RotaryTable* table = fixed_rotary(rope, row, first + count))
+    return {table->cosine.narrow(0, first, count), table->sine.narrow(0, first, count)};
+  const std::int64_t length = std::max(first + count, expected_.at(static_cast<std::size_t>(row)));
+  return rotaries_[rope]->at(first, count, length, device_);
+}
+
+void Session::commit(std::int64_t first_row, std::int64_t rows, std::int64_t tokens) {
+  for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+    if (is_held_.at(static_cast<std::size_t>(row))) continue;
+    lengths_[static_cast<std::size_t>(row)] += tokens;
+    for (const auto& layer : layers_) {
+      if (layer) layer->commit(row, tokens);
+    }
   }
-  return pass;
+}
+
+bool Session::can_rewind() const noexcept {
+  return std::ranges::all_of(layers_, [](const auto& layer) { return !layer || layer->can_rewind(); });
+}
+
+// Snapshots of what is cut off are good no more: other tokens will stand there.
+void Session::shorten(std::int64_t row, std::int64_t length) {
+  lengths_.at(static_cast<std::size_t>(row)) = length;
+  is_held_[static_cast<std::size_t>(row)] = false;
+  std::erase_if(marks_, [&](const Mark& mark) {
+    const auto is_good = mark.is_good.lock();
+    const bool is_cut = is_good && mark.row == row && mark.length > length;
+    if (is_cut) *is_good = false;
+    return !is_good || is_cut;
+  });
+}
+
+void Session::rewind(std::int64_t row, std::int64_t length) {
+  if (!can_rewind()) refuse(row, "cannot be cut: a layer keeps a state that only a snapshot brings back");
+  if (length < 0 || length > this->length(row))
+    refuse(row, "has " + std::to_string(this->length(row)) + " tokens; it cannot be cut to " + std::to_string(length));
+  shorten(row, length);
+}
+
+void Session::reset(std::int64_t row) {
+  shorten(row, 0);
+  for (const auto& layer : layers_) {
+    if (layer) layer->reset(row);
+  }
+}
+
+Snapshot Session::snapshot(std::int64_t row) {
+  Snapshot out;
+  out.row_ = row;
+  out.length_ = length(row);
+  for (const auto& layer : layers_) out.layers_.push_back(layer ? layer->save(row) : std::vector<at::Tensor>());
+  out.is_good_ = std::make_shared<bool>(true);
+  std::erase_if(marks_, [](const Mark& mark) { return mark.is_good.expired(); });
+  marks_.push_back({row, out.length_, out.is_good_});
+  return out;
+}
+
+void Session::restore(const Snapshot& snapshot) {
+  if (!snapshot.is_good())
+    refuse(snapshot.row_, "has been shorter than the " + std::to_string(snapshot.length_) + " tokens of a snapshot");
+  shorten(snapshot.row_, snapshot.length_);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i]) layers_[i]->restore(snapshot.row_, snapshot.layers_[i]);
+  }
+}
+
+std::int64_t Session::go_back(std::int64_t row, std::int64_t most, std::span<const Snapshot> snapshots) {
+  if (can_rewind()) {
+    rewind(row, std::min(most, length(row)));
+  } else if (length(row) > most) {
+    const Snapshot* best = nullptr;
+    for (const Snapshot& snapshot : snapshots) {
+      const bool fits = snapshot.row_ == row && snapshot.is_good() && snapshot.length_ <= most;
+      if (fits && (!best || best->length_ < snapshot.length_)) best = &snapshot;
+    }
+    best ? restore(*best) : reset(row);
+  } else {
+    is_held_.at(static_cast<std::size_t>(row)) = false;
+  }
+  return length(row);
+}
+
+void Session::grow(std::int64_t capacity) {
+  if (capacity < capacity_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a session of " + std::to_string(capacity_) + " tokens cannot grow to " + std::to_string(capacity));
+  }
+  for (const auto& layer : layers_) {
+    if (layer) layer->grow(capacity, std::ranges::max(lengths_));
+  }
+  tables_ = tables_of(rotaries_, capacity, device_);
+  capacity_ = capacity;
 }
 
 }  // namespace halfbyte::models

@@ -1,14 +1,16 @@
-// What one run of a model remembers: keys and values of the tokens so far, for a batch of sequences of any lengths.
+// What one run of a model remembers: of a batch of sequences of any lengths, what each layer keeps of the tokens so
+// far.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "models/modules/layer_state.h"
 #include "models/modules/rotary.h"
 
 namespace halfbyte::models {
@@ -17,81 +19,92 @@ namespace cpu {
 struct Workspace;
 }
 
-// Of a fixed size; nothing grows while tokens are generated. One thread at a time.
+// How a row of a session was: its length, and what of its layers a length does not say. Good as long as the row does
+// not become shorter than that.
+class Snapshot {
+ public:
+  std::int64_t row() const noexcept { return row_; }
+  std::int64_t length() const noexcept { return length_; }
+  bool is_good() const noexcept { return *is_good_; }
+
+ private:
+  friend class Session;
+  std::int64_t row_ = 0;
+  std::int64_t length_ = 0;
+  std::vector<std::vector<at::Tensor>> layers_;
+  std::shared_ptr<bool> is_good_;  // the session takes it back
+};
+
+// A pass leaves its rows as they were until commit(). One thread at a time.
 class Session {
  public:
-  // Keys and values are held in `dtype`; nothing: each in the dtype of the first that is asked for. Shapes: (batch,
-  // kv_heads, capacity, head_dim) a layer.
-  Session(const ModelConfig& config, std::shared_ptr<const Rotary> rotary, std::int64_t batch, std::int64_t capacity,
-          std::optional<at::ScalarType> dtype, at::Device device);
+  // `layers`: one state a layer; null: that layer keeps nothing. `rotaries`: one a rope of the model.
+  Session(std::int64_t batch, std::int64_t capacity, std::vector<std::unique_ptr<LayerState>> layers,
+          std::vector<std::shared_ptr<const Rotary>> rotaries, at::Device device);
 
   std::int64_t batch() const noexcept { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t capacity() const noexcept { return capacity_; }
   std::int64_t length(std::int64_t row) const { return lengths_.at(static_cast<std::size_t>(row)); }
   at::Device device() const noexcept { return device_; }
+  // Precondition: that layer's mixer keeps a State.
+  template <class State>
+  State& state(std::int64_t layer) const {
+    return static_cast<State&>(*layers_.at(static_cast<std::size_t>(layer)));
+  }
+
   // Where frequencies depend on how long a sequence is (RopeConfig::fixed_length), it is taken to be at least this
   // long: what comes in several passes turns as if it came in one.
   void expect(std::int64_t row, std::int64_t tokens) { expected_.at(static_cast<std::size_t>(row)) = tokens; }
+  std::size_t ropes() const noexcept { return rotaries_.size(); }
   // Of `count` positions from `first` on, in that row's sequence. Shapes: (count, rotary_dim / 2).
-  RotaryTable rotary(std::int64_t row, std::int64_t first, std::int64_t count) const;
+  RotaryTable rotary(std::size_t rope, std::int64_t row, std::int64_t first, std::int64_t count) const;
   // The table that rotary() takes those of; null: that row's frequencies depend on its length.
-  const RotaryTable* fixed_rotary(std::int64_t row, std::int64_t end) const noexcept;
+  const RotaryTable* fixed_rotary(std::size_t rope, std::int64_t row, std::int64_t end) const noexcept;
   // Buffers of models/cpu, kept from pass to pass.
   std::shared_ptr<cpu::Workspace>& workspace() noexcept { return workspace_; }
 
-  // `fresh`: dtype of what will be stored.
-  const at::Tensor& keys(std::int64_t layer, at::ScalarType fresh) { return cache(keys_, layer, fresh); }
-  const at::Tensor& values(std::int64_t layer, at::ScalarType fresh) { return cache(values_, layer, fresh); }
   // A query or key of the pass was not finite, which attention over few keys can hide: LibTorch's gives 0 for NaN.
   void note_not_finite() noexcept { is_finite_ = false; }
   // Whether none was since the last call.
   bool was_finite() noexcept { return std::exchange(is_finite_, true); }
-  void advance(std::int64_t first_row, std::int64_t rows, std::int64_t tokens);
+
+  // The last pass's tokens are part of its rows, but of those that are held.
+  void commit(std::int64_t first_row, std::int64_t rows, std::int64_t tokens);
+  // Passes no longer change this row, until it goes back.
+  void hold(std::int64_t row) { is_held_.at(static_cast<std::size_t>(row)) = true; }
+
+  // Whether every layer can cut a row anywhere.
+  bool can_rewind() const noexcept;
+  // To the first `length` of its tokens. Errors: kInvalidArgument where the session cannot, or the row has fewer.
+  void rewind(std::int64_t row, std::int64_t length);
+  // To no tokens, which every layer can.
+  void reset(std::int64_t row);
+  Snapshot snapshot(std::int64_t row);
+  // Errors: kInvalidArgument for one that is not good any more.
+  void restore(const Snapshot& snapshot);
+  // To as many of its first tokens, `most` at most, as can be without reading them again: all of those where the
+  // session can rewind, else its length, or that of one of the row's snapshots, or none. Returns how many.
+  std::int64_t go_back(std::int64_t row, std::int64_t most, std::span<const Snapshot> snapshots);
+  // Errors: kInvalidArgument for less than now.
+  void grow(std::int64_t capacity);
 
  private:
-  const at::Tensor& cache(std::vector<at::Tensor>& caches, std::int64_t layer, at::ScalarType fresh);
-  std::shared_ptr<const Rotary> rotary_;
-  RotaryTable table_;  // of sequences whose length does not matter
+  void shorten(std::int64_t row, std::int64_t length);
+  std::vector<std::unique_ptr<LayerState>> layers_;
+  std::vector<std::shared_ptr<const Rotary>> rotaries_;
+  std::vector<RotaryTable> tables_;  // of sequences whose length does not matter
   at::Device device_;
-  std::vector<std::int64_t> shape_;  // of a layer's cache
   std::int64_t capacity_;
   std::vector<std::int64_t> lengths_;
   std::vector<std::int64_t> expected_;
+  std::vector<bool> is_held_;
   bool is_finite_ = true;
-  std::vector<at::Tensor> keys_;
-  std::vector<at::Tensor> values_;
+  struct Mark {
+    std::int64_t row, length;
+    std::weak_ptr<bool> is_good;
+  };
+  std::vector<Mark> marks_;  // of snapshots that may still be restored
   std::shared_ptr<cpu::Workspace> workspace_;
 };
-
-// The keys that a layer's attention looks at, of the `span` that there are.
-struct KeyRange {
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
-  at::Tensor mask = {};    // bool, true: attend; (rows or 1, 1, tokens, count); undefined: see is_causal
-  bool is_causal = false;  // no mask is needed beyond the causal one with an empty past
-};
-
-// Which rows of a session a forward pass works on, and where its tokens stand. Made once a pass, used by every layer.
-struct Pass {
-  std::int64_t first_row;
-  std::int64_t rows;
-  std::int64_t tokens;             // new ones in each row
-  std::vector<std::int64_t> past;  // tokens before them, per row
-  std::int64_t span;               // keys to attend to: longest past + tokens
-  bool is_uniform;                 // all rows have the same past
-  at::Tensor cosine, sine;         // (rows, tokens, 1, rotary_dim / 2)
-  KeyRange all;
-  std::optional<KeyRange> window;  // of sliding layers, where it is not the same
-
-  const KeyRange& keys(bool is_sliding) const { return is_sliding && window ? *window : all; }
-};
-
-// Errors: kInvalidArgument when a row of `span` tokens does not fit the session's capacity.
-void check_room(const Session& session, std::int64_t span);
-
-// `sliding_window`: 0: no layer has one.
-// Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::int64_t sliding_window);
 
 }  // namespace halfbyte::models

@@ -3,6 +3,9 @@ set(HALFBYTE_MODELS_TESTS
     models/families_test.cpp
     models/generation/generate_test.cpp
     models/generation/prompt_cache_test.cpp
+    models/modules/gather_weights_test.cpp
+    models/modules/layers_test.cpp
     models/modules/low_bit_linear_test.cpp
     models/modules/overflow_test.cpp
-    models/modules/rotary_test.cpp)
+    models/modules/rotary_test.cpp
+    models/modules/session_test.cpp)

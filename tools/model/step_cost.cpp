@@ -39,9 +39,8 @@ double values_of(const models::ExpectedTensor& tensor) {
 // Positions that all layers together look at, for a token after `past` others.
 double attended_positions(const ModelConfig& config, double past) {
   double sum = 0;
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const bool slides = config.sliding_window > 0 && config.is_sliding(layer);
-    sum += slides ? std::min(past + 1, static_cast<double>(config.sliding_window)) : past + 1;
+  for (const models::LayerConfig& layer : config.layers) {
+    sum += layer.window > 0 ? std::min(past + 1, static_cast<double>(layer.window)) : past + 1;
   }
   return sum;
 }

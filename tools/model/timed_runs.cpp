@@ -9,6 +9,7 @@
 #include <halfbyte/causal_lm.h>
 
 #include "models/architectures/model_config.h"
+#include "models/modules/key_value_cache.h"
 #include "models/modules/session.h"
 
 namespace halfbyte::cli {
@@ -43,6 +44,7 @@ struct TimedRuns::State {
       : model(causal_lm), session(causal_lm.make_session(batch, capacity)) {}
   const models::CausalLM& model;
   models::Session session;
+  std::vector<models::Snapshot> start;  // of each row, after the depth
 };
 
 TimedRuns::~TimedRuns() = default;
@@ -53,11 +55,12 @@ TimedRuns::TimedRuns(const Model& model, const RunSizes& sizes) : sizes_(sizes) 
   state_ = std::make_unique<State>(module, sizes.batch, sizes.depth + sizes.prompt_tokens + sizes.gen_tokens);
   for (std::int64_t past = 0; past < sizes.depth; past += kChunk)
     module.hidden(tokens_of(module, sizes.batch, std::min(kChunk, sizes.depth - past)), state_->session);
+  for (std::int64_t row = 0; row < sizes.batch; ++row) state_->start.push_back(state_->session.snapshot(row));
 }
 
 RunTimes TimedRuns::run() {
   const c10::InferenceMode guard;
-  auto& [model, session] = *state_;
+  auto& [model, session, begin] = *state_;
   const at::Tensor prompt = tokens_of(model, sizes_.batch, sizes_.prompt_tokens);
   const auto start = Clock::now();
   const at::Tensor hidden = model.hidden(prompt, session);
@@ -70,13 +73,13 @@ RunTimes TimedRuns::run() {
     wait_for(next);  // as generate() does, which hands every token to its caller
   }
   const double decode = seconds_since(decode_start);
-  session.advance(0, sizes_.batch, -(sizes_.prompt_tokens + sizes_.gen_tokens));
+  for (const models::Snapshot& row : begin) session.restore(row);
   return {prefill, decode};
 }
 
 double TimedRuns::cache_value_bytes() const {
   const c10::InferenceMode guard;
-  return static_cast<double>(state_->session.keys(0, at::kFloat).element_size());
+  return static_cast<double>(state_->session.state<models::KeyValueCache>(0).keys(at::kFloat).element_size());
 }
 
 }  // namespace halfbyte::cli

@@ -24,7 +24,7 @@ class CausalLM : public torch::nn::Module {
  public:
   // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
   // float32.
-  CausalLM(const ModelConfig& config, ModelWeights weights, const DtypePolicy& policy,
+  CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
            quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
   ~CausalLM() override;
 

@@ -29,15 +29,15 @@ TEST_CASE("the old and the new spelling of rotary parameters mean the same", "[a
   new_spelling["rope_parameters"] = scaling;
   new_spelling["rope_parameters"]["rope_theta"] = 5000.0;
   for (const auto& config : {parse(old_spelling), parse(new_spelling)}) {
-    CHECK(config.rope.type == RopeType::kLlama3);
-    CHECK(config.rope.theta == 5000.0);
-    CHECK(config.rope.factor == 8.0);
-    CHECK(config.rope.original_max_position_embeddings == 64);
-    CHECK(config.rope.rotary_dim == 16);
+    CHECK(config.ropes.at(0).type == RopeType::kLlama3);
+    CHECK(config.ropes.at(0).theta == 5000.0);
+    CHECK(config.ropes.at(0).factor == 8.0);
+    CHECK(config.ropes.at(0).original_max_position_embeddings == 64);
+    CHECK(config.ropes.at(0).rotary_dim == 16);
   }
   nlohmann::json oldest = small_llama();
   oldest["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
-  CHECK(parse(oldest).rope.type == RopeType::kLinear);
+  CHECK(parse(oldest).ropes.at(0).type == RopeType::kLinear);
 }
 
 TEST_CASE("absent fields of config.json take the family's defaults", "[architectures]") {

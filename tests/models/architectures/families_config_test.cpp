@@ -12,16 +12,11 @@
 namespace halfbyte::models {
 namespace {
 
-nlohmann::json config_of(const std::string& model_type) {
-  return {{"model_type", model_type}, {"hidden_size", 64},        {"intermediate_size", 96},
-          {"num_hidden_layers", 4},   {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-          {"head_dim", 16},           {"vocab_size", 100},        {"max_position_embeddings", 64}};
-}
-
 std::string sliding(const nlohmann::json& config) {
   const ModelConfig model = parse(config);
   std::string text;
-  for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer) text += model.is_sliding(layer) ? 's' : '-';
+  for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer)
+    text += model.layer(layer).window > 0 ? 's' : '-';
   return text + " " + std::to_string(model.sliding_window);
 }
 
@@ -90,7 +85,9 @@ TEST_CASE("which layers of Qwen3-MoE have experts", "[architectures]") {
   config["decoder_sparse_step"] = 2;
   config["mlp_only_layers"] = {3};
   const ModelConfig model = parse(config);
-  CHECK(model.moe.layers == std::vector<bool>{false, true, false, false});
+  std::vector<bool> have_experts;
+  for (const LayerConfig& layer : model.layers) have_experts.push_back(layer.has_experts);
+  CHECK(have_experts == std::vector<bool>{false, true, false, false});
   CHECK_FALSE(model.moe.is_normalised);
   config["num_experts_per_tok"] = 5;
   CHECK_THAT(error_of(config), Catch::Contains("\"num_experts_per_tok\" is 5"));
@@ -103,8 +100,8 @@ TEST_CASE("ChatGLM's keys, and the first ChatGLM", "[architectures]") {
       {"padded_vocab_size", 100}, {"seq_length", 256}, {"add_qkv_bias", true},          {"rope_ratio", 50}};
   ModelConfig model = parse(config);
   CHECK(model.qkv == QkvLayout::kFused);
-  CHECK(model.rope.rotary_dim == 8);
-  CHECK(model.rope.theta == 500000.0);
+  CHECK(model.ropes.at(0).rotary_dim == 8);
+  CHECK(model.ropes.at(0).theta == 500000.0);
   CHECK((model.qkv_bias && !model.output_bias && !model.mlp_bias));
   CHECK(Architecture::derived(model)[0].name == "transformer.rotary_pos_emb.inv_freq");
   config["multi_query_attention"] = false;
@@ -124,15 +121,15 @@ TEST_CASE("rope scalings that depend on the sequence's length", "[architectures]
   nlohmann::json dynamic = config_of("llama");
   dynamic["rope_scaling"] = {{"type", "dynamic"}, {"factor", 4.0}};
   CHECK(parse(dynamic).max_position_embeddings == 256);
-  CHECK(parse(dynamic).rope.fixed_length() == 64);
+  CHECK(parse(dynamic).ropes.at(0).fixed_length() == 64);
   nlohmann::json phi = config_of("phi3");
   phi["original_max_position_embeddings"] = 16;
   phi["rope_scaling"] = {
       {"type", "su"}, {"short_factor", {1, 1, 1, 1, 1, 1, 1, 1}}, {"long_factor", {2, 2, 2, 2, 2, 2, 2, 2}}};
   const ModelConfig model = parse(phi);
-  CHECK(model.rope.type == RopeType::kLongrope);
-  CHECK(model.rope.fixed_length() == 16);
-  CHECK(model.rope.attention_factor == Approx(std::sqrt(1.0 + std::log(4.0) / std::log(16.0))));
+  CHECK(model.ropes.at(0).type == RopeType::kLongrope);
+  CHECK(model.ropes.at(0).fixed_length() == 16);
+  CHECK(model.ropes.at(0).attention_factor == Approx(std::sqrt(1.0 + std::log(4.0) / std::log(16.0))));
   phi["rope_scaling"]["long_factor"] = {2, 2};
   CHECK_THAT(error_of(phi), Catch::Contains("\"long_factor\" has 2 numbers; expected 8"));
   phi["rope_scaling"].erase("long_factor");

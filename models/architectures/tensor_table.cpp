@@ -1,0 +1,171 @@
+#include "models/architectures/tensor_table.h"
+
+#include <algorithm>
+
+namespace halfbyte::models {
+namespace {
+
+using M = const ModelConfig&;
+using L = const LayerConfig&;
+
+std::int64_t hidden(M m, L) { return m.hidden_size; }
+std::int64_t vocab(M m, L) { return m.vocab_size; }
+std::int64_t queries(M m, L) { return m.query_size(); }
+std::int64_t keys(M m, L) { return m.key_value_size(); }
+std::int64_t queries_keys_values(M m, L) { return m.query_size() + 2 * m.key_value_size(); }
+std::int64_t head(M m, L) { return m.head_dim; }
+std::int64_t inner(M m, L) { return m.intermediate_size; }
+std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
+std::int64_t experts(M m, L) { return m.moe.num_experts; }
+std::int64_t expert_inner(M m, L) { return m.moe.intermediate_size; }
+std::int64_t expert_gate_and_up(M m, L) { return 2 * m.moe.intermediate_size; }
+
+bool has_final_norm(M m, L) { return m.has_final_norm; }
+bool is_qkv_separate(M m, L) { return m.qkv == QkvLayout::kSeparate; }
+bool is_qkv_fused(M m, L) { return m.qkv != QkvLayout::kSeparate; }
+bool has_query_key_norm(M m, L) { return m.has_query_key_norm; }
+bool is_gate_up_separate(M m, L) { return !m.is_gate_up_fused; }
+bool is_gate_up_fused(M m, L) { return m.is_gate_up_fused; }
+bool are_experts_apart(M m, L) { return m.naming->stacked_gate_up.empty(); }
+
+using N = Naming;
+using C = ModelConfig;
+using P = Place;
+
+// Module, place, role, shape, presence, bias.
+constexpr auto kTable = std::to_array<TensorRow>({
+    {&N::embedding, P::kModel, Role::kEmbedding, {vocab, hidden}},
+    {&N::input_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::query, P::kAttention, Role::kLinear, {queries, hidden}, is_qkv_separate, &C::qkv_bias},
+    {&N::key, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
+    {&N::value, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
+    {&N::fused_qkv, P::kAttention, Role::kLinear, {queries_keys_values, hidden}, is_qkv_fused, &C::qkv_bias},
+    {&N::query_norm, P::kAttention, Role::kNorm, {head}, has_query_key_norm},
+    {&N::key_norm, P::kAttention, Role::kNorm, {head}, has_query_key_norm},
+    {&N::attention_output, P::kAttention, Role::kLinear, {hidden, queries}, nullptr, &C::output_bias},
+    {&N::layer_rotary, P::kAttention, Role::kBuffer},
+    {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::mlp_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::gate, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
+    {&N::up, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
+    {&N::fused_gate_up, P::kMlp, Role::kLinear, {gate_and_up, hidden}, is_gate_up_fused, &C::mlp_bias},
+    {&N::down, P::kMlp, Role::kLinear, {hidden, inner}, nullptr, &C::mlp_bias},
+    {&N::router, P::kMoe, Role::kRouter, {experts, hidden}},
+    {&N::expert_gate, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
+    {&N::expert_up, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
+    {&N::expert_down, P::kExpert, Role::kLinear, {hidden, expert_inner}, are_experts_apart},
+    {&N::stacked_gate_up, P::kExperts, Role::kLinear, {experts, expert_gate_and_up, hidden}},
+    {&N::stacked_down, P::kExperts, Role::kLinear, {experts, hidden, expert_inner}},
+    {&N::mlp_output_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::final_norm, P::kModel, Role::kNorm, {hidden}, has_final_norm},
+    {&N::head, P::kModel, Role::kHead, {vocab, hidden}},
+    {&N::rotary, P::kModel, Role::kBuffer},
+});
+
+bool has(const LayerConfig& layer, Place place) noexcept {
+  switch (place) {
+    case Place::kModel:
+    case Place::kLayer:
+      return true;
+    case Place::kAttention:
+      return layer.mixer == MixerKind::kAttention;
+    case Place::kMlp:
+      return !layer.has_experts;
+    case Place::kMoe:
+    case Place::kExpert:
+    case Place::kExperts:
+      return layer.has_experts;
+  }
+  return false;
+}
+
+class Walk {
+ public:
+  explicit Walk(const ModelConfig& config) : config_(config), names_(*config.naming) {}
+
+  std::vector<ModuleAt> all() {
+    const auto is_models = [](const TensorRow& row) { return row.place == Place::kModel; };
+    const auto first = std::ranges::find_if_not(kTable, is_models);
+    const auto last = std::find_if(first, kTable.end(), is_models);
+    add_each({kTable.begin(), first}, -1);
+    for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_each({first, last}, layer);
+    add_each({last, kTable.end()}, -1);
+    return std::move(out_);
+  }
+
+ private:
+  using Rows = std::span<const TensorRow>;
+
+  // `index`: -1: the model's.
+  const LayerConfig& layer_of(std::int64_t index) const {
+    static const LayerConfig none;
+    return index < 0 ? none : config_.layer(index);
+  }
+
+  bool is_wanted(const TensorRow& row, const LayerConfig& layer) const {
+    if (!row.shape[0] || (names_.*row.module).empty() || !has(layer, row.place)) return false;
+    return !row.is_present || row.is_present(config_, layer);
+  }
+
+  void add(const TensorRow& row, std::int64_t index, std::int64_t expert) {
+    const LayerConfig& layer = layer_of(index);
+    if (!is_wanted(row, layer)) return;
+    ModuleAt out{&row, path_above(names_, row.place, std::to_string(index), std::to_string(expert)), index, expert};
+    out.path += names_.*row.module;
+    for (const Size size : row.shape) {
+      if (size) out.shape.push_back(size(config_, layer));
+    }
+    out.has_bias = row.has_bias && config_.*row.has_bias;
+    out_.push_back(std::move(out));
+  }
+
+  // Rows of experts follow each other: expert by expert, each its own.
+  void add_each(Rows rows, std::int64_t layer) {
+    for (auto row = rows.begin(); row != rows.end();) {
+      const auto is_other = [&](const TensorRow& other) { return other.place != Place::kExpert; };
+      const auto end = std::find_if(row, rows.end(), is_other);
+      for (std::int64_t expert = 0; row != end && expert < config_.moe.num_experts; ++expert) {
+        for (const TensorRow& own : Rows(row, end)) add(own, layer, expert);
+      }
+      if (row == end) add(*row, layer, -1);
+      row = row == end ? row + 1 : end;
+    }
+  }
+
+  const ModelConfig& config_;
+  const Naming& names_;
+  std::vector<ModuleAt> out_;
+};
+
+}  // namespace
+
+std::string_view TensorRow::suffix() const noexcept {
+  if (role == Role::kBuffer) return ".inv_freq";
+  return place == Place::kExperts ? "" : ".weight";
+}
+
+std::span<const TensorRow> tensor_table() noexcept { return kTable; }
+
+const TensorRow& row_of(ModuleName module) noexcept { return *std::ranges::find(kTable, module, &TensorRow::module); }
+
+bool has_place(const Naming& naming, Place place) noexcept {
+  const bool is_of_experts = place == Place::kMoe || place == Place::kExpert || place == Place::kExperts;
+  return !is_of_experts || !naming.moe.empty();
+}
+
+std::string path_above(const Naming& naming, Place place, std::string_view layer, std::string_view expert) {
+  const auto below = [](const std::string& path, std::string_view name) { return path + std::string(name) + "."; };
+  if (place == Place::kModel) return "";
+  const std::string own = below(below("", naming.layers), layer);
+  if (place == Place::kLayer) return own;
+  if (place == Place::kAttention) return below(own, naming.attention);
+  if (place == Place::kMlp) return below(own, naming.mlp);
+  const std::string moe = below(own, naming.moe);
+  if (place == Place::kMoe) return moe;
+  const std::string experts = below(moe, naming.experts);
+  return place == Place::kExperts ? experts : below(experts, expert);
+}
+
+std::vector<ModuleAt> modules_of(const ModelConfig& config) { return Walk(config).all(); }
+
+}  // namespace halfbyte::models

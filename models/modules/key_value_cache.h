@@ -1,0 +1,46 @@
+// Keys and values of the tokens so far: what attention keeps. Of a fixed size; nothing grows while tokens are
+// generated.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "models/modules/layer_state.h"
+
+namespace halfbyte::models {
+
+// A row's length says which of its places count, so it is cut, saved and brought back by its length alone.
+class KeyValueCache final : public LayerState {
+ public:
+  struct Shape {
+    std::int64_t batch, kv_heads, capacity, head_dim;
+  };
+
+  // Held in `dtype`; nothing: each in the dtype of the first that is asked for.
+  KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device);
+
+  // Shape: (batch, kv_heads, capacity, head_dim). `fresh`: dtype of what will be stored.
+  const at::Tensor& keys(at::ScalarType fresh) { return made(keys_, fresh); }
+  const at::Tensor& values(at::ScalarType fresh) { return made(values_, fresh); }
+
+  bool can_rewind() const noexcept override { return true; }
+  void commit(std::int64_t, std::int64_t) override {}
+  void reset(std::int64_t) override {}
+  std::vector<at::Tensor> save(std::int64_t) const override { return {}; }
+  void restore(std::int64_t, const std::vector<at::Tensor>&) override {}
+  void grow(std::int64_t capacity, std::int64_t kept) override;
+
+ private:
+  const at::Tensor& made(at::Tensor& cache, at::ScalarType fresh) {
+    if (!cache.defined()) [[unlikely]]
+      cache = make(fresh);
+    return cache;
+  }
+  at::Tensor make(at::ScalarType type) const;
+
+  std::array<std::int64_t, 4> shape_;
+  at::Device device_;
+  at::Tensor keys_, values_;  // undefined: not asked for yet
+};
+
+}  // namespace halfbyte::models

@@ -1,0 +1,77 @@
+#include "models/modules/pass.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::models {
+namespace {
+
+RotaryTable rotary_of(const Pass& pass, const Session& session, std::size_t rope) {
+  std::vector<at::Tensor> cosines, sines;
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    const RotaryTable table =
+        session.rotary(rope, pass.first_row + row, pass.past[static_cast<std::size_t>(row)], pass.tokens);
+    cosines.push_back(table.cosine);
+    sines.push_back(table.sine);
+  }
+  const auto of_rows = [&](const std::vector<at::Tensor>& parts) {
+    return (pass.rows == 1 ? parts[0].unsqueeze(0) : at::stack(parts)).unsqueeze(2);
+  };
+  return {of_rows(cosines), of_rows(sines)};
+}
+
+// The keys from `begin` on; a token sees those up to itself and, with a window, not those further back than that.
+KeyRange key_range(const Pass& pass, std::int64_t begin, std::int64_t window, at::Device device) {
+  KeyRange range{window, begin, pass.span - begin};
+  const bool is_windowed = window > 0 && pass.tokens > 1;
+  range.is_causal = pass.is_uniform && pass.past.front() == 0 && pass.tokens > 1 && !is_windowed;
+  if (range.is_causal || (pass.is_uniform && pass.tokens == 1)) return range;
+  const at::Tensor past = pass.is_uniform ? at::tensor({pass.past.front()}) : at::tensor(pass.past);
+  const at::Tensor last = past.view({-1, 1, 1, 1}) + at::arange(pass.tokens, at::kLong).view({1, 1, -1, 1});
+  const at::Tensor keys = at::arange(begin, pass.span, at::kLong).view({1, 1, 1, -1});
+  range.mask = keys <= last;
+  if (window > 0) range.mask = range.mask.logical_and(keys > last - window);
+  range.mask = range.mask.to(device);
+  return range;
+}
+
+// A window that holds all that there is, is none.
+std::int64_t effective(std::int64_t window, std::int64_t span) { return span > window ? window : 0; }
+
+}  // namespace
+
+const KeyRange& Pass::keys(std::int64_t window) const {
+  return *std::ranges::find(ranges, effective(window, span), &KeyRange::window);
+}
+
+void check_room(const Session& session, std::int64_t span) {
+  if (span <= session.capacity()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a session of " + std::to_string(session.capacity()) + " tokens cannot take " + std::to_string(span));
+}
+
+Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
+               std::span<const std::int64_t> windows) {
+  Pass pass{};
+  pass.first_row = first_row;
+  pass.rows = rows;
+  pass.tokens = tokens;
+  for (std::int64_t row = first_row; row < first_row + rows; ++row) pass.past.push_back(session.length(row));
+  const auto [shortest, longest] = std::ranges::minmax(pass.past);
+  pass.span = longest + tokens;
+  pass.is_uniform = shortest == longest;
+  check_room(session, pass.span);
+  for (std::size_t rope = 0; rope < session.ropes(); ++rope) pass.rotaries.push_back(rotary_of(pass, session, rope));
+  for (const std::int64_t layer_window : windows) {
+    const std::int64_t window = effective(layer_window, pass.span);
+    if (std::ranges::find(pass.ranges, window, &KeyRange::window) != pass.ranges.end()) continue;
+    const std::int64_t begin = window > 0 ? std::max<std::int64_t>(0, shortest - window + 1) : 0;
+    pass.ranges.push_back(key_range(pass, begin, window, session.device()));
+  }
+  return pass;
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,46 @@
+// One forward pass: which rows of a session it works on, and what its tokens see.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "models/modules/session.h"
+
+namespace halfbyte::models {
+
+// The keys that a layer's attention looks at, of the `span` that there are.
+struct KeyRange {
+  std::int64_t window = 0;  // 0: all are looked at
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  at::Tensor mask = {};    // bool, true: attend; (rows or 1, 1, tokens, count); undefined: see is_causal
+  bool is_causal = false;  // no mask is needed beyond the causal one with an empty past
+};
+
+// Made once a pass, used by every layer.
+struct Pass {
+  std::int64_t first_row;
+  std::int64_t rows;
+  std::int64_t tokens;                // new ones in each row
+  std::vector<std::int64_t> past;     // tokens before them, per row
+  std::int64_t span;                  // keys to attend to: longest past + tokens
+  bool is_uniform;                    // all rows have the same past
+  std::vector<RotaryTable> rotaries;  // one a rope; (rows, tokens, 1, rotary_dim / 2)
+  std::vector<KeyRange> ranges;       // one a window that differs here
+
+  // `window`: a layer's.
+  const KeyRange& keys(std::int64_t window) const;
+};
+
+// Errors: kInvalidArgument when a row of `span` tokens does not fit the session's capacity.
+void check_room(const Session& session, std::int64_t span);
+
+// `windows`: of the layers.
+// Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.
+Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
+               std::span<const std::int64_t> windows);
+
+}  // namespace halfbyte::models
