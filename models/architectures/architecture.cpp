@@ -38,9 +38,9 @@ std::string_view text_or_empty(const nlohmann::json& value) {
 
 std::vector<Architecture> all_architectures() {
   std::vector<Architecture> out;
-  for (const Family& family : families()) {
-    Architecture row{family.model_type, family.class_name, &family, {}};
-    for (const Naming& naming : family.namings) {
+  for (const Family* family : families()) {
+    Architecture row{family->model_type, family->class_name, family, {}};
+    for (const Naming& naming : family->namings) {
       for (TensorPattern& pattern : patterns_of(naming)) row.tensors.push_back(std::move(pattern));
     }
     out.push_back(std::move(row));

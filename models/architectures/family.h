@@ -1,6 +1,7 @@
-// The table of families: for each what config.json calls things, what it leaves out, and what is particular to it.
+// A family of models: what config.json calls things, what it leaves out, and what is particular to it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -45,7 +46,15 @@ struct Family {
   const char* telling_key = nullptr;
 };
 
-std::span<const Family> families() noexcept;
+// In the order in which messages name them.
+std::span<const Family* const> families() noexcept;
+
+// Names that several have: Llama's, and experts below "mlp", each by itself or all in one tensor, as transformers 5
+// holds them.
+inline constexpr std::array kLlamaNames = {Naming{}};
+inline constexpr Naming kExpertsInMlp = {.moe = "mlp"};
+inline constexpr Naming kStackedExperts = {
+    .moe = "mlp", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"};
 
 // Errors: kCorrupt, kUnsupported naming the field.
 ModelConfig parse_config(const Family& family, const ConfigReader& config);
@@ -54,5 +63,6 @@ RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults
 std::string_view name(RopeType type) noexcept;
 
 constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model
+constexpr std::int64_t kMaxLayers = 1 << 10;
 
 }  // namespace halfbyte::models

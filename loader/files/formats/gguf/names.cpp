@@ -124,7 +124,7 @@ const GgufFamily* find_gguf_family(const GgufFile& file) {
 }
 
 const models::Family& family_of(const GgufFamily& family) {
-  return *std::ranges::find(models::families(), family.model_type, &models::Family::model_type);
+  return **std::ranges::find(models::families(), family.model_type, &models::Family::model_type);
 }
 
 std::optional<GgufName> name_of(std::string_view gguf_name, const Naming& naming) {

@@ -1,0 +1,20 @@
+// The list of families. Each stands in a file of families/, beside those that it is like.
+#include <array>
+
+#include "models/architectures/family.h"
+
+namespace halfbyte::models {
+
+namespace family_rows {
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma, kGemma2, kGlm, kGlm4, kChatglm, kMixtral,
+    kQwen3Moe;
+}  // namespace family_rows
+
+std::span<const Family* const> families() noexcept {
+  using namespace family_rows;
+  static constexpr std::array kFamilies = {&kLlama,  &kMistral, &kQwen2, &kQwen3,   &kPhi3,    &kGemma,
+                                           &kGemma2, &kGlm,     &kGlm4,  &kChatglm, &kMixtral, &kQwen3Moe};
+  return kFamilies;
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,51 @@
+// Llama, and Mistral's models, which are named as it is.
+#include "models/architectures/family.h"
+#include "models/architectures/family_settings.h"
+
+namespace halfbyte::models::family_rows {
+namespace {
+
+void configure_llama(const ConfigReader& config, ModelConfig& model) {
+  set_attention_bias(config, model);
+  model.mlp_bias = config.boolean_or("mlp_bias", false);
+}
+
+void configure_mistral(const ConfigReader& config, ModelConfig& model) {
+  slide_all(config, model);
+  if (!config.is_given("sliding_window")) set_window(model, 4096);
+}
+
+void configure_mixtral(const ConfigReader& config, ModelConfig& model) {
+  slide_all(config, model);
+  choose_experts(config, model);
+  model.moe.intermediate_size = model.intermediate_size;
+}
+
+constexpr std::array kMixtralNames = {
+    Naming{.moe = "block_sparse_moe", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2"}, kExpertsInMlp,
+    kStackedExperts};
+
+}  // namespace
+
+extern constinit const Family kLlama = {.model_type = "llama",
+                                        .class_name = "LlamaForCausalLM",
+                                        .label = "llama",
+                                        .namings = kLlamaNames,
+                                        .configure = configure_llama};
+
+extern constinit const Family kMistral = {.model_type = "mistral",
+                                          .class_name = "MistralForCausalLM",
+                                          .label = "mistral",
+                                          .namings = kLlamaNames,
+                                          .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072},
+                                          .configure = configure_mistral};
+
+extern constinit const Family kMixtral = {
+    .model_type = "mixtral",
+    .class_name = "MixtralForCausalLM",
+    .label = "mixtral",
+    .namings = kMixtralNames,
+    .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
+    .configure = configure_mixtral};
+
+}  // namespace halfbyte::models::family_rows

@@ -1,0 +1,26 @@
+// Settings of config.json that several families share.
+#pragma once
+
+#include <functional>
+
+#include "models/architectures/config_reader.h"
+#include "models/architectures/model_config.h"
+
+namespace halfbyte::models {
+
+// Of all layers. 0: none slides.
+void set_window(ModelConfig& model, std::int64_t window);
+// "sliding_window", of all layers.
+void slide_all(const ConfigReader& config, ModelConfig& model);
+// "layer_types", one a layer; without, what `otherwise` says. Errors: kCorrupt, kUnsupported for a type that is not
+// known.
+void slide_some(const ConfigReader& config, ModelConfig& model,
+                const std::function<bool(std::size_t layer)>& otherwise);
+// "num_experts" or "num_local_experts", in all layers. Errors: kCorrupt for more than a model can have.
+void choose_experts(const ConfigReader& config, ModelConfig& model);
+// "attention_bias" of all four projections.
+void set_attention_bias(const ConfigReader& config, ModelConfig& model);
+// A number that null switches off. 0: off.
+double switchable(const ConfigReader& config, const char* key, double fallback);
+
+}  // namespace halfbyte::models
