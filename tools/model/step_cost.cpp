@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
-#include "models/architectures/architecture.h"
+#include "models/architectures/tensor_table.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -12,11 +14,8 @@ namespace {
 using models::ModelConfig;
 using models::Role;
 
-bool is_expert(const ModelConfig& config, const std::string& name, Role role) {
-  if (config.moe.num_experts == 0 || role == Role::kRouter) return false;
-  const models::Naming& names = *config.naming;
-  const auto has = [&](std::string_view part) { return !part.empty() && name.find(part) != std::string::npos; };
-  return has(std::string(names.experts) + ".") || has(names.stacked_gate_up) || has(names.stacked_down);
+bool is_expert(const models::ModuleAt& module) {
+  return module.row->place == models::Place::kExpert || module.row->place == models::Place::kExperts;
 }
 
 // Of a layer's experts, those that at least one of `tokens` tokens chooses, if each chooses by chance.
@@ -25,14 +24,15 @@ double used_experts(const ModelConfig& config, double tokens) {
   return 1 - std::pow(1 - chosen, tokens);
 }
 
-Role role_of(const std::vector<models::ExpectedTensor>& tensors, const std::string& name) {
-  const auto found = std::ranges::find(tensors, name, &models::ExpectedTensor::name);
-  return found == tensors.end() ? Role::kUnknown : found->role;
+std::map<std::string, models::ModuleAt> by_weight(const ModelConfig& config) {
+  std::map<std::string, models::ModuleAt> out;
+  for (models::ModuleAt& module : models::modules_of(config)) out.emplace(module.weight(), std::move(module));
+  return out;
 }
 
-double values_of(const models::ExpectedTensor& tensor) {
+double values_of(const models::ModuleAt& module) {
   double values = 1;
-  for (const std::int64_t size : tensor.shape) values *= static_cast<double>(size);
+  for (const std::int64_t size : module.shape) values *= static_cast<double>(size);
   return values;
 }
 
@@ -48,20 +48,21 @@ double attended_positions(const ModelConfig& config, double past) {
 }  // namespace
 
 double decode_weight_bytes(const ModelConfig& config, const LoadReport& report, std::int64_t batch) {
-  const std::vector<models::ExpectedTensor> tensors = models::Architecture::expected(config);
+  const std::map<std::string, models::ModuleAt> modules = by_weight(config);
   const double tokens = static_cast<double>(batch);
   double read = 0;
   double embedding = 0;
   bool is_head_tied = true;
   for (const LoadedTensor& line : report.tensors) {
     const double bytes = static_cast<double>(line.bytes);
-    const Role role = role_of(tensors, line.name);
+    const auto module = modules.find(line.name);
+    const Role role = module == modules.end() ? Role::kUnknown : module->second.row->role;
     if (role == Role::kEmbedding) {
       embedding = bytes;
       continue;
     }
     if (role == Role::kHead && line.bytes > 0) is_head_tied = false;
-    read += is_expert(config, line.name, role) ? bytes * used_experts(config, tokens) : bytes;
+    read += module != modules.end() && is_expert(module->second) ? bytes * used_experts(config, tokens) : bytes;
   }
   return read + (is_head_tied ? embedding : embedding * tokens / static_cast<double>(config.vocab_size));
 }
@@ -72,10 +73,9 @@ double attended_values(const ModelConfig& config, double past) {
 
 double prefill_flop(const ModelConfig& config, std::int64_t tokens, std::int64_t past) {
   double weights = 0;
-  for (const models::ExpectedTensor& tensor : models::Architecture::expected(config)) {
-    if (tensor.role != Role::kLinear && tensor.role != Role::kRouter) continue;
-    const double share = is_expert(config, tensor.name, tensor.role) ? used_experts(config, 1) : 1;
-    weights += values_of(tensor) * share;
+  for (const models::ModuleAt& module : models::modules_of(config)) {
+    if (module.row->role != Role::kLinear && module.row->role != Role::kRouter) continue;
+    weights += values_of(module) * (is_expert(module) ? used_experts(config, 1) : 1);
   }
   const double count = static_cast<double>(tokens);
   const double head = static_cast<double>(config.vocab_size * config.hidden_size);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "models/architectures/tensor_table.h"
+
 namespace halfbyte::files {
 namespace {
 
 using models::Naming;
+using models::Place;
 
 bool has_experts(const GgufFile& file) { return file.integer("llama.expert_count").value_or(0) > 0; }
 bool has_fused_qkv(const GgufFile& file) { return file.find_tensor("blk.0.attn_qkv.weight") != nullptr; }
@@ -26,44 +29,41 @@ constexpr auto kFamilies = std::to_array<GgufFamily>({
     {.architecture = "glm4", .model_type = "glm4"},
 });
 
-enum class Place : std::uint8_t { kTop, kLayer, kAttention, kMlp, kMoe, kExperts };
-
 struct Module {
   std::string_view gguf;
-  Place place;
-  std::string_view Naming::*name;
-  bool is_norm = false;
+  models::ModuleName name;
   HeadRows heads = HeadRows::kNone;
 };
 
-// Below "blk.N." except at the top. Of two rows of one name the first that the family has: up and gate may be fused.
+// Below "blk.N." but for those of the model; the table of tensors says which, and what each is for. Of two rows of one
+// name the first that the family has: up and gate may be fused.
 constexpr auto kModules = std::to_array<Module>({
-    {"token_embd", Place::kTop, &Naming::embedding},
-    {"output_norm", Place::kTop, &Naming::final_norm, true},
-    {"output", Place::kTop, &Naming::head},
-    {"attn_norm", Place::kLayer, &Naming::input_norm, true},
-    {"post_attention_norm", Place::kLayer, &Naming::attention_output_norm, true},
-    {"ffn_norm", Place::kLayer, &Naming::mlp_norm, true},
-    {"post_ffw_norm", Place::kLayer, &Naming::mlp_output_norm, true},
-    {"attn_q", Place::kAttention, &Naming::query, false, HeadRows::kQuery},
-    {"attn_k", Place::kAttention, &Naming::key, false, HeadRows::kKey},
-    {"attn_v", Place::kAttention, &Naming::value},
-    {"attn_qkv", Place::kAttention, &Naming::fused_qkv},
-    {"attn_output", Place::kAttention, &Naming::attention_output},
-    {"attn_q_norm", Place::kAttention, &Naming::query_norm, true},
-    {"attn_k_norm", Place::kAttention, &Naming::key_norm, true},
-    {"ffn_up", Place::kMlp, &Naming::fused_gate_up},
-    {"ffn_up", Place::kMlp, &Naming::up},
-    {"ffn_gate", Place::kMlp, &Naming::gate},
-    {"ffn_down", Place::kMlp, &Naming::down},
-    {"ffn_gate_inp", Place::kMoe, &Naming::router},
-    {"ffn_gate_exps", Place::kExperts, &Naming::expert_gate},
-    {"ffn_up_exps", Place::kExperts, &Naming::expert_up},
-    {"ffn_down_exps", Place::kExperts, &Naming::expert_down},
+    {"token_embd", &Naming::embedding},
+    {"output_norm", &Naming::final_norm},
+    {"output", &Naming::head},
+    {"attn_norm", &Naming::input_norm},
+    {"post_attention_norm", &Naming::attention_output_norm},
+    {"ffn_norm", &Naming::mlp_norm},
+    {"post_ffw_norm", &Naming::mlp_output_norm},
+    {"attn_q", &Naming::query, HeadRows::kQuery},
+    {"attn_k", &Naming::key, HeadRows::kKey},
+    {"attn_v", &Naming::value},
+    {"attn_qkv", &Naming::fused_qkv},
+    {"attn_output", &Naming::attention_output},
+    {"attn_q_norm", &Naming::query_norm},
+    {"attn_k_norm", &Naming::key_norm},
+    {"ffn_up", &Naming::fused_gate_up},
+    {"ffn_up", &Naming::up},
+    {"ffn_gate", &Naming::gate},
+    {"ffn_down", &Naming::down},
+    {"ffn_gate_inp", &Naming::router},
+    {"ffn_gate_exps", &Naming::expert_gate},
+    {"ffn_up_exps", &Naming::expert_up},
+    {"ffn_down_exps", &Naming::expert_down},
 });
 
 // Files of 2023 and early 2024 have a tensor of each expert: "ffn_gate.3".
-constexpr auto kSingleExperts = std::to_array<std::pair<std::string_view, std::string_view Naming::*>>({
+constexpr auto kSingleExperts = std::to_array<std::pair<std::string_view, models::ModuleName>>({
     {"ffn_gate.", &Naming::expert_gate},
     {"ffn_up.", &Naming::expert_up},
     {"ffn_down.", &Naming::expert_down},
@@ -73,42 +73,27 @@ bool is_number(std::string_view text) noexcept {
   return !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The path above a module, or nothing where the family has no such place.
-std::optional<std::string> path_of(Place place, const std::string& layer, const Naming& naming) {
-  switch (place) {
-    case Place::kTop:
-      return "";
-    case Place::kLayer:
-      return layer;
-    case Place::kAttention:
-      return layer + std::string(naming.attention) + ".";
-    case Place::kMlp:
-      return layer + std::string(naming.mlp) + ".";
-    case Place::kMoe:
-    case Place::kExperts:
-      if (naming.moe.empty()) return std::nullopt;
-      return layer + std::string(naming.moe) + "." +
-             (place == Place::kMoe ? std::string() : std::string(naming.experts) + ".{}.");
-  }
-  return std::nullopt;
-}
+bool is_models(const Module& row) noexcept { return models::row_of(row.name).place == Place::kModel; }
 
-std::optional<GgufName> single_expert(std::string_view module, const std::string& layer, const Naming& naming) {
+// `layer`: its number; empty: the model's.
+std::optional<GgufName> single_expert(std::string_view module, std::string_view layer, const Naming& naming) {
   for (const auto& [prefix, name] : kSingleExperts) {
-    if (!module.starts_with(prefix) || naming.moe.empty() || !is_number(module.substr(prefix.size()))) continue;
-    return GgufName{layer + std::string(naming.moe) + "." + std::string(naming.experts) + "." +
-                    std::string(module.substr(prefix.size())) + "." + std::string(naming.*name)};
+    if (!module.starts_with(prefix) || naming.moe.empty()) continue;
+    const std::string_view expert = module.substr(prefix.size());
+    if (is_number(expert))
+      return GgufName{path_above(naming, Place::kExpert, layer, expert) + std::string(naming.*name)};
   }
   return std::nullopt;
 }
 
-std::optional<GgufName> module_name(std::string_view module, const std::string& layer, const Naming& naming) {
+std::optional<GgufName> module_name(std::string_view module, std::string_view layer, const Naming& naming) {
   for (const Module& row : kModules) {
     const std::string_view name = naming.*(row.name);
-    if (row.gguf != module || name.empty() || (row.place == Place::kTop) != layer.empty()) continue;
-    const auto path = path_of(row.place, layer, naming);
-    if (!path) return std::nullopt;
-    return GgufName{*path + std::string(name), row.place == Place::kExperts, row.is_norm, row.heads};
+    if (row.gguf != module || name.empty() || is_models(row) != layer.empty()) continue;
+    const models::TensorRow& tensor = models::row_of(row.name);
+    if (!has_place(naming, tensor.place)) return std::nullopt;
+    return GgufName{path_above(naming, tensor.place, layer, "{}") + std::string(name), tensor.place == Place::kExpert,
+                    tensor.role == models::Role::kNorm, row.heads};
   }
   return single_expert(module, layer, naming);
 }
@@ -133,11 +118,11 @@ std::optional<GgufName> name_of(std::string_view gguf_name, const Naming& naming
   const std::string_view kind = gguf_name.substr(dot);
   if (kind != ".weight" && kind != ".bias") return std::nullopt;
   std::string_view module = gguf_name.substr(0, dot);
-  std::string layer;
+  std::string_view layer;
   if (module.starts_with("blk.")) {
     const std::size_t end = module.find('.', 4);
     if (end == std::string_view::npos || !is_number(module.substr(4, end - 4))) return std::nullopt;
-    layer = std::string(naming.layers) + "." + std::string(module.substr(4, end - 4)) + ".";
+    layer = module.substr(4, end - 4);
     module.remove_prefix(end + 1);
   }
   auto out = module_name(module, layer, naming);
@@ -159,13 +144,13 @@ std::vector<std::pair<std::string, GgufName>> gguf_names(const Naming& naming, s
     }
   };
   for (const Module& row : kModules) {
-    if (row.place == Place::kTop) add(std::string(row.gguf));
+    if (is_models(row)) add(std::string(row.gguf));
   }
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     for (const Module& row : kModules) {
       const bool is_second_of_name = row.name == &Naming::up && !naming.fused_gate_up.empty();
       const bool has_row = !(naming.*(row.name)).empty() && !is_second_of_name;
-      if (row.place != Place::kTop && has_row) add("blk." + std::to_string(layer) + "." + std::string(row.gguf));
+      if (!is_models(row) && has_row) add("blk." + std::to_string(layer) + "." + std::string(row.gguf));
     }
   }
   return out;
