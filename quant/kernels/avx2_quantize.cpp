@@ -1,6 +1,5 @@
 // Quantisation of tiles for AVX2 with F16C. Compiled with those flags; called only where the CPU has them.
-// Multiplications and additions stay apart, since a fused one would round differently from the other levels; but for
-// sums of squared integers, which never round: kMaxTerms terms of at most 128^2 stay below 2^24.
+// What is as on AVX-512 is quantize.inc's.
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -79,32 +78,27 @@ bool load_tile(Float from, const Byte* source, std::size_t stride, std::size_t l
   return kTiles[from](source, stride, lanes, n, tile);
 }
 
-void extremes(const float* tile, std::size_t n, float* low, float* high) noexcept {
-  for (std::size_t side = 0; side < kLanes; side += kWidth) {
-    Floats least = _mm256_loadu_ps(tile + side), most = least;
-    for (std::size_t k = 1; k < n; ++k) {
-      const Floats value = _mm256_loadu_ps(tile + k * kLanes + side);
-      least = _mm256_min_ps(value, least);
-      most = _mm256_max_ps(value, most);
-    }
-    _mm256_storeu_ps(low + side, least);
-    _mm256_storeu_ps(high + side, most);
-  }
-}
+using Mask = Floats;
+typedef std::uint32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
+constexpr std::size_t kCandidates = 2;  // measured at once, of half the lanes: their sums stay in registers
 
-Floats round_code(Floats value, Floats code_min, Floats code_max) {
-  const Floats clamped = _mm256_min_ps(_mm256_max_ps(value, code_min), code_max);
-  return _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
-// The integer coding: `low` is a candidate's.
-struct Integers {
-  Floats span;
-  explicit Integers(const Coding& coding) : span(_mm256_set1_ps(coding.span)) {}
-  Floats value(Floats t, Floats low) const { return round_code(t, low, _mm256_add_ps(low, span)); }
-  Ints code(Floats, Floats q, Floats low) const { return _mm256_cvtps_epi32(_mm256_sub_ps(q, low)); }
-  static Floats add_square(Floats sum, Floats q) { return _mm256_fmadd_ps(q, q, sum); }
-};
+Floats load(const float* from) { return _mm256_loadu_ps(from); }
+void store(float* to, Floats value) { _mm256_storeu_ps(to, value); }
+Floats every(float value) { return _mm256_set1_ps(value); }
+Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
+Floats nearest(Floats value) { return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+Floats magnitude(Floats value) { return _mm256_and_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff))); }
+Floats through_float16(Floats value) { return _mm256_cvtph_ps(_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT)); }
+Mask is_above(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
+Mask is_below(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+Mask is_at_most(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+Mask differs(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_OQ); }
+Floats either(Mask mask, Floats yes, Floats no) { return _mm256_blendv_ps(no, yes, mask); }
+Floats only_where(Mask mask, Floats value) { return _mm256_and_ps(mask, value); }
+Ints to_integers(Floats value) { return _mm256_cvtps_epi32(value); }
+Ints shift_left(Ints value, int bits) { return _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits)); }
 
 // A level as three bits and the choice of a half.
 struct Level {
@@ -117,33 +111,30 @@ struct LevelTables {
   Floats values[2], middle1, middle3[2], middle7, middle_of_two;
   Ints codes[2];
   explicit LevelTables(const Coding& coding)
-      : values{_mm256_loadu_ps(coding.levels->value), _mm256_loadu_ps(coding.levels->value + 8)},
-        middle1(every(coding, 0, 2)),
-        middle3{_mm256_set1_ps(coding.levels->middle[3]), _mm256_set1_ps(coding.levels->middle[11])},
-        middle7(_mm256_set1_ps(coding.levels->middle[7])),
-        middle_of_two(every(coding, 1, 4)),
-        codes{load(coding.levels->code), load(coding.levels->code + 8)} {}
+      : values{load(coding.levels->value), load(coding.levels->value + 8)},
+        middle1(some_of(coding, 0, 2)),
+        middle3{every(coding.levels->middle[3]), every(coding.levels->middle[11])},
+        middle7(every(coding.levels->middle[7])),
+        middle_of_two(some_of(coding, 1, 4)),
+        codes{words(coding.levels->code), words(coding.levels->code + 8)} {}
 
-  static Ints load(const std::uint32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const Ints*>(from)); }
-  static Floats every(const Coding& coding, int first, int step) {
+  static Ints words(const std::uint32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const Ints*>(from)); }
+  static Floats some_of(const Coding& coding, int first, int step) {
     float some[8];
     for (int i = 0; i < 8; ++i) some[i] = coding.levels->middle[first + i * step < 16 ? first + i * step : 15];
     return _mm256_loadu_ps(some);
   }
-  static Ints bit(Floats is_above, int value) {
-    return _mm256_and_si256(_mm256_castps_si256(is_above), _mm256_set1_epi32(value));
+  static Ints bit(Mask mask, int value) {
+    return _mm256_and_si256(_mm256_castps_si256(mask), _mm256_set1_epi32(value));
   }
-  static Floats is_above(Floats t, Floats limit) { return _mm256_cmp_ps(t, limit, _CMP_GT_OQ); }
-  static Ints either(Ints a, Ints b) { return _mm256_or_si256(a, b); }
-
   Level level(Floats t) const {
     const Floats bit8 = is_above(t, middle7);
     const Floats bit4 = is_above(t, _mm256_blendv_ps(middle3[0], middle3[1], bit8));
-    const Ints quarter = either(bit(bit8, 2), bit(bit4, 1));
+    const Ints quarter = bit(bit8, 2) | bit(bit4, 1);
     const Floats bit2 = is_above(t, _mm256_permutevar8x32_ps(middle_of_two, quarter));
-    const Ints eighth = either(either(bit(bit8, 4), bit(bit4, 2)), bit(bit2, 1));
+    const Ints eighth = bit(bit8, 4) | bit(bit4, 2) | bit(bit2, 1);
     const Floats bit1 = is_above(t, _mm256_permutevar8x32_ps(middle1, eighth));
-    return {either(either(bit(bit4, 4), bit(bit2, 2)), bit(bit1, 1)), bit8};
+    return {bit(bit4, 4) | bit(bit2, 2) | bit(bit1, 1), bit8};
   }
   Floats value(Floats t, Floats) const {
     const Level found = level(t);
@@ -159,167 +150,10 @@ struct LevelTables {
   }
 };
 
-// kCount candidates for half the lanes share each load, and their sums are independent chains.
-template <class Codes, std::size_t kCount>
-void measure_some(const float* tile, std::size_t n, const float* inverse, const float* low, const Codes& coding,
-                  Errors out) {
-  Floats scale[kCount], least[kCount], squared[kCount] = {}, slope[kCount] = {}, codes[kCount] = {};
-  for (std::size_t c = 0; c < kCount; ++c) {
-    scale[c] = _mm256_loadu_ps(inverse + c * kLanes);
-    least[c] = _mm256_loadu_ps(low + c * kLanes);
-  }
-  for (std::size_t k = 0; k < n; ++k) {
-    const Floats value = _mm256_loadu_ps(tile + k * kLanes);
-    for (std::size_t c = 0; c < kCount; ++c) {
-      const Floats t = _mm256_mul_ps(value, scale[c]);
-      const Floats q = coding.value(t, least[c]);
-      const Floats difference = _mm256_sub_ps(t, q);
-      squared[c] = _mm256_add_ps(squared[c], _mm256_mul_ps(difference, difference));
-      slope[c] = _mm256_add_ps(slope[c], _mm256_mul_ps(difference, q));
-      codes[c] = Codes::add_square(codes[c], q);
-    }
-  }
-  for (std::size_t c = 0; c < kCount; ++c) {
-    _mm256_storeu_ps(out.squared + c * kLanes, squared[c]);
-    _mm256_storeu_ps(out.slope + c * kLanes, slope[c]);
-    _mm256_storeu_ps(out.codes + c * kLanes, codes[c]);
-  }
-}
-
-template <class Codes>
-void measure_all(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
-                 const Codes& coding, Errors out) {
-  for (std::size_t c = 0; c < count;) {
-    const std::size_t some = count - c >= 2 ? 2 : 1;
-    for (std::size_t at = c * kLanes; at < (c + 1) * kLanes; at += kWidth) {
-      (some == 2 ? measure_some<Codes, 2> : measure_some<Codes, 1>)(tile + at % kLanes, n, inverse + at, low + at,
-                                                                    coding,
-                                                                    {out.squared + at, out.slope + at, out.codes + at});
-    }
-    c += some;
-  }
-}
-
-void measure(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
-             const Coding& coding, Errors out) noexcept {
-  if (coding.levels) return measure_all(tile, n, inverse, low, count, LevelTables(coding), out);
-  measure_all(tile, n, inverse, low, count, Integers(coding), out);
-}
-
-// A finite float to its nearest value in the stored dtype.
-Floats round_to(Float to, Floats value) {
-  if (to == kFloat32) return value;
-  if (to == kFloat16) return _mm256_cvtph_ps(_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  const Ints bits = _mm256_castps_si256(value);
-  const Ints odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const Ints rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-  return _mm256_castsi256_ps(_mm256_and_si256(rounded, _mm256_set1_epi32(-0x10000)));
-}
-
-void round_scales(Float to, float largest, std::size_t count, float* scale, float* inverse) noexcept {
-  const Floats most = _mm256_set1_ps(largest), least = _mm256_set1_ps(-largest);
-  const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-  for (std::size_t i = 0; i < count * kLanes; i += kWidth) {
-    const Floats clamped = _mm256_max_ps(_mm256_min_ps(_mm256_loadu_ps(scale + i), most), least);
-    const Floats rounded = round_to(to, clamped);
-    const Floats reciprocal = _mm256_div_ps(_mm256_set1_ps(1.0f), rounded);
-    const Floats is_usable =
-        _mm256_cmp_ps(_mm256_and_ps(reciprocal, magnitude), _mm256_set1_ps(kLargestFinite), _CMP_LE_OQ);
-    _mm256_storeu_ps(scale + i, _mm256_and_ps(is_usable, rounded));
-    _mm256_storeu_ps(inverse + i, _mm256_and_ps(is_usable, reciprocal));
-  }
-}
-
-// choose() for the half of the lanes that begins at `side`.
-void choose_side(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best, Refined refined,
-                 std::size_t side) {
-  const Floats infinity = _mm256_set1_ps(__builtin_inff()), zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1.0f);
-  const Floats base = _mm256_loadu_ps(base_inverse + side);
-  Floats best_scale = _mm256_loadu_ps(best.scale + side), best_inverse = _mm256_loadu_ps(best.inverse + side);
-  Floats best_error = _mm256_loadu_ps(best.error + side), refined_scale = zero, refined_error = infinity;
-  Floats best_low = _mm256_loadu_ps(best.low + side), refined_low = zero;
-  for (std::size_t i = side; i < count * kLanes; i += kLanes) {
-    const Floats scale = _mm256_loadu_ps(candidates.scale + i), inverse = _mm256_loadu_ps(candidates.inverse + i);
-    const Floats squared = _mm256_loadu_ps(candidates.errors.squared + i);
-    const Floats slope = _mm256_loadu_ps(candidates.errors.slope + i);
-    const Floats codes = _mm256_loadu_ps(candidates.errors.codes + i);
-    const Floats ratio = _mm256_mul_ps(scale, base);
-    const Floats unit =
-        _mm256_blendv_ps(infinity, _mm256_mul_ps(ratio, ratio), _mm256_cmp_ps(inverse, zero, _CMP_NEQ_OQ));
-    const Floats step = _mm256_div_ps(slope, _mm256_blendv_ps(one, codes, _mm256_cmp_ps(codes, zero, _CMP_GT_OQ)));
-    const Floats error = _mm256_mul_ps(squared, unit);
-    const Floats fitted = _mm256_mul_ps(_mm256_sub_ps(squared, _mm256_mul_ps(step, slope)), unit);
-    const Floats is_best = _mm256_cmp_ps(error, best_error, _CMP_LT_OQ);
-    best_scale = _mm256_blendv_ps(best_scale, scale, is_best);
-    best_inverse = _mm256_blendv_ps(best_inverse, inverse, is_best);
-    const Floats low = _mm256_loadu_ps(candidates.low + i);
-    best_low = _mm256_blendv_ps(best_low, low, is_best);
-    best_error = _mm256_blendv_ps(best_error, error, is_best);
-    const Floats is_refined = _mm256_cmp_ps(fitted, refined_error, _CMP_LT_OQ);
-    refined_scale = _mm256_blendv_ps(refined_scale, _mm256_mul_ps(scale, _mm256_add_ps(one, step)), is_refined);
-    refined_error = _mm256_blendv_ps(refined_error, fitted, is_refined);
-    refined_low = _mm256_blendv_ps(refined_low, low, is_refined);
-  }
-  _mm256_storeu_ps(best.scale + side, best_scale);
-  _mm256_storeu_ps(best.inverse + side, best_inverse);
-  _mm256_storeu_ps(best.error + side, best_error);
-  _mm256_storeu_ps(best.low + side, best_low);
-  _mm256_storeu_ps(refined.scale + side, refined_scale);
-  _mm256_storeu_ps(refined.low + side, refined_low);
-}
-
-void choose(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
-            Refined refined) noexcept {
-  for (std::size_t side = 0; side < kLanes; side += kWidth)
-    choose_side(candidates, count, base_inverse, best, refined, side);
-}
-
-template <class Codes>
-void encode_side(const float* tile, std::size_t n, const float* inverse, const float* lows, const Coding& coding,
-                 std::uint32_t* words, Encoded out) {
-  const Codes codes(coding);
-  const Floats low = _mm256_loadu_ps(lows), scale = _mm256_loadu_ps(inverse);
-  const Floats magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-  Floats squares = _mm256_setzero_ps(), squared = squares, max_abs = squares;
-  const std::size_t per_word = 32 / static_cast<std::size_t>(coding.bits);
-  for (std::size_t first = 0; first < n; first += per_word) {
-    Ints word = _mm256_setzero_si256();
-    for (std::size_t j = 0; j < per_word; ++j) {
-      const Floats t = _mm256_mul_ps(_mm256_loadu_ps(tile + (first + j) * kLanes), scale);
-      const Floats q = codes.value(t, low);
-      const Floats difference = _mm256_sub_ps(t, q);
-      squares = _mm256_add_ps(squares, _mm256_mul_ps(t, t));
-      squared = _mm256_add_ps(squared, _mm256_mul_ps(difference, difference));
-      max_abs = _mm256_max_ps(_mm256_and_ps(difference, magnitude), max_abs);
-      const __m128i shift = _mm_cvtsi32_si128((static_cast<int>(j) ^ coding.flip) * coding.bits);
-      word = _mm256_or_si256(word, _mm256_sll_epi32(codes.code(t, q, low), shift));
-    }
-    _mm256_storeu_si256(reinterpret_cast<Ints*>(words), word);
-    words += kLanes;
-  }
-  _mm256_storeu_ps(out.squares, squares);
-  _mm256_storeu_ps(out.squared, squared);
-  _mm256_storeu_ps(out.max_abs, max_abs);
-}
-
-void encode(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
-            std::uint32_t* words, Encoded out) noexcept {
-  for (std::size_t side = 0; side < kLanes; side += kWidth) {
-    (coding.levels ? encode_side<LevelTables>
-                   : encode_side<Integers>)(tile + side, n, inverse + side, low + side, coding, words + side,
-                                            {out.squares + side, out.squared + side, out.max_abs + side});
-  }
-}
+#include "quant/kernels/quantize.inc"
 
 }  // namespace
 
-const QuantizeTable kAvx2Quantize = {
-    .load_tile = load_tile,
-    .extremes = extremes,
-    .measure = measure,
-    .round_scales = round_scales,
-    .choose = choose,
-    .encode = encode,
-};
+const QuantizeTable kAvx2Quantize = kTable;
 
 }  // namespace halfbyte::quant::kernels
