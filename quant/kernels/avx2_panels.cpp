@@ -64,106 +64,11 @@ void transpose(Ints (&rows)[kWidth]) {
   }
 }
 
-// The sixteen values of 4-bit codes in bfloat16, byte by byte.
-struct LevelTable {
-  Ints low, high;
-  explicit LevelTable(const float* levels) {
-    Byte bytes[2][16];
-    for (int i = 0; i < 16; ++i) {
-      std::uint32_t bits;
-      __builtin_memcpy(&bits, levels + i, 4);
-      bits += 0x7fff + (bits >> 16 & 1);  // to nearest even; the values are finite
-      bytes[0][i] = static_cast<Byte>(bits >> 16);
-      bytes[1][i] = static_cast<Byte>(bits >> 24);
-    }
-    low = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes[0])));
-    high = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes[1])));
-  }
-  Ints look_up(Ints codes) const {  // of 16 bits each
-    const Ints zero = _mm256_set1_epi16(-0x8000), other = _mm256_set1_epi16(0x80);
-    return _mm256_or_si256(_mm256_shuffle_epi8(low, _mm256_or_si256(codes, zero)),
-                           _mm256_shuffle_epi8(high, _mm256_or_si256(_mm256_slli_epi16(codes, 8), other)));
-  }
-};
-
 typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
 constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
 constexpr std::size_t kSpan = 2;                            // vectors of a tile's step that are multiplied at once
 
-// How one word of codes of kWidth rows becomes the steps of a tile. Steps of a word: kSteps.
-struct Int8Of4 {
-  static constexpr std::size_t kSteps = 2;
-  explicit Int8Of4(const TileArguments&) {}
-  Ints step(Ints words, std::size_t s) const { return (Ints)((Words)words >> static_cast<int>(s) * 4 & 0x0f0f0f0f); }
-};
-
-// Levels plus 128.
-struct Int8OfLevels {
-  static constexpr std::size_t kSteps = 2;
-  Ints levels;
-  explicit Int8OfLevels(const TileArguments& a)
-      : levels(_mm256_broadcastsi128_si256(
-            _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a.byte_levels)), _mm_set1_epi8(-128)))) {}
-  Ints step(Ints words, std::size_t s) const {
-    return _mm256_shuffle_epi8(levels, (Ints)((Words)words >> static_cast<int>(s) * 4 & 0x0f0f0f0f));
-  }
-};
-
-struct Int8Of8 {
-  static constexpr std::size_t kSteps = 1;
-  explicit Int8Of8(const TileArguments&) {}
-  Ints step(Ints words, std::size_t) const { return words; }
-};
-
-struct Bfloat16Of4 {
-  static constexpr std::size_t kSteps = 4;
-  LevelTable table;
-  int flip;
-  explicit Bfloat16Of4(const TileArguments& a) : table(a.levels), flip(a.flip) {}
-  Ints step(Ints words, std::size_t s) const {
-    const int at = static_cast<int>(s) * 8;
-    const Words low = (Words)words >> (flip ? at + 4 : at) & 15, high = (Words)words >> (flip ? at : at + 4) & 15;
-    return table.look_up((Ints)(low | high << 16));
-  }
-};
-
-struct Bfloat16Of8 {
-  static constexpr std::size_t kSteps = 2;
-  explicit Bfloat16Of8(const TileArguments&) {}
-  static Words value(Ints words, int shift) {  // exact: 8 bits of significand
-    return (Words)to_floats((Ints)(((Words)words >> shift & 255) - 128));
-  }
-  Ints step(Ints words, std::size_t s) const {
-    const int shift = static_cast<int>(s) * 16;
-    return (Ints)((value(words, shift) >> 16 & 0xffff) | value(words, shift + 8));
-  }
-};
-
-template <class Unpacked>
-void unpack_rows(const TileArguments& a, const Unpacked& unpacked, std::size_t first_row, std::size_t first_word,
-                 std::size_t count) {
-  Ints words[kWidth];
-  for (std::size_t i = 0; i < kWidth; ++i) {
-    const std::size_t row = first_row + i;
-    words[i] = row < a.count ? load_words(a.rows + row * a.row_bytes + first_word * 4, count) : Ints{};
-  }
-  transpose(words);
-  Byte* out = a.out + first_word * Unpacked::kSteps * kTileBytes + first_row * kStepBytes;
-  for (std::size_t i = 0; i < kWidth; ++i) {
-    for (std::size_t s = 0; s < Unpacked::kSteps; ++s, out += kTileBytes) store(out, unpacked.step(words[i], s));
-  }
-}
-
-template <int kBits, class Unpacked>
-void unpack(const TileArguments& a) noexcept {
-  const Unpacked unpacked(a);
-  const std::size_t words = (a.in_features * kBits + 31) / 32;
-  const std::size_t padded = (a.in_features + kInputUnit - 1) / kInputUnit * kInputUnit * kBits / 32;
-  for (std::size_t word = 0; word < padded; word += kWidth) {
-    const std::size_t left = word < words ? words - word : 0;
-    for (std::size_t row = 0; row < kTileRows; row += kWidth) unpack_rows(a, unpacked, row, word, left);
-  }
-}
+#include "quant/kernels/avx2_tiles.inc"
 
 // What every way to multiply 8-bit codes has: sums that begin with what the offset of the codes takes away, of
 // kMostRows rows of input at once.

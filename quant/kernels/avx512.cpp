@@ -155,6 +155,13 @@ void unpack(const UnpackArguments& a) noexcept {
   }
 }
 
+// The group that each lane's codes of a block are in, counted from the block's first.
+Ints groups_of_lanes(int codes_per_lane, int shift) {
+  const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Ints first_code = _mm512_mullo_epi32(lane, _mm512_set1_epi32(codes_per_lane));
+  return _mm512_srl_epi32(first_code, _mm_cvtsi32_si128(shift));
+}
+
 // One weight row times kRows rows of input. Each has its own sums in one order, so a row's result is the same for every
 // kRows: a block's codes into a fresh sum, that times the lanes' scales into the row's sum; and so the lanes' offsets,
 // each times the sum of its inputs.
@@ -169,9 +176,7 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const float* input = a.input + m * a.input_stride;
   const bool is_channel = a.group_size == a.in_features;
   const int shift = is_channel ? 63 : __builtin_ctzll(a.group_size);
-  const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const Ints first_code = _mm512_mullo_epi32(lane, _mm512_set1_epi32(static_cast<int>(kPerWord)));
-  const Ints spread = _mm512_srl_epi32(first_code, _mm_cvtsi32_si128(shift));
+  const Ints spread = groups_of_lanes(static_cast<int>(kPerWord), shift);
   const std::size_t words = (a.in_features + kPerWord - 1) / kPerWord;
   Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
