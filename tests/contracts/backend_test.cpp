@@ -190,47 +190,55 @@ void check_gradient(const char* what, const at::Tensor& at_value, const Function
   }
 }
 
+// Of |gradient| |direction|; measured below 1e-6.
+constexpr double kGradientBound = 1e-5;
+
+void check_packed_gradients(const Scheme& scheme, at::Device device) {
+  const LowBitTensor w = packed_weight(scheme, 12, 64, 32).to(device);
+  const at::Tensor x = at::randn({2, 3, 64}).to(device);
+  const at::Tensor bias = at::randn({12}).to(device);
+  const at::Tensor seed = at::randn({2, 3, 12}).to(device);
+  const auto product = [&](const at::Tensor& input, const at::Tensor& scales, const at::Tensor& b) {
+    return operators::low_bit_linear(input, w.codes, scales, w.zero_points, b, scheme.name, 32).mul(seed).sum();
+  };
+  check_gradient(
+      "input", x, [&](const at::Tensor& v) { return product(v, w.scales, bias); }, kGradientBound);
+  check_gradient(
+      "bias", bias, [&](const at::Tensor& v) { return product(x, w.scales, v); }, kGradientBound);
+  check_gradient(
+      "scales", w.scales, [&](const at::Tensor& v) { return product(x, v, bias); }, kGradientBound);
+  const at::Tensor dense_seed = at::randn({12, 64}).to(device);
+  check_gradient(
+      "scales of dequantize", w.scales,
+      [&](const at::Tensor& v) {
+        return operators::dequantize(w.codes, v, w.zero_points, scheme.name, 64, 32, at::kFloat).mul(dense_seed).sum();
+      },
+      kGradientBound);
+}
+
+void check_dense_gradients(at::Device device) {
+  const at::Tensor x = at::randn({5, 16}).to(device), weight = at::randn({7, 16}).to(device);
+  const at::Tensor bias = at::randn({7}).to(device), seed = at::randn({5, 7}).to(device);
+  const auto dense = [&](const at::Tensor& i, const at::Tensor& w, const at::Tensor& b) {
+    return operators::dense_linear(i, w, b).mul(seed).sum();
+  };
+  check_gradient(
+      "input", x, [&](const at::Tensor& v) { return dense(v, weight, bias); }, kGradientBound);
+  check_gradient(
+      "weight", weight, [&](const at::Tensor& v) { return dense(x, v, bias); }, kGradientBound);
+  check_gradient(
+      "bias", bias, [&](const at::Tensor& v) { return dense(x, weight, v); }, kGradientBound);
+}
+
 TEST_CASE("no kernel for this backend: gradients equal finite differences, every scheme and device",
           "[contract][backend]") {
-  constexpr double kBound = 1e-5;  // of |gradient| |direction|; measured below 1e-6
   at::manual_seed(3);
   for (const at::Device device : {at::Device(at::kCPU), at::Device(kFakeDevice, 0)}) {
     for (const Scheme& scheme : schemes()) {
       INFO(scheme.name << " on " << device.str());
-      const LowBitTensor w = packed_weight(scheme, 12, 64, 32).to(device);
-      const at::Tensor x = at::randn({2, 3, 64}).to(device);
-      const at::Tensor bias = at::randn({12}).to(device);
-      const at::Tensor seed = at::randn({2, 3, 12}).to(device);
-      const auto product = [&](const at::Tensor& input, const at::Tensor& scales, const at::Tensor& b) {
-        return operators::low_bit_linear(input, w.codes, scales, w.zero_points, b, scheme.name, 32).mul(seed).sum();
-      };
-      check_gradient(
-          "input", x, [&](const at::Tensor& v) { return product(v, w.scales, bias); }, kBound);
-      check_gradient(
-          "bias", bias, [&](const at::Tensor& v) { return product(x, w.scales, v); }, kBound);
-      check_gradient(
-          "scales", w.scales, [&](const at::Tensor& v) { return product(x, v, bias); }, kBound);
-      const at::Tensor dense_seed = at::randn({12, 64}).to(device);
-      check_gradient(
-          "scales of dequantize", w.scales,
-          [&](const at::Tensor& v) {
-            return operators::dequantize(w.codes, v, w.zero_points, scheme.name, 64, 32, at::kFloat)
-                .mul(dense_seed)
-                .sum();
-          },
-          kBound);
+      check_packed_gradients(scheme, device);
     }
-    const at::Tensor x = at::randn({5, 16}).to(device), weight = at::randn({7, 16}).to(device);
-    const at::Tensor bias = at::randn({7}).to(device), seed = at::randn({5, 7}).to(device);
-    const auto dense = [&](const at::Tensor& i, const at::Tensor& w, const at::Tensor& b) {
-      return operators::dense_linear(i, w, b).mul(seed).sum();
-    };
-    check_gradient(
-        "input", x, [&](const at::Tensor& v) { return dense(v, weight, bias); }, kBound);
-    check_gradient(
-        "weight", weight, [&](const at::Tensor& v) { return dense(x, v, bias); }, kBound);
-    check_gradient(
-        "bias", bias, [&](const at::Tensor& v) { return dense(x, weight, v); }, kBound);
+    check_dense_gradients(device);
   }
 }
 

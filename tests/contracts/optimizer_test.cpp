@@ -208,18 +208,17 @@ TEST_CASE("optimizer: an adapter beside packed weights trains, under autocast as
   }
 }
 
-// What is wrong, and what the message must say.
-TEST_CASE("optimizer: assert_trainable names each parameter that would not train, and the cure",
+// What assert_trainable says of an optimizer of these parameters; empty: nothing is wrong.
+std::string problems(torch::nn::Module& model, const std::vector<at::Tensor>& parameters) {
+  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(0.1));
+  const std::string message = message_of([&] { assert_trainable(model, optimizer); });
+  CHECK(message.find('\n') == std::string::npos);
+  CHECK(message.empty() == training_problems(model, optimizer).empty());
+  return message;
+}
+
+TEST_CASE("optimizer: assert_trainable names each parameter whose dtype would not train, and the cure",
           "[contract][optimizer]") {
-  using torch::optim::SGD;
-  const torch::optim::SGDOptions options(0.1);
-  const auto problems = [&](torch::nn::Module& model, const std::vector<at::Tensor>& parameters) {
-    SGD optimizer(parameters, options);
-    const std::string message = message_of([&] { assert_trainable(model, optimizer); });
-    CHECK(message.find('\n') == std::string::npos);
-    CHECK(message.empty() == training_problems(model, optimizer).empty());
-    return message;
-  };
   Mlp model;
   CHECK(problems(model, model.parameters()).empty());
 
@@ -230,8 +229,11 @@ TEST_CASE("optimizer: assert_trainable names each parameter that would not train
                                                         Contains("Autocast"));
   narrow.up->to(at::kHalf);
   CHECK_THAT(problems(narrow, narrow.parameters()), Contains("up.weight is float16") && Contains("(and 1 more)"));
+}
 
-  Mlp other;
+TEST_CASE("optimizer: assert_trainable compares the optimizer's parameters with the module's",
+          "[contract][optimizer]") {
+  Mlp model, other;
   CHECK_THAT(
       problems(model, other.parameters()),
       Contains("parameter 0 of the optimizer's group 0 (float32 [64, 16] on cpu) is not a parameter of the module"));
@@ -246,7 +248,10 @@ TEST_CASE("optimizer: assert_trainable names each parameter that would not train
   frozen.up->weight.requires_grad_(false);
   CHECK_THAT(problems(frozen, frozen.parameters()), Contains("up.weight is in the optimizer but frozen"));
   CHECK(problems(frozen, {frozen.up->bias, frozen.down->weight, frozen.down->bias}).empty());
+}
 
+TEST_CASE("optimizer: assert_trainable names parameters that are nowhere, packed, or of InferenceMode",
+          "[contract][optimizer]") {
   struct Split : torch::nn::Module {
     Split() {
       register_parameter("here", at::ones({2}));
@@ -264,7 +269,7 @@ TEST_CASE("optimizer: assert_trainable names each parameter that would not train
 
   const c10::InferenceMode guard;
   Mlp inference;
-  SGD optimizer(inference.parameters(), options);
+  torch::optim::SGD optimizer(inference.parameters(), torch::optim::SGDOptions(0.1));
   CHECK_THAT(message_of([&] { assert_trainable(inference, optimizer); }), Contains("made under InferenceMode"));
 }
 

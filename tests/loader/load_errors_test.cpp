@@ -90,7 +90,7 @@ TEST_CASE("a checkpoint that does not fit its config is refused by tensor", "[lo
     std::vector<std::string> says;
   };
   const std::string down = "model.layers.0.mlp.down_proj.weight";
-  const Case cases[] = {
+  const std::vector<Case> cases = {
       {"missing", [&](json&, Tensors& t) { t.erase(down); }, ErrorCode::kCorrupt, {down, "missing"}},
       {"missing head",
        [](json&, Tensors& t) { t.erase("lm_head.weight"); },

@@ -171,34 +171,41 @@ Placed place(const Table& table, bool is_interleaved, bool has_norm, float sprea
   return out;
 }
 
+// `stored`: x turned by the angles of position `at`, what is not turned as it was.
+void check_turned(const float* stored, const float* x, std::int64_t at, bool is_interleaved) {
+  for (std::int64_t pair = 0; pair < kPairs; ++pair) {
+    const std::int64_t first = is_interleaved ? 2 * pair : pair, second = is_interleaved ? first + 1 : pair + kPairs;
+    const auto turn = static_cast<float>(at * kPairs + pair);
+    CHECK(stored[first] == Approx(x[first] * std::cos(turn) - x[second] * std::sin(turn)).margin(1e-6));
+    CHECK(stored[second] == Approx(x[second] * std::cos(turn) + x[first] * std::sin(turn)).margin(1e-6));
+  }
+  CHECK(std::equal(x + 2 * kPairs, x + kDim, stored + 2 * kPairs));
+}
+
+// The keys and values of one head of one row, over the whole cache.
+void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, bool is_interleaved) {
+  const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
+  for (std::int64_t at = 0; at < kCapacity; ++at) {
+    const std::int64_t token = at - (row == 0 ? 5 : 0);
+    const float* stored = placed.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    if (token < 0 || token >= kTokens) {
+      CHECK(stored[0] == -7.0f);  // left alone
+      continue;
+    }
+    const float* x =
+        products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
+    check_turned(stored, x, at, is_interleaved);
+    const float* value = placed.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
+  }
+}
+
 TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations]") {
   for (const bool is_interleaved : {false, true}) {
     const Placed ref = place(kernels::kRef, is_interleaved, false, 1, Dtype::kFloat32);
     CHECK(ref.is_finite);
-    const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
     for (std::int64_t row = 0; row < 2; ++row) {
-      for (std::int64_t head = 0; head < kKeyHeads; ++head) {
-        for (std::int64_t at = 0; at < kCapacity; ++at) {
-          const std::int64_t token = at - (row == 0 ? 5 : 0);
-          const float* stored = ref.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
-          if (token < 0 || token >= kTokens) {
-            CHECK(stored[0] == -7.0f);  // left alone
-            continue;
-          }
-          const float* x =
-              products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
-          for (std::int64_t pair = 0; pair < kPairs; ++pair) {
-            const std::int64_t first = is_interleaved ? 2 * pair : pair,
-                               second = is_interleaved ? first + 1 : pair + kPairs;
-            const auto turn = static_cast<float>(at * kPairs + pair);
-            CHECK(stored[first] == Approx(x[first] * std::cos(turn) - x[second] * std::sin(turn)).margin(1e-6));
-            CHECK(stored[second] == Approx(x[second] * std::cos(turn) + x[first] * std::sin(turn)).margin(1e-6));
-          }
-          CHECK(std::equal(x + 2 * kPairs, x + kDim, stored + 2 * kPairs));
-          const float* value = ref.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
-          CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
-        }
-      }
+      for (std::int64_t head = 0; head < kKeyHeads; ++head) check_stored(ref, row, head, is_interleaved);
     }
     for (const Table* table : tables()) {
       for (const bool has_norm : {false, true}) {

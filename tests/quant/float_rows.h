@@ -13,6 +13,14 @@ namespace halfbyte::quant::test {
 
 inline constexpr Dtype kWeightDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16};
 
+inline constexpr Search kSearches[] = {Search::kAbsmax, Search::kSquaredError};
+
+inline std::vector<int> bytes_of(const std::vector<std::byte>& bytes) {
+  std::vector<int> values;
+  for (const std::byte byte : bytes) values.push_back(static_cast<int>(byte));
+  return values;
+}
+
 inline std::vector<float> gaussian(std::size_t count, unsigned seed, float deviation = 0.02f) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, deviation);

@@ -2,9 +2,11 @@
 set(HALFBYTE_QUANT_TESTS
     quant/activations_test.cpp
     quant/dispatch_test.cpp
+    quant/golden_bytes_test.cpp
     quant/int8_test.cpp
     quant/kernels_test.cpp
     quant/linear_test.cpp
+    quant/nested_scales_test.cpp
     quant/onednn_test.cpp
     quant/quantize_test.cpp
     quant/scale_search_test.cpp)

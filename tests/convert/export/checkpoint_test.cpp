@@ -33,10 +33,8 @@ std::map<std::string, Stored> stored_in(const fs::path& file) {
   return out;
 }
 
-}  // namespace
-
-TEST_CASE("export: GPTQ's and AWQ's words, by hand", "[export]") {
-  const Scratch scratch;
+// 16 rows of 16 in groups of 8, with zero points.
+void write_sixteen(const fs::path& directory) {
   const HandMade weight{
       .rows = 16,
       .columns = 16,
@@ -44,48 +42,67 @@ TEST_CASE("export: GPTQ's and AWQ's words, by hand", "[export]") {
       .code = code_of,
       .zero_point = [](std::int64_t n, std::int64_t g) { return static_cast<std::uint32_t>(1 + (n + g) % 15); },
       .scale = scale_of};
-  write_hand_made(scratch / "s", {{"a.weight", weight}});
+  write_hand_made(directory, {{"a.weight", weight}});
+}
 
+std::string sixteens_scales() {
+  std::vector<float> scales(2 * 16);
+  for (std::size_t n = 0; n < 16; ++n) {
+    for (std::size_t g = 0; g < 2; ++g)
+      scales[g * 16 + n] = scale_of(static_cast<std::int64_t>(n), static_cast<std::int64_t>(g));
+  }
+  return floats(scales, Dtype::kFloat16);
+}
+
+}  // namespace
+
+TEST_CASE("export: GPTQ's words, by hand", "[export]") {
+  const Scratch scratch;
+  write_sixteen(scratch / "s");
   const auto summary = export_checkpoint(scratch / "s", scratch / "gptq", {.format = "gptq"});
   CHECK(summary.exact_tensors == 1);
   CHECK(names_in(scratch / "gptq") ==
         std::vector<std::string>{"config.json", "model.safetensors", "quantize_config.json"});
   std::vector<std::uint32_t> codes(2 * 16), zeros(2 * 2), groups;
-  std::vector<float> scales(2 * 16);
   for (std::size_t n = 0; n < 16; ++n) {
     for (std::size_t k = 0; k < 16; ++k)
       codes[k / 8 * 16 + n] |= static_cast<std::uint32_t>((n + 3 * k) % 16) << (4 * (k % 8));
-    for (std::size_t g = 0; g < 2; ++g) {
+    for (std::size_t g = 0; g < 2; ++g)
       zeros[g * 2 + n / 8] |= static_cast<std::uint32_t>((n + g) % 15) << (4 * (n % 8));  // less one
-      scales[g * 16 + n] = scale_of(static_cast<std::int64_t>(n), static_cast<std::int64_t>(g));
-    }
   }
   CHECK(codes[0] == 0x52FC9630U);
   for (std::uint32_t k = 0; k < 16; ++k) groups.push_back(k / 8);
-  auto in_gptq = stored_in(scratch / "gptq" / "model.safetensors");
-  CHECK((in_gptq["a.qweight"] == Stored{"I32", {2, 16}, words(codes)}));
-  CHECK((in_gptq["a.qzeros"] == Stored{"I32", {2, 2}, words(zeros)}));
-  CHECK((in_gptq["a.scales"] == Stored{"F16", {2, 16}, floats(scales, Dtype::kFloat16)}));
-  CHECK((in_gptq["a.g_idx"] == Stored{"I32", {16}, words(groups)}));
+  auto stored = stored_in(scratch / "gptq" / "model.safetensors");
+  CHECK((stored["a.qweight"] == Stored{"I32", {2, 16}, words(codes)}));
+  CHECK((stored["a.qzeros"] == Stored{"I32", {2, 2}, words(zeros)}));
+  CHECK((stored["a.scales"] == Stored{"F16", {2, 16}, sixteens_scales()}));
+  CHECK((stored["a.g_idx"] == Stored{"I32", {16}, words(groups)}));
+}
 
+TEST_CASE("export: AWQ's words, by hand", "[export]") {
+  const Scratch scratch;
+  write_sixteen(scratch / "s");
   export_checkpoint(scratch / "s", scratch / "awq", {.format = "awq"});
   constexpr std::array<std::size_t, 8> kOrder{0, 2, 4, 6, 1, 3, 5, 7};
-  std::vector<std::uint32_t> awq_codes(16 * 2), awq_zeros(2 * 2);
+  std::vector<std::uint32_t> codes(16 * 2), zeros(2 * 2);
   for (std::size_t c = 0; c < 2; ++c) {
     for (std::size_t i = 0; i < 8; ++i) {
       const std::size_t n = 8 * c + kOrder[i];
-      for (std::size_t k = 0; k < 16; ++k)
-        awq_codes[k * 2 + c] |= static_cast<std::uint32_t>((n + 3 * k) % 16) << (4 * i);
-      for (std::size_t g = 0; g < 2; ++g)
-        awq_zeros[g * 2 + c] |= static_cast<std::uint32_t>(1 + (n + g) % 15) << (4 * i);
+      for (std::size_t k = 0; k < 16; ++k) codes[k * 2 + c] |= static_cast<std::uint32_t>((n + 3 * k) % 16) << (4 * i);
+      for (std::size_t g = 0; g < 2; ++g) zeros[g * 2 + c] |= static_cast<std::uint32_t>(1 + (n + g) % 15) << (4 * i);
     }
   }
-  CHECK(awq_codes[0] == 0x75316420U);
-  auto in_awq = stored_in(scratch / "awq" / "model.safetensors");
-  CHECK((in_awq["a.qweight"] == Stored{"I32", {16, 2}, words(awq_codes)}));
-  CHECK((in_awq["a.qzeros"] == Stored{"I32", {2, 2}, words(awq_zeros)}));
-  CHECK((in_awq["a.scales"] == Stored{"F16", {2, 16}, floats(scales, Dtype::kFloat16)}));
+  CHECK(codes[0] == 0x75316420U);
+  auto stored = stored_in(scratch / "awq" / "model.safetensors");
+  CHECK((stored["a.qweight"] == Stored{"I32", {16, 2}, words(codes)}));
+  CHECK((stored["a.qzeros"] == Stored{"I32", {2, 2}, words(zeros)}));
+  CHECK((stored["a.scales"] == Stored{"F16", {2, 16}, sixteens_scales()}));
+}
 
+TEST_CASE("export: GPTQ's configuration, and each format's numbers and fixed point", "[export]") {
+  const Scratch scratch;
+  write_sixteen(scratch / "s");
+  export_checkpoint(scratch / "s", scratch / "gptq", {.format = "gptq"});
   const auto config = nlohmann::json::parse(read_text(scratch / "gptq" / "config.json"));
   CHECK(config.at("dtype") == "float16");
   CHECK(config.at("quantization_config") == nlohmann::json({{"quant_method", "gptq"},

@@ -40,48 +40,66 @@ struct Written {
   }
 };
 
-std::string file_of(int version) {
-  Written out;
+// Tensors of one version, in the order of its file.
+class Tensors {
+ public:
+  Tensors(Written& out, int version) : out_(out), version_(version) {}
+
+  void embedding() { weight(kVocab, kDim); }
+  void norm() { out_.floats(kDim); }
+  void norms() {
+    for (int i = 0; i < kLayers; ++i) norm();
+  }
+  void attention() {
+    for (const int rows : {kDim, kKvDim, kKvDim, kDim}) weights(rows, kDim);
+  }
+  void mlp() {
+    weights(kHidden, kDim);
+    weights(kDim, kHidden);
+    weights(kHidden, kDim);
+  }
+
+ private:
+  void weight(int rows, int columns) { version_ == 2 ? out_.packed(rows * columns) : out_.floats(rows * columns); }
+  void weights(int rows, int columns) {
+    for (int i = 0; i < kLayers; ++i) weight(rows, columns);
+  }
+
+  Written& out_;
+  int version_;
+};
+
+void write_header(Written& out, int version) {
   if (version > 0) {
     out.add(std::uint32_t{0x616b3432});
     out.add(version);
   }
   out.header();
-  if (version > 0) {
-    out.add(std::uint8_t{1});  // the classifier is the embedding
-    out.add(version == 2 ? kGroup : 0);
-    out.bytes.resize(256);
-  }
-  const auto weight = [&](int rows, int columns) {
-    version == 2 ? out.packed(rows * columns) : out.floats(rows * columns);
-  };
-  const auto layers = [&](auto&& one) {
-    for (int i = 0; i < kLayers; ++i) one();
-  };
-  const auto norm = [&] { out.floats(kDim); };
-  const auto attention = [&] {
-    for (const int rows : {kDim, kKvDim, kKvDim, kDim}) layers([&] { weight(rows, kDim); });
-  };
-  const auto mlp = [&] {
-    layers([&] { weight(kHidden, kDim); });
-    layers([&] { weight(kDim, kHidden); });
-    layers([&] { weight(kHidden, kDim); });
-  };
+  if (version == 0) return;
+  out.add(std::uint8_t{1});  // the classifier is the embedding
+  out.add(version == 2 ? kGroup : 0);
+  out.bytes.resize(256);
+}
+
+std::string file_of(int version) {
+  Written out;
+  write_header(out, version);
+  Tensors tensors(out, version);
   if (version == 0) {
-    weight(kVocab, kDim);
-    layers(norm);
-    attention();
-    layers(norm);
-    mlp();
-    norm();
+    tensors.embedding();
+    tensors.norms();
+    tensors.attention();
+    tensors.norms();
+    tensors.mlp();
+    tensors.norm();
     out.floats(kContext * kDim / kHeads);
   } else {
-    layers(norm);
-    layers(norm);
-    norm();
-    weight(kVocab, kDim);
-    attention();
-    mlp();
+    tensors.norms();
+    tensors.norms();
+    tensors.norm();
+    tensors.embedding();
+    tensors.attention();
+    tensors.mlp();
   }
   return out.bytes;
 }

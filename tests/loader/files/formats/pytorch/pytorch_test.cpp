@@ -65,6 +65,25 @@ TEST_CASE("pytorch: views of one storage, mapped where they can be", "[pytorch]"
   CHECK(two == std::vector<float>{9, 2});
 }
 
+namespace {
+
+// Every tensor of the safetensors checkpoint `truth`, with the same bytes.
+void check_same_tensors(const fs::path& directory, const files::Checkpoint& truth) {
+  const auto opened = open_checkpoint(directory);
+  REQUIRE(opened.tensors.size() == truth.tensors.size());
+  CHECK(opened.architecture == truth.architecture);
+  for (const auto& tensor : truth.tensors) {
+    const auto* found = opened.find(tensor.name);
+    REQUIRE(found);
+    std::string a(tensor.size_bytes, '\0'), b(found->size_bytes, '\1');
+    files::read_stored(truth, tensor, 0, std::as_writable_bytes(std::span(a)));
+    files::read_stored(opened, *found, 0, std::as_writable_bytes(std::span(b)));
+    CHECK(a == b);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("pytorch: a model, its shards and their index", "[pytorch]") {
   const Scratch scratch;
   std::vector<TestTensor> one = llama_tensors(), two;
@@ -76,33 +95,20 @@ TEST_CASE("pytorch: a model, its shards and their index", "[pytorch]") {
   write_text(scratch / "m" / "training_args.bin", "not the model");
   write_text(scratch / "m" / "expected.safetensors", safetensors({{"x", "U8", {1}, "x"}}));
   write_text(scratch / "m" / "pytorch_model.bin", torch_file(llama_tensors()));
-  const auto check = [&] {
-    const auto opened = open_checkpoint(scratch / "m");
-    REQUIRE(opened.tensors.size() == truth.tensors.size());
-    CHECK(opened.architecture == truth.architecture);
-    for (const auto& tensor : truth.tensors) {
-      const auto* found = opened.find(tensor.name);
-      REQUIRE(found);
-      std::string a(tensor.size_bytes, '\0'), b(found->size_bytes, '\1');
-      files::read_stored(truth, tensor, 0, std::as_writable_bytes(std::span(a)));
-      files::read_stored(opened, *found, 0, std::as_writable_bytes(std::span(b)));
-      CHECK(a == b);
-    }
-  };
-  check();
+  check_same_tensors(scratch / "m", truth);
   fs::remove(scratch / "m" / "pytorch_model.bin");
   fs::remove(scratch / "m" / "expected.safetensors");
   const std::string first = "pytorch_model-00001-of-00002.bin", second = "pytorch_model-00002-of-00002.bin";
   write_text(scratch / "m" / first, torch_file(one));
   check_error(ErrorCode::kCorrupt, {first, "2 shards"}, [&] { open_checkpoint(scratch / "m"); });
   write_text(scratch / "m" / second, torch_file(two));
-  check();
+  check_same_tensors(scratch / "m", truth);
   ordered_json map;
   for (const auto& tensor : one) map[tensor.name] = first;
   for (const auto& tensor : two) map[tensor.name] = second;
   const fs::path index = scratch / "m" / "pytorch_model.bin.index.json";
   write_text(index, ordered_json{{"weight_map", map}}.dump());
-  check();
+  check_same_tensors(scratch / "m", truth);
   map[one[0].name] = second;
   write_text(index, ordered_json{{"weight_map", map}}.dump());
   check_error(ErrorCode::kCorrupt, {one[0].name, second}, [&] { open_checkpoint(scratch / "m"); });
