@@ -7,6 +7,8 @@ import pathlib
 import re
 import sys
 
+import sizes
+
 # Includes go one way only: a folder may include itself and those before it.
 FOLDERS = ["quant", "models", "loader", "convert", "tools"]
 # Where LibTorch may be included; everything else must build and run without it.
@@ -112,8 +114,19 @@ def check_printing(source):
             yield f"{source.name}:{number}: only tools/ prints or ends the process ({found.group().strip()})"
 
 
+def check_all_sizes(root):
+    """Of every file that people write, tests and build scripts too."""
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        is_ours = name.startswith((*(folder + "/" for folder in FOLDERS), "tests/", "cmake/")) and "/." not in name
+        if is_ours and path.is_file() and (path.suffix in sizes.SUFFIXES or path.name == "CMakeLists.txt"):
+            yield from sizes.check_sizes(name, path.read_text(encoding="utf-8", errors="replace"))
+
+
 def violations(root):
-    layout = Layout(read_sources(pathlib.Path(root)))
+    root = pathlib.Path(root)
+    yield from check_all_sizes(root)
+    layout = Layout(read_sources(root))
     for source in layout.sources.values():
         yield from check_direction(layout, source)
         yield from check_libraries(layout, source)

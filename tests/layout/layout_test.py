@@ -7,6 +7,14 @@ import check_layout
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
+LINE = "  f();\n"
+ROW = "      {\"a row\", [](int& n) { n = 2; }},\n"
+
+
+def function(head, lines, line=LINE):
+    return head + " {\n" + line * lines + "}\n"
+
+
 # What is planted: {file: text}, and a part of the line that must be reported (None: nothing may be).
 PLANTED = [
     ("clean", {"quant/include/halfbyte/a.h": "", "loader/b.cpp": "#include <halfbyte/a.h>\n#include <torch/torch.h>\n"}, None),
@@ -23,6 +31,23 @@ PLANTED = [
     ("torch with spdlog", {"tools/model/b.cpp": "#include <torch/types.h>\n#include <spdlog/spdlog.h>\n"}, "spdlog"),
     ("printing", {"quant/b.cpp": 'void f() { printf("x"); }\n'}, "quant/b.cpp:1: only tools/"),
     ("printing in words", {"quant/b.cpp": '// printf("x")\nconst char* s = "exit(1)";\nint n = std::snprintf(0, 0, "");\n'}, None),
+    ("a long file", {"tests/quant/long_test.cpp": "\n" * 401}, "tests/quant/long_test.cpp:1: 401 lines"),
+    ("a long script", {"tools/x.sh": "true\n" * 401}, "tools/x.sh:1: 401 lines"),
+    ("files as long as they may be", {"quant/a.cpp": "\n" * 400, "tools/a.py": "\n" * 400}, None),
+    ("a long function", {"quant/a.cpp": "\n" + function("int f(int a) noexcept", 39)}, "quant/a.cpp:2: a function of 41 lines"),
+    ("a function as long as it may be", {"quant/a.cpp": function("void f()", 38) * 3}, None),
+    ("a long method", {"models/a.h": "class A {\n" + function("  A(int a)\n      : a_(a), b_{a}", 40).replace("\n}", "\n  }") + "};\n"},
+     "models/a.h:2: a function of 43 lines"),
+    ("a long template", {"quant/a.inc": function("template <class T>\nauto f(T t) -> std::vector<T>", 40)}, "quant/a.inc:1: a function of 43"),
+    ("a long test", {"tests/a_test.cpp": function('TEST_CASE("a (b)", "[c]")', 40)}, "tests/a_test.cpp:1: a function of 42"),
+    ("a long function in Python", {"tools/a.py": "def f():\n" + "    pass\n" * 40}, "tools/a.py:1: a function of 41 lines"),
+    ("a long class", {"quant/a.h": "class A {\n" + LINE * 60 + "};\n"}, None),
+    ("a long table", {"quant/a.cpp": "constexpr auto kRows = std::to_array<Row>({\n" + ROW * 60 + "});\n"}, None),
+    ("a table in a function", {"tests/a.cpp": function("void f()", 60, ROW).replace("{\n", "{\n  const std::vector<Row> rows = {\n", 1)
+                               .replace("\n}", "\n  };\n}")}, None),
+    ("a table in a long function", {"tests/a.cpp": "void f() {\n  const Row rows[] = {\n" + ROW * 9 + "  };\n" + LINE * 39 + "}\n"},
+     "tests/a.cpp:1: a function of 42 lines"),
+    ("a table of options", {"tools/a.cpp": function("void f(CLI::App& app)", 50, '  app.add_option("--a", a, "b");\n')}, None),
 ]
 
 
