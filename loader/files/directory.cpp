@@ -15,20 +15,13 @@
 namespace halfbyte::files {
 namespace {
 
-struct OtherFormat {
+struct UnreadFormat {
   std::string_view extension;
   std::string_view kind;  // empty: never the model itself
 };
 
-constexpr std::string_view kNoPickle = "a PyTorch pickle by its name and none by its bytes";
-
-// Weights that are not safetensors, or an index of such.
-constexpr auto kOtherFormats = std::to_array<OtherFormat>({
-    {".gguf", "GGUF"},
-    {".bin", kNoPickle},
-    {".pth", kNoPickle},
-    {".pt", kNoPickle},
-    {".ckpt", kNoPickle},
+// Weights in formats that are not read, or an index of such.
+constexpr auto kUnreadFormats = std::to_array<UnreadFormat>({
     {".h5", "TensorFlow HDF5"},
     {".msgpack", "Flax msgpack"},
     {".onnx", "ONNX"},
@@ -56,9 +49,19 @@ constexpr auto kMagics = std::to_array<Magic>({
                                            ", which this version does not read yet; give the model as safetensors");
 }
 
-const OtherFormat* other_format(std::string_view name) {
-  const auto row = std::ranges::find_if(kOtherFormats, [&](const auto& r) { return name.ends_with(r.extension); });
-  return row == kOtherFormats.end() ? nullptr : &*row;
+const UnreadFormat* unread_format(std::string_view name) {
+  const auto row = std::ranges::find_if(kUnreadFormats, [&](const auto& r) { return name.ends_with(r.extension); });
+  return row == kUnreadFormats.end() ? nullptr : &*row;
+}
+
+// Whether a file holds weights that are not safetensors, by its name.
+bool is_other_weights(std::string_view name) { return format_by_name(name) || unread_format(name); }
+
+// What a file of weights is that no format reads; empty: never the model itself.
+std::string_view kind_of_unread(std::string_view name) {
+  if (const Format* format = format_by_name(name)) return format->by_name_only;
+  const UnreadFormat* format = unread_format(name);
+  return format ? format->kind : std::string_view();
 }
 
 std::vector<std::string> file_names(const fs::path& directory) {
@@ -107,8 +110,7 @@ void check_single_is_not_stale(const fs::path& directory, const DirectoryContent
 
 [[noreturn]] void fail_without_weights(const fs::path& directory, const DirectoryContents& contents) {
   for (const fs::path& file : contents.other_weights) {
-    const OtherFormat* format = other_format(file.string());
-    if (format && !format->kind.empty()) refuse(directory / file, format->kind);
+    if (const std::string_view kind = kind_of_unread(file.string()); !kind.empty()) refuse(directory / file, kind);
   }
   throw Error(ErrorCode::kNotFound,
               printable_path(directory) + ": no *.safetensors file is in this folder; is it a checkpoint?");
@@ -118,14 +120,16 @@ void check_single_is_not_stale(const fs::path& directory, const DirectoryContent
 
 const Format* check_format(const fs::path& file) {
   const InputFile input(file);
-  std::string start(std::min<std::uint64_t>(input.size_bytes(), 8), '\0');
-  input.read(0, std::as_writable_bytes(std::span(start)));
-  if (start.starts_with("GGUF")) return format_of(file);  // a safetensors header of that length would be refused
+  const auto first = std::ranges::find_if(
+      formats(), [&](const Format& format) { return format.is_never_safetensors && format.is_format(input); });
+  if (first != formats().end()) return &*first;
   // A safetensors file starts with its header's length, which may look like any magic; the '{' after it decides.
   std::array<char, 1> brace{};
   if (input.size_bytes() > 8) input.read(8, std::as_writable_bytes(std::span(brace)));
   if (brace[0] == '{') return nullptr;
-  if (const Format* format = format_of(file)) return format;
+  if (const Format* format = format_of(input)) return format;
+  std::string start(std::min<std::uint64_t>(input.size_bytes(), 8), '\0');
+  input.read(0, std::as_writable_bytes(std::span(start)));
   for (const Magic& magic : kMagics) {
     if (start.starts_with(magic.bytes)) refuse(file, magic.kind);
   }
@@ -166,7 +170,7 @@ DirectoryContents list_checkpoint(const fs::path& directory) {
       candidates.push_back(name);
     } else if (name.ends_with(".py")) {
       out.remote_code.emplace_back(name);
-    } else if (other_format(name)) {
+    } else if (is_other_weights(name)) {
       out.other_weights.emplace_back(name);
     } else {
       out.side_files.emplace_back(name);

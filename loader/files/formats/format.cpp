@@ -11,20 +11,42 @@
 namespace halfbyte::files {
 namespace {
 
+constexpr auto kGgufExtensions = std::to_array<std::string_view>({".gguf"});
+constexpr auto kPickleExtensions = std::to_array<std::string_view>({".bin", ".pth", ".pt", ".ckpt"});
+
+// Tried in this order: a pickle of Meta's is one of PyTorch's too.
 constexpr auto kFormats = std::to_array<Format>({
-    {"GGUF", is_gguf, pick_gguf, open_gguf},
-    {"llama2.c", is_llama2c, pick_llama2c, open_llama2c},
-    {"Meta", is_meta, pick_meta, open_meta},
-    {"PyTorch", is_pytorch, pick_pytorch, open_pytorch},
+    {.kind = "GGUF",
+     .is_format = is_gguf,
+     .pick = pick_gguf,
+     .open = open_gguf,
+     .extensions = kGgufExtensions,
+     .by_name_only = "GGUF",
+     .is_never_safetensors = true},
+    {.kind = "llama2.c", .is_format = is_llama2c, .pick = pick_llama2c, .open = open_llama2c},
+    {.kind = "Meta", .is_format = is_meta, .pick = pick_meta, .open = open_meta},
+    {.kind = "PyTorch",
+     .is_format = is_pytorch,
+     .pick = pick_pytorch,
+     .open = open_pytorch,
+     .extensions = kPickleExtensions,
+     .by_name_only = "a PyTorch pickle by its name and none by its bytes"},
 });
 
 }  // namespace
 
 std::span<const Format> formats() noexcept { return kFormats; }
 
-const Format* format_of(const fs::path& file) {
-  const InputFile input(file);
-  const auto row = std::ranges::find_if(kFormats, [&](const Format& format) { return format.is_format(input); });
+const Format* format_of(const InputFile& file) {
+  const auto row = std::ranges::find_if(kFormats, [&](const Format& format) { return format.is_format(file); });
+  return row == kFormats.end() ? nullptr : &*row;
+}
+
+const Format* format_by_name(std::string_view name) noexcept {
+  const auto row = std::ranges::find_if(kFormats, [&](const Format& format) {
+    return std::ranges::any_of(format.extensions,
+                               [&](std::string_view extension) { return name.ends_with(extension); });
+  });
   return row == kFormats.end() ? nullptr : &*row;
 }
 

@@ -20,11 +20,20 @@ struct Format {
   // Returns the records of packed tensors; all others are dense. `paths` are the files; `directory` is set. Errors:
   // kCorrupt, kUnsupported, naming the file.
   std::vector<TensorRecord> (*open)(std::span<const fs::path> paths, Checkpoint& checkpoint);
+  // How names of its files end. Where another row has the same, only one lists them.
+  std::span<const std::string_view> extensions = {};
+  // What is said of a file with such a name that is_format denies.
+  std::string_view by_name_only = {};
+  // Its first bytes would be a safetensors header longer than any file, so it is asked for before that is looked for.
+  bool is_never_safetensors = false;
 };
 
 std::span<const Format> formats() noexcept;
 
 // The format of a lone file, or null: it is none of them.
-const Format* format_of(const fs::path& file);
+const Format* format_of(const InputFile& file);
+
+// The format whose files have names like this one, or null.
+const Format* format_by_name(std::string_view name) noexcept;
 
 }  // namespace halfbyte::files

@@ -73,9 +73,9 @@ ScaleKind mx_scales() { return {kMxGroup, Dtype::kBfloat16, e8m0_as_bfloat16()};
 
 bool is_e8m0(Dtype dtype) { return dtype == Dtype::kUint8 || dtype == Dtype::kFloat8E8m0; }
 
-class Reading {
+class Float4Tensors {
  public:
-  explicit Reading(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
+  explicit Float4Tensors(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
 
   // Of a weight `name` whose codes are bytes of two, as many to a row as its shape says.
   void add(const std::string& name, const StoredTensor& codes, const StoredTensor& scales,
@@ -200,7 +200,8 @@ bool are_mx_blocks(const StoredTensor& blocks) {
   return blocks.dtype == Dtype::kUint8 && blocks.shape.size() >= 3 && blocks.shape.back() == kMxBlockBytes;
 }
 
-void add_mxfp4(const Checkpoint& checkpoint, const StoredTensor& blocks, const BlockNames& names, Reading& reading) {
+void add_mxfp4(const Checkpoint& checkpoint, const StoredTensor& blocks, const BlockNames& names,
+               Float4Tensors& tensors) {
   const std::string where = place_of(checkpoint, blocks), owner = owner_of(blocks, names.blocks);
   const StoredTensor& scales = scales_of(checkpoint, owner + std::string(names.scales), where, true);
   if (!are_mx_blocks(blocks)) {
@@ -209,30 +210,30 @@ void add_mxfp4(const Checkpoint& checkpoint, const StoredTensor& blocks, const B
   }
   std::vector<std::int64_t> shape = blocks.shape;
   shape.pop_back();
-  reading.add(owner, blocks, scales, widened(std::move(shape), kMxGroup), mx_scales());
+  tensors.add(owner, blocks, scales, widened(std::move(shape), kMxGroup), mx_scales());
 }
 
 constexpr std::string_view kScale2 = "_scale_2";
 
-void add_modelopt(const Checkpoint& checkpoint, const StoredTensor& scale_2, Reading& reading) {
+void add_modelopt(const Checkpoint& checkpoint, const StoredTensor& scale_2, Float4Tensors& tensors) {
   const std::string where = place_of(checkpoint, scale_2), name = owner_of(scale_2, kScale2);
   const StoredTensor& codes = part_of(checkpoint, name, where);
   const float factor = scalar(checkpoint, scale_2.name, where);
-  reading.consume(scale_2);
-  reading.add(name, codes, scales_of(checkpoint, name + "_scale", where, false), widened(codes.shape, 2),
+  tensors.consume(scale_2);
+  tensors.add(name, codes, scales_of(checkpoint, name + "_scale", where, false), widened(codes.shape, 2),
               {kNvGroup, Dtype::kFloat32, e4m3_as_float32([&](float scale) { return scale * factor; })});
 }
 
 constexpr std::string_view kPacked = "_packed";
 
-void add_compressed(const Checkpoint& checkpoint, const StoredTensor& codes, Reading& reading) {
+void add_compressed(const Checkpoint& checkpoint, const StoredTensor& codes, Float4Tensors& tensors) {
   const std::string where = place_of(checkpoint, codes), name = owner_of(codes, kPacked);
   const StoredTensor* global = checkpoint.find(name + "_global_scale");
   const StoredTensor& scales = scales_of(checkpoint, name + "_scale", where, !global);
-  if (!global) return reading.add(name, codes, scales, widened(codes.shape, 2), mx_scales());
+  if (!global) return tensors.add(name, codes, scales, widened(codes.shape, 2), mx_scales());
   const float divisor = scalar(checkpoint, global->name, where);
-  reading.consume(*global);
-  reading.add(name, codes, scales, widened(codes.shape, 2),
+  tensors.consume(*global);
+  tensors.add(name, codes, scales, widened(codes.shape, 2),
               {kNvGroup, Dtype::kFloat32, e4m3_as_float32([&](float scale) { return scale / divisor; })});
 }
 
@@ -248,6 +249,8 @@ void refuse_set(const JsonField& config, const char* key) {
     fail_unsupported(field->path(), "this setting");
 }
 
+constexpr std::string_view kModeloptFile = "hf_quant_config.json";
+
 void check_algorithm(const JsonField& config) {
   const JsonField algorithm = config.at("quant_algo");
   if (algorithm.string() != "NVFP4" && algorithm.string() != "W4A16_NVFP4")
@@ -257,15 +260,15 @@ void check_algorithm(const JsonField& config) {
 }  // namespace
 
 std::vector<TensorRecord> read_mxfp4(Checkpoint& checkpoint, const JsonField&) {
-  Reading reading(checkpoint);
+  Float4Tensors tensors(checkpoint);
   std::int64_t stacks = 0;
   for (const StoredTensor& tensor : checkpoint.tensors) {
     const BlockNames* names = block_names(tensor);
     if (!names || tensor.dtype != Dtype::kUint8) continue;
-    add_mxfp4(checkpoint, tensor, *names, reading);
+    add_mxfp4(checkpoint, tensor, *names, tensors);
     stacks += tensor.shape.size() == 4;
   }
-  std::vector<TensorRecord> out = reading.finish();
+  std::vector<TensorRecord> out = tensors.finish();
   if (stacks > 0)
     checkpoint.notes.push_back(counted_are(stacks) +
                                " stacked experts, of shape (experts, out_features, in_features) as in the file; "
@@ -285,12 +288,23 @@ bool has_mxfp4_blocks(const Checkpoint& checkpoint) {
 
 std::vector<TensorRecord> read_modelopt(Checkpoint& checkpoint, const JsonField& config) {
   check_algorithm(config);
-  Reading reading(checkpoint);
-  reading.take_others();
+  Float4Tensors tensors(checkpoint);
+  tensors.take_others();
   for (const StoredTensor& tensor : checkpoint.tensors) {
-    if (tensor.name.ends_with(kScale2)) add_modelopt(checkpoint, tensor, reading);
+    if (tensor.name.ends_with(kScale2)) add_modelopt(checkpoint, tensor, tensors);
   }
-  return reading.finish();
+  return tensors.finish();
+}
+
+std::optional<Declaration> find_modelopt_side_file(const Checkpoint& checkpoint) {
+  if (!checkpoint.has_config_file) return std::nullopt;  // of a lone file, it would be another model's
+  Declaration out{.method = kModelopt,
+                  .json = read_beside(checkpoint, kModeloptFile),
+                  .where = printable_path(checkpoint.directory / kModeloptFile),
+                  .key = "quantization"};
+  if (out.json.is_null()) return std::nullopt;
+  if (!JsonField(out.json, out.where).at(out.key).find("quant_algo")) return std::nullopt;
+  return out;
 }
 
 bool is_compressed_float4(const JsonField& config) {
@@ -306,12 +320,12 @@ bool is_compressed_float4(const JsonField& config) {
 
 std::vector<TensorRecord> read_compressed_float4(Checkpoint& checkpoint, const JsonField& config) {
   for (const char* key : {"sparsity_config", "transform_config"}) refuse_set(config, key);
-  Reading reading(checkpoint);
-  reading.take_others();
+  Float4Tensors tensors(checkpoint);
+  tensors.take_others();
   for (const StoredTensor& tensor : checkpoint.tensors) {
-    if (tensor.name.ends_with(kPacked)) add_compressed(checkpoint, tensor, reading);
+    if (tensor.name.ends_with(kPacked)) add_compressed(checkpoint, tensor, tensors);
   }
-  return reading.finish();
+  return tensors.finish();
 }
 
 }  // namespace halfbyte::files

@@ -171,16 +171,16 @@ GptqConfig read_auto_round_config(const JsonField& config) {
   return begin_config(config, format ? packing_of(*format, kAutoRoundFormats) : GptqPacking::kGptqV1);
 }
 
-std::optional<SideConfig> find_side_config(const Checkpoint& checkpoint) {
+std::optional<Declaration> find_gptq_side_file(const Checkpoint& checkpoint) {
   const auto is_packed = [](const StoredTensor& tensor) { return tensor.name.ends_with(kGptqCodes); };
   if (std::ranges::none_of(checkpoint.tensors, is_packed)) return std::nullopt;
   for (const SideFile& row : kSideFiles) {
     if (std::ranges::find(checkpoint.side_files, fs::path(row.name)) == checkpoint.side_files.end()) continue;
-    SideConfig out{checkpoint.directory / row.name, {}, std::string(row.method)};
-    const std::string where = printable_path(out.file);
-    out.json = parse_json<nlohmann::json>(read_text(out.file, kConfigLimits.max_bytes), where, kConfigLimits);
+    Declaration out{.method = std::string(row.method),
+                    .json = read_beside(checkpoint, row.name),
+                    .where = printable_path(checkpoint.directory / row.name)};
     for (const char* key : {"method", "quant_method"}) {
-      if (const auto method = JsonField(out.json, where).find(key)) out.method = method->string();
+      if (const auto method = JsonField(out.json, out.where).find(key)) out.method = method->string();
     }
     return out;
   }

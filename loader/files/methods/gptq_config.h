@@ -3,12 +3,10 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "loader/files/checkpoint.h"
-#include "loader/files/json_fields.h"
+#include "loader/files/methods/quantization.h"
 
 namespace halfbyte::files {
 
@@ -32,14 +30,7 @@ GptqConfig read_gptq_config(const JsonField& config);
 GptqConfig read_awq_config(const JsonField& config);
 GptqConfig read_auto_round_config(const JsonField& config);
 
-// A quantization_config that lies beside config.json, not in it, and the method that it is of.
-struct SideConfig {
-  fs::path file;
-  nlohmann::json json;
-  std::string method;
-};
-
-// Nothing: there is none, or no tensor of the kind that it speaks of. Errors: kCorrupt.
-std::optional<SideConfig> find_side_config(const Checkpoint& checkpoint);
+// A configuration that lies beside config.json, not in it; only where there are tensors of the kind that it speaks of.
+FindDeclaration find_gptq_side_file;
 
 }  // namespace halfbyte::files

@@ -24,8 +24,6 @@ using models::Role;
 
 constexpr std::int64_t kBlock = 64;                         // weights, of one row
 constexpr std::int64_t kMaxValues = std::int64_t{1} << 50;  // of one tensor, so that no sum of sizes overflows
-// Files of ipex-llm's beside the weights, which mean nothing once these are read.
-constexpr auto kSideFiles = std::to_array<std::string_view>({"bigdl_config.json", "load_keys.json"});
 
 float half_at(const std::byte* at) {
   float out = 0;
@@ -153,9 +151,9 @@ std::string quant_state(const TensorRecord& record) {
       .dump();
 }
 
-class Opening {
+class IpexLlmTensors {
  public:
-  Opening(Checkpoint& checkpoint, const std::string& where, const BlockType& type)
+  IpexLlmTensors(Checkpoint& checkpoint, const std::string& where, const BlockType& type)
       : checkpoint_(checkpoint), where_(where), type_(type) {
     if (!checkpoint.architecture)
       fail_unsupported(where, "ipex-llm's " + std::string(type.name) +
@@ -320,30 +318,30 @@ class Opening {
   std::int64_t computed_ = 0, fused_ = 0;
 };
 
-// What would call a copy of the checkpoint ipex-llm's.
-void forget(Checkpoint& checkpoint) {
-  std::erase_if(checkpoint.side_files,
-                [](const fs::path& file) { return std::ranges::find(kSideFiles, file.string()) != kSideFiles.end(); });
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : checkpoint.config.items()) {
-    if (key.starts_with("bigdl_")) keys.push_back(key);
-  }
-  for (const std::string& key : keys) checkpoint.config.erase(key);
-}
+constexpr const char* kKey = "bigdl_transformers_low_bit";
+constexpr std::string_view kSideFile = "bigdl_config.json";
+
+bool has_key(const nlohmann::json& json) { return json.is_object() && json.contains(kKey); }
 
 }  // namespace
 
+std::optional<Declaration> find_ipex_llm(const Checkpoint& checkpoint) {
+  Declaration out{.method = kIpexLlm,
+                  .json = checkpoint.config,
+                  .where = printable_path(checkpoint.directory / "config.json"),
+                  .key = kKey};
+  if (has_key(out.json)) return out;
+  out.json = read_beside(checkpoint, kSideFile);
+  out.where = printable_path(checkpoint.directory / kSideFile);
+  return has_key(out.json) ? std::optional(std::move(out)) : std::nullopt;
+}
+
 std::vector<TensorRecord> read_ipex_llm(Checkpoint& checkpoint, const JsonField& config) {
   const std::string& low_bit = config.string();
-  if (std::ranges::find(kDenseTypes, low_bit) != kDenseTypes.end()) {
-    forget(checkpoint);
-    return with_dense_records(checkpoint, {});
-  }
+  if (std::ranges::find(kDenseTypes, low_bit) != kDenseTypes.end()) return with_dense_records(checkpoint, {});
   const BlockType* type = find_type(low_bit);
   if (!type) fail_unsupported(config.path(), "ipex-llm's " + in_quotes(low_bit));
-  std::vector<TensorRecord> out = Opening(checkpoint, config.path(), *type).run();
-  forget(checkpoint);
-  return out;
+  return IpexLlmTensors(checkpoint, config.path(), *type).run();
 }
 
 }  // namespace halfbyte::files

@@ -5,8 +5,13 @@
 
 namespace halfbyte::files {
 
-// `config`: config.json's "bigdl_transformers_low_bit". Errors: kUnsupported naming a type that is not read, a family
+inline constexpr const char* kIpexLlm = "ipex-llm";
+
+// In config.json, or in bigdl_config.json.
+FindDeclaration find_ipex_llm;
+
+// `config`: "bigdl_transformers_low_bit". Errors: kUnsupported naming a type that is not read, a family
 // that is not known; kCorrupt when a tensor's size does not fit its shape.
-std::vector<TensorRecord> read_ipex_llm(Checkpoint& checkpoint, const JsonField& config);
+ReadQuantization read_ipex_llm;
 
 }  // namespace halfbyte::files

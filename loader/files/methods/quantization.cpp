@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <span>
 #include <system_error>
 
 #include <halfbyte/error.h>
@@ -23,85 +24,115 @@
 namespace halfbyte::files {
 namespace {
 
-struct Method {
-  std::string_view quant_method;
-  std::string_view kind;  // Checkpoint::kind
-  ReadQuantization* read;
+// What would call a copy of the checkpoint quantised in the way that was translated.
+struct Leftovers {
+  std::span<const std::string_view> config_keys;  // of config.json: what their names begin with
+  std::span<const std::string_view> side_files;   // beside config.json
 };
 
+// The second is the name of compressed-tensors before 2024.
+constexpr auto kConfigKeys = std::to_array<std::string_view>({"quantization_config", "compression_config"});
+constexpr auto kSideFiles = std::to_array<std::string_view>(
+    {"quantize_config.json", "quant_config.json", "quantization_config.json", "hf_quant_config.json"});
+constexpr Leftovers kLeftovers{.config_keys = kConfigKeys, .side_files = kSideFiles};
+
+constexpr auto kIpexConfigKeys = std::to_array<std::string_view>({"bigdl_"});
+constexpr auto kIpexSideFiles = std::to_array<std::string_view>({"bigdl_config.json", "load_keys.json"});
+constexpr Leftovers kIpexLeftovers{.config_keys = kIpexConfigKeys, .side_files = kIpexSideFiles};
+
+struct Method {
+  std::string_view name;  // config.json's quant_method, where it has one
+  std::string_view kind;  // Checkpoint::kind
+  ReadQuantization* read;
+  // Whether a quantization_config without a quant_method is of this method; null: never.
+  bool (*owns)(const JsonField& config) = nullptr;
+  // Whether the tensors say by their names and shapes that they are of this method; null: they never do.
+  bool (*has_tensors)(const Checkpoint& checkpoint) = nullptr;
+  Leftovers leftovers = kLeftovers;
+};
+
+// Those that tensors may tell are tried in this order.
 constexpr auto kMethods = std::to_array<Method>({
-    {"auto-round", "AutoRound", read_auto_round},
-    {"awq", "AWQ", read_awq},
-    {"bitsandbytes", "bitsandbytes", read_bitsandbytes},
-    {"compressed-tensors", "compressed-tensors", read_compressed_tensors},
-    {"gptq", "GPTQ", read_gptq},
-    {"hqq", "HQQ", read_hqq},
-    {"intel/auto-round", "AutoRound", read_auto_round},
-    {"modelopt", "ModelOpt", read_modelopt},
-    {"mxfp4", "MXFP4", read_mxfp4},
+    {.name = "auto-round", .kind = "AutoRound", .read = read_auto_round},
+    {.name = "awq", .kind = "AWQ", .read = read_awq},
+    {.name = "bitsandbytes",
+     .kind = "bitsandbytes",
+     .read = read_bitsandbytes,
+     .owns = is_bitsandbytes_config,
+     .has_tensors = has_bitsandbytes_weights},
+    {.name = "compressed-tensors", .kind = "compressed-tensors", .read = read_compressed_tensors},
+    {.name = "gptq", .kind = "GPTQ", .read = read_gptq},
+    {.name = "intel/auto-round", .kind = "AutoRound", .read = read_auto_round},
+    {.name = kIpexLlm, .kind = "ipex-llm", .read = read_ipex_llm, .leftovers = kIpexLeftovers},
+    {.name = kModelopt, .kind = "ModelOpt", .read = read_modelopt},
+    {.name = "mxfp4", .kind = "MXFP4", .read = read_mxfp4, .has_tensors = has_mxfp4_blocks},
+    {.name = "hqq", .kind = "HQQ", .read = read_hqq, .has_tensors = has_hqq_weights},
 });
 
-// The second is the name of compressed-tensors before 2024.
-constexpr auto kConfigKeys = std::to_array<const char*>({"quantization_config", "compression_config"});
+nlohmann::json config_of(const Checkpoint& checkpoint) {
+  return checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
+}
 
-std::optional<JsonField> quantization_config(const JsonField& config) {
-  for (const char* key : kConfigKeys) {
-    if (auto field = config.find(key)) return field;
+std::string config_path(const Checkpoint& checkpoint) { return printable_path(checkpoint.directory / "config.json"); }
+
+// The name of the method that a quantization_config is of. Errors: kCorrupt: it says none.
+std::string method_of(const JsonField& config) {
+  const auto owner = std::ranges::find_if(kMethods, [&](const Method& row) { return row.owns && row.owns(config); });
+  return owner == kMethods.end() ? config.at("quant_method").string() : std::string(owner->name);
+}
+
+std::optional<Declaration> find_in_config(const Checkpoint& checkpoint) {
+  Declaration out{.method = {}, .json = config_of(checkpoint), .where = config_path(checkpoint)};
+  const JsonField root(out.json, out.where);
+  for (const std::string_view key : kConfigKeys) {
+    const auto config = root.find(std::string(key));
+    if (!config) continue;
+    out.method = method_of(*config);
+    out.key = key;
+    return out;
   }
   return std::nullopt;
 }
 
-// What the methods keep beside config.json.
-constexpr auto kSideFiles = std::to_array<std::string_view>(
-    {"quantize_config.json", "quant_config.json", "quantization_config.json", "hf_quant_config.json"});
+std::optional<Declaration> find_by_tensors(const Checkpoint& checkpoint) {
+  const auto row = std::ranges::find_if(
+      kMethods, [&](const Method& method) { return method.has_tensors && method.has_tensors(checkpoint); });
+  if (row == kMethods.end()) return std::nullopt;
+  return Declaration{.method = std::string(row->name), .json = config_of(checkpoint), .where = config_path(checkpoint)};
+}
 
-// What would call a copy of the checkpoint quantised in the way that was translated.
-void forget_quantization(Checkpoint& checkpoint) {
+// Where a method may be declared; the first that does so is believed.
+constexpr auto kPlaces = std::to_array<FindDeclaration*>(
+    {find_ipex_llm, find_in_config, find_gptq_side_file, find_modelopt_side_file, find_by_tensors});
+
+void forget(Checkpoint& checkpoint, const Leftovers& leftovers) {
+  const auto is_left = [&](std::string_view key) {
+    return std::ranges::any_of(leftovers.config_keys, [&](std::string_view start) { return key.starts_with(start); });
+  };
+  std::vector<std::string> keys;
   if (checkpoint.config.is_object()) {
-    for (const char* key : kConfigKeys) checkpoint.config.erase(key);
+    for (const auto& [key, value] : checkpoint.config.items()) {
+      if (is_left(key)) keys.push_back(key);
+    }
   }
-  std::erase_if(checkpoint.side_files,
-                [](const fs::path& file) { return std::ranges::find(kSideFiles, file.string()) != kSideFiles.end(); });
+  for (const std::string& key : keys) checkpoint.config.erase(key);
+  std::erase_if(checkpoint.side_files, [&](const fs::path& file) {
+    return std::ranges::find(leftovers.side_files, file.string()) != leftovers.side_files.end();
+  });
 }
 
-constexpr const char* kIpexKey = "bigdl_transformers_low_bit";
-
-// A file beside the weights; null: there is none.
-nlohmann::json read_beside(const Checkpoint& checkpoint, const char* name) {
-  const fs::path path = checkpoint.directory / name;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return nullptr;
-  return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
-}
-
-// `from`: what says the method's name.
-std::vector<TensorRecord> read_by_method(Checkpoint& checkpoint, const JsonField& config, const JsonField& from,
-                                         const std::string& method) {
-  const auto row = std::ranges::find(kMethods, method, &Method::quant_method);
-  if (row == kMethods.end()) fail_unsupported(from.path(), "quantisation method " + in_quotes(method));
+std::vector<TensorRecord> read_declared(Checkpoint& checkpoint, const Declaration& declaration) {
+  const JsonField root(declaration.json, declaration.where);
+  const JsonField config = declaration.key.empty() ? root : root.at(declaration.key);
+  const auto row = std::ranges::find(kMethods, declaration.method, &Method::name);
+  if (row == kMethods.end()) {
+    const auto name = config.find("quant_method");
+    fail_unsupported(name ? name->path() : config.path(), "quantisation method " + in_quotes(declaration.method));
+  }
   checkpoint.kind = row->kind;
   std::vector<TensorRecord> out = row->read(checkpoint, config);
-  forget_quantization(checkpoint);
+  forget(checkpoint, row->leftovers);
   return out;
-}
-
-std::vector<TensorRecord> read_declared(Checkpoint& checkpoint, const JsonField& config) {
-  if (is_bitsandbytes_config(config)) return read_by_method(checkpoint, config, config, "bitsandbytes");
-  const JsonField method = config.at("quant_method");
-  return read_by_method(checkpoint, config, method, method.string());
-}
-
-// Where ModelOpt's words were before config.json had them.
-constexpr const char* kModeloptFile = "hf_quant_config.json";
-
-std::optional<std::vector<TensorRecord>> read_modelopt_file(Checkpoint& checkpoint) {
-  if (!checkpoint.has_config_file) return std::nullopt;  // of a lone file, it would be another model's
-  const nlohmann::json config = read_beside(checkpoint, kModeloptFile);
-  if (config.is_null()) return std::nullopt;
-  const JsonField quantization =
-      JsonField(config, printable_path(checkpoint.directory / kModeloptFile)).at("quantization");
-  if (!quantization.find("quant_algo")) return std::nullopt;
-  return read_by_method(checkpoint, quantization, quantization, "modelopt");
 }
 
 // Codes that nothing explains would be taken for weights.
@@ -113,31 +144,6 @@ void refuse_unexplained(const Checkpoint& checkpoint) {
                                            in_quotes(codes->name) +
                                            " is packed, and no quantization_config says how; give the directory with "
                                            "its config.json or quantize_config.json");
-}
-
-struct Signature {
-  bool (*is_there)(const Checkpoint&);
-  std::string_view quant_method;
-};
-
-// Formats whose tensors say by their names and shapes what they are.
-constexpr auto kSignatures = std::to_array<Signature>({
-    {has_bitsandbytes_weights, "bitsandbytes"},
-    {has_mxfp4_blocks, "mxfp4"},
-    {has_hqq_weights, "hqq"},
-});
-
-// Without a quantization_config: what a file of its own says, or what the tensors do.
-std::vector<TensorRecord> read_undeclared(Checkpoint& checkpoint, const JsonField& config) {
-  if (const auto side = find_side_config(checkpoint)) {
-    const JsonField config_file(side->json, printable_path(side->file));
-    return read_by_method(checkpoint, config_file, config_file, side->method);
-  }
-  if (auto records = read_modelopt_file(checkpoint)) return *std::move(records);
-  const auto row = std::ranges::find_if(kSignatures, [&](const Signature& s) { return s.is_there(checkpoint); });
-  if (row != kSignatures.end()) return read_by_method(checkpoint, config, config, std::string(row->quant_method));
-  refuse_unexplained(checkpoint);
-  return with_dense_records(checkpoint, {});
 }
 
 }  // namespace
@@ -156,17 +162,19 @@ void fail_unsupported(const std::string& where, const std::string& what) {
               where + ": " + what + " is not read by this version; use the original checkpoint");
 }
 
+nlohmann::json read_beside(const Checkpoint& checkpoint, std::string_view name) {
+  const fs::path path = checkpoint.directory / name;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
+}
+
 std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint) {
-  const nlohmann::json config =
-      checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
-  const JsonField root(config, printable_path(checkpoint.directory / "config.json"));
-  const nlohmann::json ipex = config.contains(kIpexKey) ? config : read_beside(checkpoint, "bigdl_config.json");
-  if (ipex.is_object() && ipex.contains(kIpexKey)) {
-    checkpoint.kind = "ipex-llm";
-    return read_ipex_llm(checkpoint, JsonField(ipex, root.path()).at(kIpexKey));
+  for (FindDeclaration* find : kPlaces) {
+    if (const auto found = find(checkpoint)) return read_declared(checkpoint, *found);
   }
-  const auto quantization = quantization_config(root);
-  return quantization ? read_declared(checkpoint, *quantization) : read_undeclared(checkpoint, root);
+  refuse_unexplained(checkpoint);
+  return with_dense_records(checkpoint, {});
 }
 
 }  // namespace halfbyte::files

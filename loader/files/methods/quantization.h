@@ -1,6 +1,9 @@
 // What config.json's quantization_config says of the tensors, in halfbyte's words.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "loader/files/checkpoint.h"
@@ -12,7 +15,20 @@ namespace halfbyte::files {
 // translated ones. `config` is the quantization_config.
 using ReadQuantization = std::vector<TensorRecord>(Checkpoint& checkpoint, const JsonField& config);
 
-// Records of all tensors as config.json's quantization_config (or its absence) explains them.
+// What says how a checkpoint's tensors are packed, and where it stands.
+struct Declaration {
+  std::string method;    // its name in the table of methods
+  nlohmann::json json;   // of a whole file
+  std::string where;     // that file, for messages
+  std::string key = {};  // the member of `json` that is the method's configuration; empty: all of it is
+};
+// Nothing: this place says nothing of the tensors. Errors: kCorrupt.
+using FindDeclaration = std::optional<Declaration>(const Checkpoint& checkpoint);
+
+// A JSON file beside the weights; null: there is none. Errors: kCorrupt.
+nlohmann::json read_beside(const Checkpoint& checkpoint, std::string_view name);
+
+// Records of all tensors as the first declaration found (or the absence of any) explains them.
 // Errors: kUnsupported naming a method, format or option that this version does not read; kCorrupt.
 std::vector<TensorRecord> read_quantization(Checkpoint& checkpoint);
 
