@@ -152,9 +152,9 @@ std::vector<std::byte> bytes_of_shape(std::int64_t rows, std::int64_t columns) {
   return {bytes.begin(), bytes.end()};
 }
 
-class Opening {
+class Llama2cTensors {
  public:
-  Opening(const fs::path& path, const Header& header, Checkpoint& checkpoint)
+  Llama2cTensors(const fs::path& path, const Header& header, Checkpoint& checkpoint)
       : header_(header), checkpoint_(checkpoint), translation_(checkpoint, path) {
     checkpoint.data_files.push_back(std::make_shared<InputFile>(path));
     checkpoint.data_offsets.push_back(header.data_offset);
@@ -284,7 +284,7 @@ std::vector<TensorRecord> open_llama2c(std::span<const fs::path> paths, Checkpoi
                                          "; download it again");
   }
   checkpoint.config = config_of(*header);
-  return Opening(paths[0], *header, checkpoint).run();
+  return Llama2cTensors(paths[0], *header, checkpoint).run();
 }
 
 }  // namespace halfbyte::files

@@ -49,9 +49,9 @@ std::optional<std::int64_t> group_size(const QuantState& state) {
   return out;
 }
 
-class Reading {
+class BitsandbytesTensors {
  public:
-  explicit Reading(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
+  explicit BitsandbytesTensors(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
 
   std::vector<TensorRecord> run() {
     for (const StoredTensor& tensor : checkpoint_.tensors) {
@@ -237,7 +237,7 @@ bool is_bitsandbytes_config(const JsonField& config) {
 std::vector<TensorRecord> read_bitsandbytes(Checkpoint& checkpoint, const JsonField& config) {
   if (is_true(config, "load_in_8bit"))
     fail_unsupported(config.path() + ".load_in_8bit", "bitsandbytes's 8-bit weights (LLM.int8)");
-  return Reading(checkpoint).run();
+  return BitsandbytesTensors(checkpoint).run();
 }
 
 }  // namespace halfbyte::files

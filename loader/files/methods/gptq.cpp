@@ -131,9 +131,9 @@ class SymmetricScales final : public TensorBytes {
 
 enum class ColumnOrder : std::uint8_t { kPlain, kOwn, kUneven };  // uneven: groups of different sizes
 
-class Opening {
+class GptqTensors {
  public:
-  Opening(Checkpoint& checkpoint, const GptqConfig& config)
+  GptqTensors(Checkpoint& checkpoint, const GptqConfig& config)
       : checkpoint_(checkpoint), config_(config), computed_(checkpoint) {}
 
   std::vector<TensorRecord> run() {
@@ -334,13 +334,13 @@ class Opening {
 }  // namespace
 
 std::vector<TensorRecord> read_gptq(Checkpoint& checkpoint, const JsonField& config) {
-  return Opening(checkpoint, read_gptq_config(config)).run();
+  return GptqTensors(checkpoint, read_gptq_config(config)).run();
 }
 std::vector<TensorRecord> read_awq(Checkpoint& checkpoint, const JsonField& config) {
-  return Opening(checkpoint, read_awq_config(config)).run();
+  return GptqTensors(checkpoint, read_awq_config(config)).run();
 }
 std::vector<TensorRecord> read_auto_round(Checkpoint& checkpoint, const JsonField& config) {
-  return Opening(checkpoint, read_auto_round_config(config)).run();
+  return GptqTensors(checkpoint, read_auto_round_config(config)).run();
 }
 
 }  // namespace halfbyte::files

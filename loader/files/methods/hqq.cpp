@@ -28,9 +28,9 @@ constexpr auto kParts =
                                 "view_as_float", "quant_scale", "quant_zero", "compute_dtype", "offload_meta",
                                 "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize", "round_zero"});
 
-class Reading {
+class HqqTensors {
  public:
-  explicit Reading(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
+  explicit HqqTensors(Checkpoint& checkpoint) : checkpoint_(checkpoint), changes_(checkpoint) {}
 
   std::vector<TensorRecord> run() {
     for (const StoredTensor& tensor : checkpoint_.tensors) {
@@ -176,7 +176,7 @@ class Reading {
 
 }  // namespace
 
-std::vector<TensorRecord> read_hqq(Checkpoint& checkpoint, const JsonField&) { return Reading(checkpoint).run(); }
+std::vector<TensorRecord> read_hqq(Checkpoint& checkpoint, const JsonField&) { return HqqTensors(checkpoint).run(); }
 
 bool has_hqq_weights(const Checkpoint& checkpoint) {
   return std::ranges::any_of(checkpoint.tensors, [&](const StoredTensor& tensor) {

@@ -38,9 +38,9 @@ std::string with_expert(std::string name, std::int64_t expert) {
   return name.replace(name.find("{}"), 2, std::to_string(expert));
 }
 
-class Opening {
+class GgufTensors {
  public:
-  Opening(const GgufParts& parts, const GgufFamily* family, Checkpoint& checkpoint)
+  GgufTensors(const GgufParts& parts, const GgufFamily* family, Checkpoint& checkpoint)
       : parts_(parts), family_(family), checkpoint_(checkpoint) {
     if (!family) return;
     const std::string prefix = std::string(family->architecture) + ".attention.head_count";
@@ -239,7 +239,7 @@ std::vector<TensorRecord> open_gguf(std::span<const fs::path> paths, Checkpoint&
     describe_unknown(parts.front(), checkpoint);
   }
   add_gguf_tokenizer(std::make_shared<GgufFile>(parts.front()), checkpoint);
-  return Opening(parts, family, checkpoint).run();
+  return GgufTensors(parts, family, checkpoint).run();
 }
 
 }  // namespace halfbyte::files

@@ -76,9 +76,9 @@ struct Parts {
   std::vector<const TensorView*> views;
 };
 
-class Opening {
+class MetaTensors {
  public:
-  Opening(std::span<const fs::path> paths, Checkpoint& checkpoint)
+  MetaTensors(std::span<const fs::path> paths, Checkpoint& checkpoint)
       : paths_(paths),
         checkpoint_(checkpoint),
         params_(read_meta_params(checkpoint.directory / kParamsFile)),
@@ -258,7 +258,7 @@ std::vector<std::string> pick_meta(const fs::path& directory, const std::vector<
 }
 
 std::vector<TensorRecord> open_meta(std::span<const fs::path> paths, Checkpoint& checkpoint) {
-  Opening(paths, checkpoint).run();
+  MetaTensors(paths, checkpoint).run();
   return {};
 }
 
