@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
 

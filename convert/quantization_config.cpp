@@ -6,6 +6,8 @@
 #include <string_view>
 #include <tuple>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/derive.h"
 
 namespace halfbyte::convert {

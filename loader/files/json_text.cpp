@@ -3,6 +3,8 @@
 #include <set>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/printable.h"
@@ -60,7 +62,7 @@ class Guard final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-std::string json_problem(const nlohmann::json::exception& error) {
+std::string json_problem(const std::exception& error) {
   std::string_view text = error.what();
   const auto end_of_prefix = text.find("] ");
   if (end_of_prefix != std::string_view::npos) text.remove_prefix(end_of_prefix + 2);

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "loader/files/platform.h"
 
@@ -32,6 +33,6 @@ extern template nlohmann::json parse_json(std::string_view, const std::string&, 
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
 
 // What nlohmann's parse_error says, without its prefix and on one line.
-std::string json_problem(const nlohmann::json::exception& error);
+std::string json_problem(const std::exception& error);
 
 }  // namespace halfbyte::files

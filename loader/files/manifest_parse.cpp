@@ -4,12 +4,12 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/hash.h"
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/manifest.h"
 #include "loader/files/manifest_keys.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {

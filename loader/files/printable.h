@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "models/json/printable.h"
+
 namespace halfbyte::files {
 
-// Control characters as \x1b; cut after `max_bytes` (the end is marked "...").
-std::string printable(std::string_view text, std::size_t max_bytes = 256);
+using halfbyte::in_quotes;
+using halfbyte::printable;
 std::string printable_path(const std::filesystem::path& path);
-// printable, in double quotes.
-std::string in_quotes(std::string_view name);
 // "[192, 512]"
 std::string printable(std::span<const std::int64_t> shape);
 // "2.20 GB": what people compare with their disk. Units: decimal.

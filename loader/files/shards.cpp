@@ -4,11 +4,13 @@
 #include <optional>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {

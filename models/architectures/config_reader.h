@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "models/json/field.h"
 
 namespace halfbyte::models {
 
@@ -30,19 +30,17 @@ class ConfigReader {
   std::vector<std::int64_t> integers_or_none(const char* key, std::int64_t low, std::int64_t high) const;
   std::vector<std::string> strings_or_none(const char* key) const;
   // The key is there, be it with null: how some families switch a default off.
-  bool is_given(const char* key) const { return object_->contains(key); }
+  bool is_given(const char* key) const;
   // A token id, a list of them, or nothing.
   std::vector<std::int64_t> token_ids(const char* key) const;
   // A nested object, or nothing.
   std::optional<ConfigReader> object(const char* key) const;
 
  private:
-  const nlohmann::json* find(const char* key) const;
-  const nlohmann::json& list_or_none(const char* key) const;
+  std::vector<JsonField> list_or_none(const char* key) const;
   [[noreturn]] void fail(const char* key, const std::string& wanted) const;
 
-  const nlohmann::json* object_;
-  std::string where_;
+  JsonField object_;
 };
 
 }  // namespace halfbyte::models

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 namespace halfbyte::cli {
 namespace {
 

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/Version.h>

@@ -8,7 +8,6 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"
-#include "loader/files/json_fields.h"
 #include "loader/files/methods/computed_tensors.h"
 #include "loader/files/methods/float4.h"
 #include "loader/files/methods/grouped_values.h"
@@ -16,6 +15,7 @@
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 #include "loader/files/row_bytes.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {

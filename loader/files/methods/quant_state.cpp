@@ -5,11 +5,11 @@
 
 #include <halfbyte/error.h>
 
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/methods/foreign_tensors.h"
 #include "loader/files/methods/quantization.h"
 #include "loader/files/printable.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "loader/files/checkpoint.h"
-#include "loader/files/json_fields.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 

@@ -9,7 +9,7 @@
 
 namespace halfbyte::models::huggingface {
 
-AddedToken read_added_token(const JsonValue& json) {
+AddedToken read_added_token(const JsonField& json) {
   AddedToken token;
   token.content = json.at("content").string();
   token.is_special = json.boolean_or("special", false);
@@ -20,11 +20,11 @@ AddedToken read_added_token(const JsonValue& json) {
   return token;
 }
 
-std::vector<AddedToken> read_added_tokens(const JsonValue& json) {
+std::vector<AddedToken> read_added_tokens(const JsonField& json) {
   std::vector<AddedToken> tokens;
-  for (const JsonValue& item : json.items()) {
+  for (const JsonField& item : json.items()) {
     tokens.push_back(read_added_token(item));
-    tokens.back().id = item.at("id").id();
+    tokens.back().id = token_id(item.at("id"));
   }
   return tokens;
 }

@@ -86,7 +86,7 @@ class AddedTokens {
 };
 
 // Errors: kCorrupt.
-std::vector<AddedToken> read_added_tokens(const JsonValue& json);
-AddedToken read_added_token(const JsonValue& json);
+std::vector<AddedToken> read_added_tokens(const JsonField& json);
+AddedToken read_added_token(const JsonField& json);
 
 }  // namespace halfbyte::models::huggingface

@@ -9,6 +9,7 @@
 #include "models/tokenizers/huggingface/byte_alphabet.h"
 #include "models/tokenizers/huggingface/regex.h"
 #include "models/tokenizers/huggingface/utf8.h"
+#include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte::models::huggingface {
 namespace {
@@ -200,7 +201,7 @@ class WordPiece : public Decoder {
 
 class Ctc : public Decoder {
  public:
-  explicit Ctc(const JsonValue& json)
+  explicit Ctc(const JsonField& json)
       : pad_(json.string_or("pad_token", "<pad>")),
         delimiter_(json.string_or("word_delimiter_token", "|")),
         cleans_(json.boolean_or("cleanup", true)) {}
@@ -219,51 +220,52 @@ class Ctc : public Decoder {
   bool cleans_;
 };
 
-void read(const JsonValue& json, Decoders& all);
+void read(const JsonField& json, Decoders& all);
 
-void read_sequence(const JsonValue& json, Decoders& all) {
-  for (const JsonValue& item : json.list_at("decoders")) read(item, all);
+void read_sequence(const JsonField& json, Decoders& all) {
+  for (const JsonField& item : json.at("decoders").items()) read(item, all);
 }
 
 template <class Plain>
-void read_plain(const JsonValue&, Decoders& all) {
+void read_plain(const JsonField&, Decoders& all) {
   all.push_back(std::make_unique<Plain>());
 }
 
-void read_strip(const JsonValue& json, Decoders& all) {
-  all.push_back(std::make_unique<Strip>(json.at("content").character(), json.id_or("start", 0), json.id_or("stop", 0)));
+void read_strip(const JsonField& json, Decoders& all) {
+  all.push_back(
+      std::make_unique<Strip>(character(json.at("content")), count_or(json, "start", 0), count_or(json, "stop", 0)));
 }
 
-void read_replace(const JsonValue& json, Decoders& all) {
-  const JsonValue pattern = json.at("pattern");
+void read_replace(const JsonField& json, Decoders& all) {
+  const JsonField pattern = json.at("pattern");
   const std::string content = json.at("content").string();
   if (const auto text = pattern.find("String")) {
     all.push_back(std::make_unique<ReplaceText>(text->string(), content));
     return;
   }
-  const JsonValue regex = pattern.at("Regex");
-  all.push_back(std::make_unique<ReplaceMatches>(Regex::compiled(regex.string(), regex.where()), content));
+  const JsonField regex = pattern.at("Regex");
+  all.push_back(std::make_unique<ReplaceMatches>(Regex::compiled(regex.string(), regex.path()), content));
 }
 
-void read_metaspace(const JsonValue& json, Decoders& all) {
+void read_metaspace(const JsonField& json, Decoders& all) {
   const bool adds = json.boolean_or("add_prefix_space", true);
   const bool prepends = json.string_or("prepend_scheme", adds ? "always" : "never") != "never";
-  all.push_back(std::make_unique<Metaspace>(json.at("replacement").character(), prepends));
+  all.push_back(std::make_unique<Metaspace>(character(json.at("replacement")), prepends));
 }
 
-void read_bpe(const JsonValue& json, Decoders& all) {
+void read_bpe(const JsonField& json, Decoders& all) {
   all.push_back(std::make_unique<Bpe>(json.string_or("suffix", "</w>")));
 }
 
-void read_wordpiece(const JsonValue& json, Decoders& all) {
+void read_wordpiece(const JsonField& json, Decoders& all) {
   all.push_back(std::make_unique<WordPiece>(json.string_or("prefix", "##"), json.boolean_or("cleanup", true)));
 }
 
-void read_ctc(const JsonValue& json, Decoders& all) { all.push_back(std::make_unique<Ctc>(json)); }
+void read_ctc(const JsonField& json, Decoders& all) { all.push_back(std::make_unique<Ctc>(json)); }
 
 struct Row {
   std::string_view type;
-  void (*read)(const JsonValue&, Decoders&);
+  void (*read)(const JsonField&, Decoders&);
 };
 
 constexpr Row kRows[] = {{"Sequence", read_sequence},
@@ -277,14 +279,14 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"WordPiece", read_wordpiece},
                          {"CTC", read_ctc}};
 
-void read(const JsonValue& json, Decoders& all) {
+void read(const JsonField& json, Decoders& all) {
   row_of_type(json, json.at("type").string(), kRows, "decoders").read(json, all);
   if (all.size() > kMaxStages) json.fail("more than 64 decoders");
 }
 
 }  // namespace
 
-Decoders read_decoders(const JsonValue& json) {
+Decoders read_decoders(const JsonField& json) {
   Decoders all;
   read(json, all);
   return all;

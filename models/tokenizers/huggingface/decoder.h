@@ -20,7 +20,7 @@ using Decoders = std::vector<std::unique_ptr<Decoder>>;
 
 // The stages of a tokenizer.json's decoder, sequences flattened.
 // Errors: kUnsupported for a type that is not known, kCorrupt.
-Decoders read_decoders(const JsonValue& json);
+Decoders read_decoders(const JsonField& json);
 std::vector<std::string_view> decoder_types();
 
 }  // namespace halfbyte::models::huggingface

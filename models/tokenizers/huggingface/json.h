@@ -1,58 +1,35 @@
-// Checked access to a tokenizer's JSON files: every error names the file and the path of the value.
+// What a tokenizer's JSON files hold beyond JsonField's values: ids, characters, rows of tables by type.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <halfbyte/error.h>
 
+#include "models/json/field.h"
+
 namespace halfbyte::models::huggingface {
 
-// One value of a file. Errors of every accessor: kCorrupt.
-class JsonValue {
- public:
-  // `where` names the value: "dir/tokenizer.json", "dir/tokenizer.json: normalizer".
-  JsonValue(const nlohmann::json& value, std::string where) : value_(&value), where_(std::move(where)) {}
-
-  const nlohmann::json& json() const noexcept { return *value_; }
-  const std::string& where() const noexcept { return where_; }
-  JsonValue at(const char* key) const;                   // must be there
-  std::optional<JsonValue> find(const char* key) const;  // nothing when absent or null
-  std::vector<JsonValue> items() const;
-  std::vector<JsonValue> list_at(const char* key) const { return at(key).items(); }
-
-  const std::string& string() const;
-  bool boolean() const;
-  double number() const;
-  std::uint32_t id() const;  // an unsigned integer of 32 bits
-  std::string string_or(const char* key, std::string_view fallback) const;
-  bool boolean_or(const char* key, bool fallback) const;
-  std::uint32_t id_or(const char* key, std::uint32_t fallback) const;
-  char32_t character() const;  // a string of exactly one
-
-  [[noreturn]] void fail(const std::string& problem) const;
-
- private:
-  const nlohmann::json* value_;
-  std::string where_;
-};
+// Errors of all: kCorrupt.
+std::uint32_t token_id(const JsonField& field);  // a whole number of 32 bits
+char32_t character(const JsonField& field);      // a string of exactly one
+std::uint32_t count_or(const JsonField& json, const char* key, std::uint32_t fallback);
 
 // The row of a table whose type is this one; `kind` is what the rows are ("decoders"). Errors: kUnsupported naming the
 // type.
 template <class Rows>
-const auto& row_of_type(const JsonValue& json, std::string_view type, const Rows& rows, const char* kind) {
+const auto& row_of_type(const JsonField& json, std::string_view type, const Rows& rows, const char* kind) {
   const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const auto& each) { return each.type == type; });
   if (row != std::end(rows)) return *row;
   throw Error(ErrorCode::kUnsupported,
-              json.where() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
+              json.path() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
 }
 
 // The types that a table of such rows knows.

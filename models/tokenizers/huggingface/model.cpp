@@ -16,15 +16,15 @@ namespace halfbyte::models::huggingface {
 namespace {
 
 struct Source {
-  const JsonValue& json;
+  const JsonField& json;
   VocabularyLists lists;
   bool words_are_bytes;
 };
 
-Vocabulary vocabulary_of(const Source& source) { return {source.lists.ids, source.json.where() + ": vocab"}; }
+Vocabulary vocabulary_of(const Source& source) { return {source.lists.ids, source.json.path() + ": vocab"}; }
 
 std::unique_ptr<Model> read_bpe(const Source& source) {
-  const JsonValue& json = source.json;
+  const JsonField& json = source.json;
   BpeOptions options;
   if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
   options.continuing_subword_prefix = json.string_or("continuing_subword_prefix", "");
@@ -33,14 +33,14 @@ std::unique_ptr<Model> read_bpe(const Source& source) {
   options.byte_fallback = json.boolean_or("byte_fallback", false);
   options.ignore_merges = json.boolean_or("ignore_merges", false);
   options.words_are_bytes = source.words_are_bytes;
-  return std::make_unique<Bpe>(vocabulary_of(source), std::move(options), source.lists.merges, json.where());
+  return std::make_unique<Bpe>(vocabulary_of(source), std::move(options), source.lists.merges, json.path());
 }
 
 std::unique_ptr<Model> read_unigram(const Source& source) {
   UnigramOptions options;
-  if (const auto unk = source.json.find("unk_id")) options.unk_id = unk->id();
+  if (const auto unk = source.json.find("unk_id")) options.unk_id = token_id(*unk);
   options.byte_fallback = source.json.boolean_or("byte_fallback", false);
-  return std::make_unique<Unigram>(source.lists.scores, options, source.json.where());
+  return std::make_unique<Unigram>(source.lists.scores, options, source.json.path());
 }
 
 std::unique_ptr<Model> read_wordpiece(const Source& source) {
@@ -60,7 +60,7 @@ constexpr Row kRows[] = {
     {"BPE", read_bpe}, {"Unigram", read_unigram}, {"WordPiece", read_wordpiece}, {"WordLevel", read_wordlevel}};
 
 // Old files leave it out.
-std::string type_of(const JsonValue& json, const VocabularyLists& lists) {
+std::string type_of(const JsonField& json, const VocabularyLists& lists) {
   if (const auto type = json.find("type")) return type->string();
   if (lists.has_merges) return "BPE";
   if (lists.is_scored) return "Unigram";
@@ -69,7 +69,7 @@ std::string type_of(const JsonValue& json, const VocabularyLists& lists) {
 
 // Where a byte has no token and no unknown one stands in, the library's offsets depend on how the alphabet spells
 // bytes.
-bool has_every_byte(const JsonValue& json, const VocabularyLists& lists) {
+bool has_every_byte(const JsonField& json, const VocabularyLists& lists) {
   std::unordered_set<std::string_view> missing(byte_alphabet().begin(), byte_alphabet().end());
   const std::string unk = json.string_or("unk_token", "");
   for (const auto& [token, id] : lists.ids) {
@@ -81,13 +81,13 @@ bool has_every_byte(const JsonValue& json, const VocabularyLists& lists) {
 
 }  // namespace
 
-bool takes_bytes(const JsonValue& json, const VocabularyLists& lists) {
+bool takes_bytes(const JsonField& json, const VocabularyLists& lists) {
   return type_of(json, lists) == "BPE" && !json.boolean_or("byte_fallback", false) &&
          json.string_or("continuing_subword_prefix", "").empty() && json.string_or("end_of_word_suffix", "").empty() &&
          has_every_byte(json, lists);
 }
 
-std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes) {
+std::unique_ptr<Model> read_model(const JsonField& json, VocabularyLists lists, bool words_are_bytes) {
   return row_of_type(json, type_of(json, lists), kRows, "models").read({json, std::move(lists), words_are_bytes});
 }
 

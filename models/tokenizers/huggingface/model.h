@@ -72,8 +72,8 @@ class Model {
 
 // `words_are_bytes`: words are the bytes for which GPT-2's alphabet stands in the vocabulary; only where takes_bytes()
 // allows it. Errors: kUnsupported for a type that is not known, kCorrupt.
-std::unique_ptr<Model> read_model(const JsonValue& json, VocabularyLists lists, bool words_are_bytes);
-bool takes_bytes(const JsonValue& json, const VocabularyLists& lists);
+std::unique_ptr<Model> read_model(const JsonField& json, VocabularyLists lists, bool words_are_bytes);
+bool takes_bytes(const JsonField& json, const VocabularyLists& lists);
 std::vector<std::string_view> model_types();
 
 }  // namespace halfbyte::models::huggingface

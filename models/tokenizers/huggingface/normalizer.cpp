@@ -175,7 +175,7 @@ class ByteLevel : public Normalizer {
 
 class Bert : public Normalizer {
  public:
-  explicit Bert(const JsonValue& json)
+  explicit Bert(const JsonField& json)
       : cleans_(json.boolean_or("clean_text", true)),
         spaces_ideographs_(json.boolean_or("handle_chinese_chars", true)),
         lowers_(json.boolean_or("lowercase", true)),
@@ -214,51 +214,51 @@ class Bert : public Normalizer {
   bool strips_accents_;
 };
 
-void read(const JsonValue& json, Normalizers& all);
+void read(const JsonField& json, Normalizers& all);
 
-void read_sequence(const JsonValue& json, Normalizers& all) {
-  for (const JsonValue& item : json.list_at("normalizers")) read(item, all);
+void read_sequence(const JsonField& json, Normalizers& all) {
+  for (const JsonField& item : json.at("normalizers").items()) read(item, all);
 }
 
 template <NormalForm Form>
-void read_form(const JsonValue&, Normalizers& all) {
+void read_form(const JsonField&, Normalizers& all) {
   all.push_back(std::make_unique<ToNormalForm>(Form));
 }
 
 template <class Plain>
-void read_plain(const JsonValue&, Normalizers& all) {
+void read_plain(const JsonField&, Normalizers& all) {
   all.push_back(std::make_unique<Plain>());
 }
 
-void read_strip(const JsonValue& json, Normalizers& all) {
+void read_strip(const JsonField& json, Normalizers& all) {
   all.push_back(std::make_unique<Strip>(json.boolean_or("strip_left", true), json.boolean_or("strip_right", true)));
 }
 
-void read_prepend(const JsonValue& json, Normalizers& all) {
+void read_prepend(const JsonField& json, Normalizers& all) {
   all.push_back(std::make_unique<Prepend>(json.at("prepend").string()));
 }
 
-void read_replace(const JsonValue& json, Normalizers& all) {
-  const JsonValue pattern = json.at("pattern");
+void read_replace(const JsonField& json, Normalizers& all) {
+  const JsonField pattern = json.at("pattern");
   const std::string content = json.at("content").string();
   if (const auto text = pattern.find("String")) {
     all.push_back(std::make_unique<ReplaceText>(text->string(), content));
     return;
   }
-  const JsonValue regex = pattern.at("Regex");
-  all.push_back(std::make_unique<ReplaceMatches>(Regex::compiled(regex.string(), regex.where()), content));
+  const JsonField regex = pattern.at("Regex");
+  all.push_back(std::make_unique<ReplaceMatches>(Regex::compiled(regex.string(), regex.path()), content));
 }
 
-void read_precompiled(const JsonValue& json, Normalizers& all) {
+void read_precompiled(const JsonField& json, Normalizers& all) {
   const auto map = json.find("precompiled_charsmap");
-  if (map && !map->string().empty()) all.push_back(std::make_unique<PrecompiledCharsmap>(map->string(), map->where()));
+  if (map && !map->string().empty()) all.push_back(std::make_unique<PrecompiledCharsmap>(map->string(), map->path()));
 }
 
-void read_bert(const JsonValue& json, Normalizers& all) { all.push_back(std::make_unique<Bert>(json)); }
+void read_bert(const JsonField& json, Normalizers& all) { all.push_back(std::make_unique<Bert>(json)); }
 
 struct Row {
   std::string_view type;
-  void (*read)(const JsonValue&, Normalizers&);
+  void (*read)(const JsonField&, Normalizers&);
 };
 
 constexpr Row kRows[] = {{"Sequence", read_sequence},
@@ -276,14 +276,14 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"BertNormalizer", read_bert},
                          {"ByteLevel", read_plain<ByteLevel>}};
 
-void read(const JsonValue& json, Normalizers& all) {
+void read(const JsonField& json, Normalizers& all) {
   row_of_type(json, json.at("type").string(), kRows, "normalizers").read(json, all);
   if (all.size() > kMaxStages) json.fail("more than 64 normalizers");
 }
 
 }  // namespace
 
-Normalizers read_normalizers(const JsonValue& json) {
+Normalizers read_normalizers(const JsonField& json) {
   Normalizers all;
   read(json, all);
   return all;

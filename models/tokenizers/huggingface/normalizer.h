@@ -21,7 +21,7 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
 // The stages of a tokenizer.json's normalizer, sequences flattened.
 // Errors: kUnsupported for a type that is not known, kCorrupt.
-Normalizers read_normalizers(const JsonValue& json);
+Normalizers read_normalizers(const JsonField& json);
 std::vector<std::string_view> normalizer_types();
 
 std::string normalized(const Normalizers& all, std::string_view text);

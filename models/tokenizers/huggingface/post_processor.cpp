@@ -7,63 +7,63 @@
 namespace halfbyte::models::huggingface {
 namespace {
 
-void read(const JsonValue& json, PostProcessing& result);
+void read(const JsonField& json, PostProcessing& result);
 
-void read_sequence(const JsonValue& json, PostProcessing& result) {
-  for (const JsonValue& item : json.list_at("processors")) read(item, result);
+void read_sequence(const JsonField& json, PostProcessing& result) {
+  for (const JsonField& item : json.at("processors").items()) read(item, result);
 }
 
-void read_byte_level(const JsonValue& json, PostProcessing& result) {
+void read_byte_level(const JsonField& json, PostProcessing& result) {
   if (!json.boolean_or("trim_offsets", true)) return;
   result.trims_spans = true;
   result.keeps_added_space = json.boolean_or("add_prefix_space", true);
 }
 
-std::int64_t id_of_pair(const JsonValue& json) {
+std::int64_t id_of_pair(const JsonField& json) {
   const auto items = json.items();
   if (items.size() != 2) json.fail("is no pair of a token and its id");
-  return items[1].id();
+  return token_id(items[1]);
 }
 
-void read_cls_and_sep(const JsonValue& json, PostProcessing& result) {
+void read_cls_and_sep(const JsonField& json, PostProcessing& result) {
   result.prefix.insert(result.prefix.begin(), id_of_pair(json.at("cls")));
   result.suffix.push_back(id_of_pair(json.at("sep")));
 }
 
-void read_roberta(const JsonValue& json, PostProcessing& result) {
+void read_roberta(const JsonField& json, PostProcessing& result) {
   read_byte_level(json, result);
   read_cls_and_sep(json, result);
 }
 
-TokenIds special_ids(const JsonValue& tokens, const std::string& name) {
+TokenIds special_ids(const JsonField& tokens, const std::string& name) {
   const auto token = tokens.find(name.c_str());
   if (!token) tokens.fail("has no \"" + name + "\", which the template names");
   TokenIds ids;
-  for (const JsonValue& id : token->list_at("ids")) ids.push_back(id.id());
+  for (const JsonField& id : token->at("ids").items()) ids.push_back(token_id(id));
   return ids;
 }
 
-void read_template(const JsonValue& json, PostProcessing& result) {
+void read_template(const JsonField& json, PostProcessing& result) {
   TokenIds before, after;
   bool has_text = false;
-  for (const JsonValue& item : json.list_at("single")) {
+  for (const JsonField& item : json.at("single").items()) {
     if (const auto sequence = item.find("Sequence")) {
       if (has_text || sequence->at("id").string() != "A")
-        throw Error(ErrorCode::kUnsupported, item.where() + ": only templates with the text once, as A, are known");
+        throw Error(ErrorCode::kUnsupported, item.path() + ": only templates with the text once, as A, are known");
       has_text = true;
       continue;
     }
     const TokenIds ids = special_ids(json.at("special_tokens"), item.at("SpecialToken").at("id").string());
     (has_text ? after : before).insert((has_text ? after : before).end(), ids.begin(), ids.end());
   }
-  if (!has_text) throw Error(ErrorCode::kUnsupported, json.where() + ": the template does not contain the text");
+  if (!has_text) throw Error(ErrorCode::kUnsupported, json.path() + ": the template does not contain the text");
   result.prefix.insert(result.prefix.begin(), before.begin(), before.end());
   result.suffix.insert(result.suffix.end(), after.begin(), after.end());
 }
 
 struct Row {
   std::string_view type;
-  void (*read)(const JsonValue&, PostProcessing&);
+  void (*read)(const JsonField&, PostProcessing&);
 };
 
 constexpr Row kRows[] = {{"Sequence", read_sequence},
@@ -72,13 +72,13 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"BertProcessing", read_cls_and_sep},
                          {"RobertaProcessing", read_roberta}};
 
-void read(const JsonValue& json, PostProcessing& result) {
+void read(const JsonField& json, PostProcessing& result) {
   row_of_type(json, json.at("type").string(), kRows, "post-processors").read(json, result);
 }
 
 }  // namespace
 
-PostProcessing read_post_processor(const JsonValue& json) {
+PostProcessing read_post_processor(const JsonField& json) {
   PostProcessing result;
   read(json, result);
   return result;

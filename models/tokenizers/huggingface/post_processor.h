@@ -19,7 +19,7 @@ struct PostProcessing {
 };
 
 // Errors: kUnsupported for a type or template that is not known, kCorrupt.
-PostProcessing read_post_processor(const JsonValue& json);
+PostProcessing read_post_processor(const JsonField& json);
 std::vector<std::string_view> post_processor_types();
 
 }  // namespace halfbyte::models::huggingface

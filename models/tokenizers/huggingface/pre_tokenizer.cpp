@@ -29,7 +29,7 @@ constexpr BehaviorRow kBehaviors[] = {{"Removed", DelimiterBehavior::kRemoved},
                                       {"MergedWithNext", DelimiterBehavior::kMergedWithNext},
                                       {"Contiguous", DelimiterBehavior::kContiguous}};
 
-DelimiterBehavior read_behavior(const JsonValue& json) {
+DelimiterBehavior read_behavior(const JsonField& json) {
   for (const auto& [name, behavior] : kBehaviors)
     if (json.string() == name) return behavior;
   json.fail("\"" + json.string() + "\" is no way to treat delimiters");
@@ -214,38 +214,38 @@ class ToByteAlphabet : public PreTokenizer {
 
 using Stages = std::vector<std::unique_ptr<PreTokenizer>>;
 
-struct Reading {
+struct PartialPreTokenizers {
   PreTokenizers result;
   bool leaves_bytes;
 };
 
-void read(const JsonValue& json, Reading& reading, bool is_last);
+void read(const JsonField& json, PartialPreTokenizers& partial, bool is_last);
 
-void read_sequence(const JsonValue& json, Reading& reading, bool is_last) {
-  const auto items = json.list_at("pretokenizers");
-  for (std::size_t i = 0; i < items.size(); ++i) read(items[i], reading, is_last && i + 1 == items.size());
+void read_sequence(const JsonField& json, PartialPreTokenizers& partial, bool is_last) {
+  const auto items = json.at("pretokenizers").items();
+  for (std::size_t i = 0; i < items.size(); ++i) read(items[i], partial, is_last && i + 1 == items.size());
 }
 
-void read_byte_level(const JsonValue& json, Reading& reading, bool is_last) {
-  Stages& stages = reading.result.stages;
+void read_byte_level(const JsonField& json, PartialPreTokenizers& partial, bool is_last) {
+  Stages& stages = partial.result.stages;
   if (json.boolean_or("add_prefix_space", true)) stages.push_back(std::make_unique<LeadingSpace>());
   if (json.boolean_or("use_regex", true))
     stages.push_back(
-        std::make_unique<RegexSplit>(Regex::compiled(kGpt2Pattern, json.where()), DelimiterBehavior::kIsolated, false));
-  reading.result.ends_in_bytes = is_last && reading.leaves_bytes;
-  if (!reading.result.ends_in_bytes) stages.push_back(std::make_unique<ToByteAlphabet>());
+        std::make_unique<RegexSplit>(Regex::compiled(kGpt2Pattern, json.path()), DelimiterBehavior::kIsolated, false));
+  partial.result.ends_in_bytes = is_last && partial.leaves_bytes;
+  if (!partial.result.ends_in_bytes) stages.push_back(std::make_unique<ToByteAlphabet>());
 }
 
-void read_split(const JsonValue& json, Reading& reading, bool) {
-  const JsonValue pattern = json.at("pattern");
+void read_split(const JsonField& json, PartialPreTokenizers& partial, bool) {
+  const JsonField pattern = json.at("pattern");
   const auto text = pattern.find("String");
-  const std::string where = pattern.where();
+  const std::string where = pattern.path();
   Regex regex = text ? Regex::literal(text->string(), where) : Regex::compiled(pattern.at("Regex").string(), where);
-  reading.result.stages.push_back(std::make_unique<RegexSplit>(std::move(regex), read_behavior(json.at("behavior")),
+  partial.result.stages.push_back(std::make_unique<RegexSplit>(std::move(regex), read_behavior(json.at("behavior")),
                                                                json.boolean_or("invert", false)));
 }
 
-PrependScheme read_scheme(const JsonValue& json) {
+PrependScheme read_scheme(const JsonField& json) {
   const bool adds = json.boolean_or("add_prefix_space", true);
   const std::string name = json.string_or("prepend_scheme", adds ? "always" : "never");
   for (const auto& [known, scheme] : kSchemes)
@@ -253,51 +253,51 @@ PrependScheme read_scheme(const JsonValue& json) {
   json.fail("\"" + name + "\" is no prepend_scheme");
 }
 
-void read_metaspace(const JsonValue& json, Reading& reading, bool) {
+void read_metaspace(const JsonField& json, PartialPreTokenizers& partial, bool) {
   const PrependScheme scheme = read_scheme(json);
-  reading.result.looks_at_origins |= scheme == PrependScheme::kFirst;
-  reading.result.stages.push_back(
-      std::make_unique<Metaspace>(json.at("replacement").character(), scheme, json.boolean_or("split", true)));
+  partial.result.looks_at_origins |= scheme == PrependScheme::kFirst;
+  partial.result.stages.push_back(
+      std::make_unique<Metaspace>(character(json.at("replacement")), scheme, json.boolean_or("split", true)));
 }
 
-void read_whitespace(const JsonValue&, Reading& reading, bool) {
-  reading.result.stages.push_back(std::make_unique<Whitespace>());
+void read_whitespace(const JsonField&, PartialPreTokenizers& partial, bool) {
+  partial.result.stages.push_back(std::make_unique<Whitespace>());
 }
 
-void read_whitespace_split(const JsonValue&, Reading& reading, bool) {
-  reading.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
+void read_whitespace_split(const JsonField&, PartialPreTokenizers& partial, bool) {
+  partial.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
 }
 
-void read_digits(const JsonValue& json, Reading& reading, bool) {
+void read_digits(const JsonField& json, PartialPreTokenizers& partial, bool) {
   const bool individual = json.boolean_or("individual_digits", false);
-  reading.result.stages.push_back(std::make_unique<CharSplit>(
+  partial.result.stages.push_back(std::make_unique<CharSplit>(
       is_numeric, individual ? DelimiterBehavior::kIsolated : DelimiterBehavior::kContiguous));
 }
 
-void read_punctuation(const JsonValue& json, Reading& reading, bool) {
+void read_punctuation(const JsonField& json, PartialPreTokenizers& partial, bool) {
   const auto behavior = json.find("behavior");
-  reading.result.stages.push_back(
+  partial.result.stages.push_back(
       std::make_unique<CharSplit>(is_punctuation, behavior ? read_behavior(*behavior) : DelimiterBehavior::kIsolated));
 }
 
-void read_bert(const JsonValue&, Reading& reading, bool) {
-  reading.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
-  reading.result.stages.push_back(std::make_unique<CharSplit>(is_punctuation, DelimiterBehavior::kIsolated));
+void read_bert(const JsonField&, PartialPreTokenizers& partial, bool) {
+  partial.result.stages.push_back(std::make_unique<CharSplit>(is_white_space, DelimiterBehavior::kRemoved));
+  partial.result.stages.push_back(std::make_unique<CharSplit>(is_punctuation, DelimiterBehavior::kIsolated));
 }
 
-void read_delimiter(const JsonValue& json, Reading& reading, bool) {
-  reading.result.stages.push_back(std::make_unique<DelimiterSplit>(json.at("delimiter").character()));
+void read_delimiter(const JsonField& json, PartialPreTokenizers& partial, bool) {
+  partial.result.stages.push_back(std::make_unique<DelimiterSplit>(character(json.at("delimiter"))));
 }
 
-void read_fixed_length(const JsonValue& json, Reading& reading, bool) {
-  const std::uint32_t length = json.id_or("length", 5);
+void read_fixed_length(const JsonField& json, PartialPreTokenizers& partial, bool) {
+  const std::uint32_t length = count_or(json, "length", 5);
   if (length == 0) json.fail("length is 0");
-  reading.result.stages.push_back(std::make_unique<FixedLength>(length));
+  partial.result.stages.push_back(std::make_unique<FixedLength>(length));
 }
 
 struct Row {
   std::string_view type;
-  void (*read)(const JsonValue&, Reading&, bool);
+  void (*read)(const JsonField&, PartialPreTokenizers&, bool);
 };
 
 constexpr Row kRows[] = {{"Sequence", read_sequence},
@@ -312,8 +312,8 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"CharDelimiterSplit", read_delimiter},
                          {"FixedLength", read_fixed_length}};
 
-void read(const JsonValue& json, Reading& reading, bool is_last) {
-  row_of_type(json, json.at("type").string(), kRows, "pre-tokenizers").read(json, reading, is_last);
+void read(const JsonField& json, PartialPreTokenizers& partial, bool is_last) {
+  row_of_type(json, json.at("type").string(), kRows, "pre-tokenizers").read(json, partial, is_last);
 }
 
 // Hands what one stage cuts to the next.
@@ -334,11 +334,11 @@ class Chain : public PieceSink {
 
 }  // namespace
 
-PreTokenizers read_pre_tokenizers(const JsonValue& json, bool leaves_bytes) {
-  Reading reading{{}, leaves_bytes};
-  read(json, reading, true);
-  if (reading.result.stages.size() > kMaxStages) json.fail("more than 64 pre-tokenizers");
-  return std::move(reading.result);
+PreTokenizers read_pre_tokenizers(const JsonField& json, bool leaves_bytes) {
+  PartialPreTokenizers partial{{}, leaves_bytes};
+  read(json, partial, true);
+  if (partial.result.stages.size() > kMaxStages) json.fail("more than 64 pre-tokenizers");
+  return std::move(partial.result);
 }
 
 std::vector<std::string_view> pre_tokenizer_types() { return types_of(kRows); }

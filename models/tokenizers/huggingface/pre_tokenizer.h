@@ -26,7 +26,7 @@ struct PreTokenizers {
 
 // With `leaves_bytes`, a ByteLevel at the end hands on the bytes themselves, not the characters that stand for them.
 // Errors: kUnsupported for a type that is not known, kCorrupt.
-PreTokenizers read_pre_tokenizers(const JsonValue& json, bool leaves_bytes);
+PreTokenizers read_pre_tokenizers(const JsonField& json, bool leaves_bytes);
 std::vector<std::string_view> pre_tokenizer_types();
 std::vector<std::string_view> delimiter_behaviors();  // "Removed", ...
 std::vector<std::string_view> prepend_schemes();      // of Metaspace

@@ -6,6 +6,7 @@
 
 #include "models/tokenizers/huggingface/unicode.h"
 #include "models/tokenizers/huggingface/utf8.h"
+#include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte::models::huggingface {
 namespace {

@@ -108,7 +108,7 @@ VocabularyLists lists_of(const std::vector<RankedToken>& tokens) {
   return lists;
 }
 
-json added_tokens(const JsonValue& config) {
+json added_tokens(const JsonField& config) {
   json list = json::array();
   const auto decoder = config.find("added_tokens_decoder");
   if (!decoder || !decoder->json().is_object()) return list;
@@ -125,7 +125,7 @@ json added_tokens(const JsonValue& config) {
 }
 
 // [gMASK] <sop> before every text.
-json prefix_template(const json& added, const JsonValue& config) {
+json prefix_template(const json& added, const JsonField& config) {
   json single = json::array();
   json tokens = json::object();
   for (const char* name : kGlm4Prefix) {
@@ -158,7 +158,7 @@ std::unique_ptr<Tokenizer> load_ranked_tokens(const std::filesystem::path& file)
                     "tokenizer_config.json, too");
   }
   const json config = parse_json(read_tokenizer_file(config_file), config_file.string());
-  const JsonValue fields(config, config_file.string());
+  const JsonField fields(config, config_file.string());
   const json split = {
       {"type", "Split"}, {"pattern", {{"Regex", kGlm4Pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   const json level = {

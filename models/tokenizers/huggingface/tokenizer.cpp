@@ -14,9 +14,9 @@ namespace huggingface {
 namespace {
 
 // The components that a file's JSON describes.
-Components read_components(const JsonValue& json, VocabularyLists lists) {
+Components read_components(const JsonField& json, VocabularyLists lists) {
   Components parts;
-  const JsonValue model = json.at("model");
+  const JsonField model = json.at("model");
   if (const auto normalizer = json.find("normalizer")) parts.normalizers = read_normalizers(*normalizer);
   if (const auto cutting = json.find("pre_tokenizer"))
     parts.pre_tokenizers = read_pre_tokenizers(*cutting, takes_bytes(model, lists));
@@ -35,7 +35,7 @@ Components read_components(const JsonValue& json, VocabularyLists lists) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> put_together(const nlohmann::json& json, VocabularyLists lists, const std::string& name) {
-  auto parts = read_components(JsonValue(json, name), std::move(lists));
+  auto parts = read_components(JsonField(json, name), std::move(lists));
   auto tokenizer = std::make_unique<Pipeline>(std::move(parts));
   for (const TokenIds* ids : {&tokenizer->prefix(), &tokenizer->suffix()})
     for (const std::int64_t id : *ids)

@@ -69,7 +69,7 @@ void add_from_list(const std::filesystem::path& file, AddedById& added) {
   if (!list) return;
   if (!list->is_object()) throw Error(ErrorCode::kCorrupt, file.string() + ": is no JSON object");
   for (const auto& [content, id] : list->items())
-    added[JsonValue(id, file.string() + ": " + content).id()] = plain_token(content, false);
+    added[token_id(JsonField(id, file.string() + ": " + content))] = plain_token(content, false);
 }
 
 std::uint32_t id_of_key(const std::string& key, const std::string& where) {
@@ -78,15 +78,15 @@ std::uint32_t id_of_key(const std::string& key, const std::string& where) {
   return static_cast<std::uint32_t>(std::stoul(key));
 }
 
-void add_from_config(const JsonValue& config, AddedById& added) {
+void add_from_config(const JsonField& config, AddedById& added) {
   const auto decoder = config.find("added_tokens_decoder");
   if (!decoder) return;
   if (!decoder->json().is_object()) decoder->fail("is no JSON object");
-  for (const auto& [key, token] : decoder->json().items()) added[id_of_key(key, decoder->where())] = token;
+  for (const auto& [key, token] : decoder->json().items()) added[id_of_key(key, decoder->path())] = token;
 }
 
 // bos_token and its like: special where they are in the vocabulary or added.
-void add_special(const JsonValue& names, const VocabularyLists& lists, AddedById& added) {
+void add_special(const JsonField& names, const VocabularyLists& lists, AddedById& added) {
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     const auto value = names.find(key);
     if (!value) continue;
@@ -100,13 +100,13 @@ void add_special(const JsonValue& names, const VocabularyLists& lists, AddedById
   }
 }
 
-json added_tokens(const std::filesystem::path& directory, const JsonValue& config, const VocabularyLists& lists) {
+json added_tokens(const std::filesystem::path& directory, const JsonField& config, const VocabularyLists& lists) {
   AddedById added;
   add_from_list(directory / "added_tokens.json", added);
   add_from_config(config, added);
   add_special(config, lists, added);
   const auto names_file = directory / "special_tokens_map.json";
-  if (const auto names = read_if_there(names_file)) add_special(JsonValue(*names, names_file.string()), lists, added);
+  if (const auto names = read_if_there(names_file)) add_special(JsonField(*names, names_file.string()), lists, added);
   json list = json::array();
   for (auto& [id, token] : added) {
     token["id"] = id;
@@ -123,7 +123,7 @@ std::unique_ptr<Tokenizer> load_vocab_and_merges(const std::filesystem::path& di
   read_merges(directory / "merges.txt", lists);
   const auto config_file = directory / "tokenizer_config.json";
   const json config = read_if_there(config_file).value_or(json::object());
-  const JsonValue fields(config, config_file.string());
+  const JsonField fields(config, config_file.string());
   const bool is_qwen2 = fields.string_or("tokenizer_class", "GPT2Tokenizer").starts_with("Qwen2");
   json description;
   description["added_tokens"] = added_tokens(directory, fields, lists);

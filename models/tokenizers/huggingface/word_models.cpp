@@ -16,12 +16,12 @@ std::uint32_t unknown_id(const Vocabulary& vocabulary, const std::string& token,
 
 }  // namespace
 
-WordPiece::WordPiece(Vocabulary vocabulary, const JsonValue& json)
+WordPiece::WordPiece(Vocabulary vocabulary, const JsonField& json)
     : Model(std::move(vocabulary)),
-      where_(json.where()),
+      where_(json.path()),
       unk_token_(json.string_or("unk_token", "[UNK]")),
       prefix_(json.string_or("continuing_subword_prefix", "##")),
-      max_chars_(json.id_or("max_input_chars_per_word", 100)) {
+      max_chars_(count_or(json, "max_input_chars_per_word", 100)) {
   for (std::uint32_t id = 0; id < vocabulary_.id_end(); ++id)
     max_token_bytes_ = std::max(max_token_bytes_, vocabulary_.token(id).size());
 }
@@ -58,8 +58,8 @@ void WordPiece::tokenize(std::string_view word, Workspace& space) const {
   }
 }
 
-WordLevel::WordLevel(Vocabulary vocabulary, const JsonValue& json)
-    : Model(std::move(vocabulary)), where_(json.where()), unk_token_(json.string_or("unk_token", "<unk>")) {}
+WordLevel::WordLevel(Vocabulary vocabulary, const JsonField& json)
+    : Model(std::move(vocabulary)), where_(json.path()), unk_token_(json.string_or("unk_token", "<unk>")) {}
 
 void WordLevel::tokenize(std::string_view word, Workspace& space) const {
   const auto id = vocabulary_.find(word);

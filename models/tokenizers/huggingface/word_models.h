@@ -10,7 +10,7 @@ namespace halfbyte::models::huggingface {
 
 class WordPiece : public Model {
  public:
-  WordPiece(Vocabulary vocabulary, const JsonValue& json);
+  WordPiece(Vocabulary vocabulary, const JsonField& json);
   void tokenize(std::string_view word, Workspace& space) const override;
 
  private:
@@ -26,7 +26,7 @@ class WordPiece : public Model {
 
 class WordLevel : public Model {
  public:
-  WordLevel(Vocabulary vocabulary, const JsonValue& json);
+  WordLevel(Vocabulary vocabulary, const JsonField& json);
   void tokenize(std::string_view word, Workspace& space) const override;
 
  private:

@@ -1,7 +1,7 @@
 // config.json of a GGUF file's model, from the metadata.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "loader/files/formats/gguf/names.h"
 

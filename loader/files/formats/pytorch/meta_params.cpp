@@ -2,11 +2,13 @@
 
 #include <array>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {

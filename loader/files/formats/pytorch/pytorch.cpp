@@ -8,12 +8,12 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/formats/pytorch/strided_bytes.h"
-#include "loader/files/json_fields.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
 #include "loader/files/row_bytes.h"
 #include "loader/files/shards.h"
 #include "loader/files/translation.h"
+#include "models/json/field.h"
 
 namespace halfbyte::files {
 namespace {
