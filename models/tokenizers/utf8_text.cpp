@@ -1,6 +1,8 @@
 #include "models/tokenizers/utf8_text.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 namespace halfbyte::models {
 namespace {
@@ -38,21 +40,14 @@ std::size_t beginning_size(std::string_view text, const Form& form) noexcept {
 }
 
 std::size_t ascii_size(std::string_view text) noexcept {
-  return static_cast<std::size_t>(
-      std::find_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }) -
-      text.begin());
-}
-
-// Bytes of UTF-8 from the beginning on.
-std::size_t valid_size(std::string_view text) noexcept {
-  std::size_t size = 0;
-  while (size < text.size()) {
-    size += ascii_size(text.substr(size));
-    const std::size_t character = size < text.size() ? valid_character_size(text.substr(size)) : 0;
-    if (character == 0) break;
-    size += character;
+  std::size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + i, 8);
+    if (word & 0x8080808080808080U) break;
   }
-  return size;
+  while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80) ++i;
+  return i;
 }
 
 }  // namespace
@@ -63,8 +58,19 @@ std::size_t valid_character_size(std::string_view text) noexcept {
   return form.size > 0 && beginning_size(text, form) == form.size ? form.size : 0;
 }
 
+std::size_t valid_utf8_prefix(std::string_view text) noexcept {
+  std::size_t size = 0;
+  while (size < text.size()) {
+    size += ascii_size(text.substr(size));
+    const std::size_t character = valid_character_size(text.substr(size));
+    if (character == 0) break;
+    size += character;
+  }
+  return size;
+}
+
 Utf8Text::Utf8Text(std::string_view bytes) : text_(bytes) {
-  std::size_t at = valid_size(bytes);
+  std::size_t at = valid_utf8_prefix(bytes);
   if (at == bytes.size()) return;
   copy_.reserve(bytes.size() + bytes.size() / 8);
   copy_ = bytes.substr(0, at);
@@ -74,24 +80,31 @@ Utf8Text::Utf8Text(std::string_view bytes) : text_(bytes) {
     replaced_.push_back({copy_.size(), at, broken});
     copy_ += kReplacement;
     at += broken;
-    const std::size_t valid = valid_size(bytes.substr(at));
+    const std::size_t valid = valid_utf8_prefix(bytes.substr(at));
     copy_ += bytes.substr(at, valid);
     at += valid;
   }
   text_ = copy_;
 }
 
-std::size_t Utf8Text::Cursor::source(std::size_t offset, Side side) {
-  const auto& replaced = text_.replaced_;
-  while (next_ < replaced.size() && replaced[next_].at + kReplacement.size() <= offset) {
-    const Replaced& last = replaced[next_++];
-    shift_ = static_cast<std::ptrdiff_t>(last.source + last.size) -
-             static_cast<std::ptrdiff_t>(last.at + kReplacement.size());
-  }
-  // Within U+FFFD: a part of it stands for all of what is there.
-  if (next_ < replaced.size() && replaced[next_].at < offset)
-    return replaced[next_].source + (side == Side::kEnd ? replaced[next_].size : 0);
-  return static_cast<std::size_t>(static_cast<std::ptrdiff_t>(offset) + shift_);
+std::vector<Utf8Text::Replaced>::const_iterator Utf8Text::ending_after(std::size_t offset) const noexcept {
+  return std::ranges::upper_bound(replaced_, offset, {},
+                                  [](const Replaced& replaced) { return replaced.at + kReplacement.size(); });
 }
+
+std::size_t Utf8Text::source(std::size_t offset) const noexcept {
+  const auto after = ending_after(offset);
+  if (after == replaced_.begin()) return offset;
+  const Replaced& last = *(after - 1);
+  return last.source + last.size + (offset - (last.at + kReplacement.size()));
+}
+
+std::size_t Utf8Text::source(std::size_t offset, Side side) const noexcept {
+  const auto after = ending_after(offset);
+  const bool is_within = after != replaced_.end() && after->at < offset;
+  return is_within ? after->source + (side == Side::kEnd ? after->size : 0) : source(offset);
+}
+
+std::string repaired_utf8(std::string_view bytes) { return std::string(Utf8Text(bytes).text()); }
 
 }  // namespace halfbyte::models

@@ -8,6 +8,7 @@
 
 #include "models/tokenizers/huggingface/unicode.h"
 #include "models/tokenizers/huggingface/utf8.h"
+#include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte::models::huggingface {
 namespace {
@@ -164,18 +165,18 @@ void Pipeline::encode_into(Output& output, std::string_view text, SpecialTokens 
 TokenIds Pipeline::encode(std::string_view text, SpecialTokens special) const {
   TokenIds ids;
   Output output(ids);
-  encode_into(output, ValidText(text).text(), special);
+  encode_into(output, Utf8Text(text).text(), special);
   return ids;
 }
 
 std::vector<TokenSpan> Pipeline::encode_spans(std::string_view text, SpecialTokens special) const {
   std::vector<TokenSpan> spans;
-  const ValidText valid(text);
+  const Utf8Text valid(text);
   Output output(spans, *this, valid.text());
   encode_into(output, valid.text(), special);
   for (TokenSpan& token : spans) {
-    token.begin = valid.raw_offset(token.begin);
-    token.end = valid.raw_offset(token.end);
+    token.begin = valid.source(token.begin);
+    token.end = valid.source(token.end);
   }
   return spans;
 }

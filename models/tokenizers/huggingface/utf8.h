@@ -1,10 +1,9 @@
-// UTF-8 for the tokenizer's parts: reading what is known to be valid, and making valid what is not.
+// Characters of text that is known to be valid UTF-8 (utf8_text.h makes it so). For the tokenizer's parts.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace halfbyte::models::huggingface {
 
@@ -36,30 +35,5 @@ Utf8Char read_last_char(std::string_view text) noexcept;
 void append_utf8(std::string& text, char32_t code);
 std::u32string to_utf32(std::string_view text);
 std::string to_utf8(std::u32string_view text);
-
-// Bytes at the beginning of `text` that are valid UTF-8.
-std::size_t valid_utf8_prefix(std::string_view text) noexcept;
-
-// A text with U+FFFD in place of each longest beginning of a character that has no end, as Python's errors="replace".
-class ValidText {
- public:
-  explicit ValidText(std::string_view raw);
-  std::string_view text() const noexcept { return is_raw_ ? raw_ : std::string_view(repaired_); }
-  // Where a character boundary of text() lies in the raw text.
-  std::size_t raw_offset(std::size_t offset) const noexcept;
-
- private:
-  struct Resumption {  // valid bytes begin here, after a replaced sequence
-    std::size_t offset;
-    std::size_t raw_offset;
-  };
-  std::string_view raw_;
-  bool is_raw_;
-  std::string repaired_;
-  std::vector<Resumption> resumptions_;
-};
-
-// The same text as ValidText's, without its map.
-std::string repaired_utf8(std::string_view raw);
 
 }  // namespace halfbyte::models::huggingface

@@ -131,14 +131,11 @@ class SentencePieceTokenizer : public Tokenizer {
     take({&token, 1});
   }
 
-  // Begins and ends apart: neither ever falls.
   static void to_source(const Utf8Text& utf8, std::vector<TokenSpan>& spans) {
-    Utf8Text::Cursor begins(utf8);
-    Utf8Text::Cursor ends(utf8);
     for (TokenSpan& span : spans) {
       const bool is_empty = span.begin == span.end;
-      span.begin = begins.source(span.begin, Utf8Text::Side::kBegin);
-      span.end = is_empty ? span.begin : ends.source(span.end, Utf8Text::Side::kEnd);
+      span.begin = utf8.source(span.begin, Utf8Text::Side::kBegin);
+      span.end = is_empty ? span.begin : utf8.source(span.end, Utf8Text::Side::kEnd);
     }
   }
 
