@@ -130,6 +130,7 @@ constexpr ChatFamily kFamilies[] = {
      .user = {"<|user|>\n", ""},
      .assistant = {"<|assistant|>\n", ""},
      .answer = "<|assistant|>",
+     .answer_in_some = "<|assistant|>\n",
      .begins_with_line = true,
      .marks = {"[gMASK]<sop>"},
      .no_marks = {"<think>"},

@@ -31,7 +31,8 @@ struct ChatFamily {
   Turn system;
   Turn user;
   Turn assistant;
-  std::string_view answer;  // what the model's next answer follows
+  std::string_view answer;               // what the model's next answer follows
+  std::string_view answer_in_some = {};  // the same, of those of the family's templates in which it stands
   SystemPlace system_place = SystemPlace::kTurn;
   std::optional<std::string_view> default_system = {};  // where a conversation has no system text
   bool drops_thinking = false;                          // of earlier answers: up to </think>

@@ -179,7 +179,7 @@ ChatTemplate chat_template_of(const ChatFamily& family, std::string_view raw) {
   out.assistant.is_trimmed = out.assistant.is_trimmed && trims;
   if (const auto said = default_system_in(text)) out.default_system = said;
   if (contains(tail, "<|im_start|>assistant\n<think>\n")) out.answer = "<|im_start|>assistant\n<think>\n";
-  if (family.name == "glm4" && contains(tail, "<|assistant|>\n")) out.answer = "<|assistant|>\n";
+  if (!family.answer_in_some.empty() && contains(tail, family.answer_in_some)) out.answer = family.answer_in_some;
   if (contains(text, "loop.first and system_message")) out.system_place = SystemPlace::kFirstUser;
   if (contains(text, "loop.last and system_message")) out.system_place = SystemPlace::kLastUser;
   if (contains(text, "eos_token + ' '") && family.assistant.after == "{eos}") out.assistant.after = "{eos} ";

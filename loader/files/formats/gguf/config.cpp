@@ -1,7 +1,11 @@
 #include "loader/files/formats/gguf/config.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
+
+#include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
 
@@ -16,6 +20,27 @@ using nlohmann::ordered_json;
 constexpr std::uint64_t kMaxValues = 1 << 16;  // of tensors that go into the configuration
 constexpr std::int64_t kGemma2LargeLayers = 46;
 
+// A field that says whether the first layer has a tensor.
+struct ToldByTensor {
+  const char* key;
+  const char* tensor;  // below "blk.0."
+};
+constexpr auto kUsualBiases = std::to_array<ToldByTensor>({{"attention_bias", "attn_q.bias"}});
+constexpr auto kChatglmBiases =
+    std::to_array<ToldByTensor>({{"add_qkv_bias", "attn_qkv.bias"}, {"add_bias_linear", "attn_output.bias"}});
+
+class Config;
+
+// What config.json of some families says otherwise than that of most.
+struct Particulars {
+  std::string_view model_type;
+  std::span<const ToldByTensor> biases = kUsualBiases;
+  void (Config::*add)() = nullptr;  // fields that no other family has
+  bool has_window = false;
+  const char* expert_count = "num_experts";
+  bool has_expert_sizes = true;  // else experts are as wide as a dense layer
+};
+
 class Config {
  public:
   Config(const GgufParts& parts, const GgufFamily& family, std::vector<std::string>& notes)
@@ -23,6 +48,7 @@ class Config {
         file_(parts.front()),
         family_(family),
         keys_(family_of(family).keys),
+        particulars_(particulars_of(family.model_type)),
         prefix_(std::string(family.architecture) + "."),
         notes_(notes) {}
 
@@ -42,6 +68,8 @@ class Config {
   }
 
  private:
+  static const Particulars& particulars_of(std::string_view model_type);
+
   std::optional<std::int64_t> integer(const std::string& key) const {
     const std::string full = prefix_ + key;
     if (!file_.is_list(full)) return file_.integer(full);
@@ -99,23 +127,16 @@ class Config {
   bool has_in_layer(const char* name) const { return find_tensor(parts_, std::string("blk.0.") + name) != nullptr; }
 
   void add_biases() {
-    if (family_.model_type == "chatglm") {
-      out_["add_qkv_bias"] = has_in_layer("attn_qkv.bias");
-      out_["add_bias_linear"] = has_in_layer("attn_output.bias");
-    } else if (family_.model_type != "qwen2") {
-      out_["attention_bias"] = has_in_layer("attn_q.bias");
-    }
+    for (const ToldByTensor& bias : particulars_.biases) out_[bias.key] = has_in_layer(bias.tensor);
     if (has_in_layer("ffn_down.bias")) out_["mlp_bias"] = true;
   }
 
   void add_particulars() {
     out_["hidden_act"] = family_.adds_one_to_norms ? "gelu_pytorch_tanh" : "silu";
-    if (family_.model_type == "chatglm") add_chatglm();
-    if (family_.model_type == "gemma2") add_gemma2();
-    if (family_.model_type == "phi3" || family_.model_type == "gemma2") {
-      const std::int64_t window = integer("attention.sliding_window").value_or(0);
-      if (window > 0) out_["sliding_window"] = window;
-    }
+    if (particulars_.add) (this->*particulars_.add)();
+    if (!particulars_.has_window) return;
+    const std::int64_t window = integer("attention.sliding_window").value_or(0);
+    if (window > 0) out_["sliding_window"] = window;
   }
 
   void add_chatglm() {
@@ -123,7 +144,6 @@ class Config {
     out_["rmsnorm"] = true;
     out_["post_layer_norm"] = true;
     out_["apply_residual_connection_post_layernorm"] = false;
-    out_["seq_length"] = needed("context_length");
   }
 
   // The scale of queries is not on record. Source: llama.cpp, src/models/gemma2.cpp.
@@ -139,10 +159,9 @@ class Config {
   void add_experts() {
     const std::int64_t count = integer("expert_count").value_or(0);
     if (count == 0) return;
-    const bool is_mixtral = family_.model_type == "mixtral";
-    out_[is_mixtral ? "num_local_experts" : "num_experts"] = count;
+    out_[particulars_.expert_count] = count;
     out_["num_experts_per_tok"] = needed("expert_used_count");
-    if (is_mixtral) return;
+    if (!particulars_.has_expert_sizes) return;
     out_["moe_intermediate_size"] = needed("expert_feed_forward_length");
     out_["norm_topk_prob"] = true;
   }
@@ -169,11 +188,25 @@ class Config {
   const GgufFile& file_;
   const GgufFamily& family_;
   const models::ConfigKeys& keys_;
+  const Particulars& particulars_;
   std::string prefix_;
   std::vector<std::string>& notes_;
   ordered_json out_ = ordered_json::object();
   std::int64_t heads_ = 0, head_dim_ = 0;
 };
+
+const Particulars& Config::particulars_of(std::string_view model_type) {
+  static constexpr auto kRows = std::to_array<Particulars>({
+      {.model_type = "chatglm", .biases = kChatglmBiases, .add = &Config::add_chatglm},
+      {.model_type = "gemma2", .add = &Config::add_gemma2, .has_window = true},
+      {.model_type = "mixtral", .expert_count = "num_local_experts", .has_expert_sizes = false},
+      {.model_type = "phi3", .has_window = true},
+      {.model_type = "qwen2", .biases = {}},
+  });
+  static constexpr Particulars kUsual{.model_type = {}};
+  const auto row = std::ranges::find(kRows, model_type, &Particulars::model_type);
+  return row == kRows.end() ? kUsual : *row;
+}
 
 }  // namespace
 

@@ -92,22 +92,33 @@ class Rope {
         {"rope_type", "longrope"}, {"short_factor", divisors}, {"long_factor", divisors}, {"attention_factor", 1.0}};
   }
 
-  void add_scaling(const std::string& type) {
-    const auto factor = file_.number(prefix_ + "rope.scaling.factor");
-    const auto old_factor = file_.number(prefix_ + "rope.scale_linear");
-    if (type == "linear" || (type.empty() && (factor || old_factor))) {
-      const double value = factor ? *factor : old_factor.value_or(1.0);
-      if (value > 1) config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value}};
-    } else if (type == "yarn") {
-      add_yarn(factor);
-    } else if (!type.empty() && type != "none") {
+  struct Scaling {
+    std::string_view type;  // rope.scaling.type
+    void (Rope::*add)();
+  };
+  static const Scaling kScalings[3];
+
+  void add_scaling(std::string type) {
+    factor_ = file_.number(prefix_ + "rope.scaling.factor");
+    old_factor_ = file_.number(prefix_ + "rope.scale_linear");
+    if (type.empty() && (factor_ || old_factor_)) type = "linear";
+    if (type.empty()) return;
+    const auto row = std::ranges::find(kScalings, type, &Scaling::type);
+    if (row == std::end(kScalings))
       file_.fail(ErrorCode::kUnsupported, "rope scaling " + in_quotes(type) + "; linear, yarn and longrope are read");
-    }
+    (this->*row->add)();
   }
 
-  void add_yarn(std::optional<double> factor) {
+  void add_none() {}
+
+  void add_linear() {
+    const double value = factor_ ? *factor_ : old_factor_.value_or(1.0);
+    if (value > 1) config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value}};
+  }
+
+  void add_yarn() {
     ordered_json scaling = {{"rope_type", "yarn"}};
-    if (factor) scaling["factor"] = *factor;
+    if (factor_) scaling["factor"] = *factor_;
     if (original_length_) scaling["original_max_position_embeddings"] = *original_length_;
     constexpr auto kKeys = std::to_array<std::pair<const char*, const char*>>(
         {{"rope.scaling.yarn_beta_fast", "beta_fast"}, {"rope.scaling.yarn_beta_slow", "beta_slow"}});
@@ -115,8 +126,8 @@ class Rope {
       if (const auto value = file_.number(prefix_ + gguf)) scaling[key] = *value;
     }
     const auto attention = file_.number(prefix_ + "rope.scaling.attn_factor");
-    if (attention && *attention != 1.0 && factor && *factor > 1)
-      scaling["attention_factor"] = *attention * (0.1 * std::log(*factor) + 1.0);
+    if (attention && *attention != 1.0 && factor_ && *factor_ > 1)
+      scaling["attention_factor"] = *attention * (0.1 * std::log(*factor_) + 1.0);
     config_["rope_scaling"] = std::move(scaling);
   }
 
@@ -127,7 +138,11 @@ class Rope {
   std::vector<std::string>& notes_;
   double theta_ = 0;
   std::optional<std::int64_t> original_length_;
+  std::optional<double> factor_, old_factor_;
 };
+
+constexpr Rope::Scaling Rope::kScalings[] = {
+    {"linear", &Rope::add_linear}, {"none", &Rope::add_none}, {"yarn", &Rope::add_yarn}};
 
 }  // namespace
 
