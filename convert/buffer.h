@@ -1,4 +1,4 @@
-// Bytes that are used again and again without being cleared. For the pipeline's blocks.
+// A buffer that is reused without being cleared. For the pipeline's blocks.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Buffer {
   explicit Buffer(std::size_t capacity)
       : data_(std::make_unique_for_overwrite<std::byte[]>(capacity)), capacity_(capacity) {}
 
-  // The old content is gone.
+  // Discards the content.
   std::span<std::byte> resize(std::size_t size) {
     if (size > capacity_) {
       data_.reset();  // first, so that both never exist at once

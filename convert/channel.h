@@ -1,4 +1,4 @@
-// A bounded queue between two threads of a pipeline, and the thread itself, which hands its error to whoever joins it.
+// A bounded queue between two threads of a pipeline, and a thread whose exception join() throws again.
 #pragma once
 
 #include <condition_variable>

@@ -23,7 +23,7 @@ struct ConversionResult {
 struct Workplace {
   files::fs::path directory;                       // of the data files
   Journal& journal;                                // of what is finished from now on
-  std::map<std::size_t, FinishedTensor> finished;  // what an earlier run said; believed where the bytes agree
+  std::map<std::size_t, FinishedTensor> finished;  // recorded by an earlier run; used where the bytes have that hash
 };
 
 // Writes and syncs the data files of `layout`, on as many threads as `memory` says, the caller's among them.

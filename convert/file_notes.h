@@ -1,4 +1,4 @@
-// What a user should hear about a source's files, whatever is made of it.
+// Notes for the user about a source's files, the same for every kind of result.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace halfbyte::convert {
 
 std::string listed(const std::vector<files::fs::path>& names);  // "a, b"
-// Side files of other tools that say how a checkpoint is quantised: untrue of what is made of it.
+// Side files of other tools that describe a checkpoint's quantisation. They are not copied: the result's is another.
 bool is_quantization_file(const files::fs::path& name);
 // What opening it gave, then which files are not copied. Errors: kUnsupported for a name that the record of a
 // checkpoint, which is JSON, cannot hold.

@@ -19,7 +19,8 @@ class Turnstile {
     std::unique_lock lock(mutex_);
     return changed_.wait(lock, stop, [&] { return next_ == number; });
   }
-  // By the thread that was let through. One that fails does not pass, and nobody comes after it.
+  // Called by the thread that wait() returned to. One that fails does not call it, so all later ones wait until
+  // stopped.
   void pass() {
     const std::lock_guard lock(mutex_);
     ++next_;
@@ -33,13 +34,13 @@ class Turnstile {
 };
 
 // Values that come in any order are consumed one at a time by number, from 0 on, so that no thread waits for another:
-// whoever brings the next one consumes it, and all that lie ready behind it.
+// the thread that adds the next number consumes it and all that follow it without a gap.
 template <class T>
 class InOrder {
  public:
   explicit InOrder(std::function<void(T)> consume) : consume_(std::move(consume)) {}
 
-  // What `consume` throws comes out here, in whichever thread it is called; nothing is consumed after that.
+  // Throws what `consume` throws, in the thread that calls it; nothing is consumed after that.
   void put(std::uint64_t number, T value) {
     std::unique_lock lock(mutex_);
     ready_.emplace(number, std::move(value));

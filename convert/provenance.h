@@ -1,5 +1,5 @@
-// What decides a result's bytes: the source, the options, the program. For the manifest, the journal, and whoever asks
-// whether two conversions are the same.
+// What decides a result's bytes: the source, the options, the program. For the manifest, the journal, and the check
+// that two conversions are the same.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Is what a checkpoint holds what its family needs? Missing, extra, mis-shaped and mis-typed tensors. Needs no
+// Compares a checkpoint's tensors with those its family needs: missing, extra, mis-shaped, mis-typed. Needs no
 // LibTorch.
 #pragma once
 

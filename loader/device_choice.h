@@ -1,5 +1,5 @@
-// Which of the devices that are there a model is put on, and what to do where the wanted one is not. Needs no LibTorch:
-// what LibTorch knows comes in as a table.
+// Chooses the device that a model is put on, and the error where the wanted one is missing. Needs no LibTorch: its list
+// of devices is an argument.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace halfbyte {
 
-// What LibTorch says of one kind of device besides the CPU.
+// One kind of device besides the CPU, as LibTorch reports it.
 struct Backend {
   Device::Kind kind;
   bool is_built = false;    // into this LibTorch
@@ -33,7 +33,7 @@ struct Absence {
 };
 Absence absence(const Backend& backend);
 
-// What LibTorch answers when a first tensor is made there; empty: it works.
+// LibTorch's error when a first tensor is made there; empty: it works.
 using TryDevice = std::function<std::string(const Device&)>;
 
 // Errors: kNotFound when the wanted device is not there, kNoResources when it is there and does not work.

@@ -1,5 +1,5 @@
 // Which policy decides each tensor's dtype: the load's own, an override of the caller, or float32 where a keep_float32
-// pattern says so. Needs no LibTorch: the loader obeys it, and `inspect --policy` foretells with it.
+// pattern says so. Needs no LibTorch: the loader applies it, and `inspect --policy` predicts with it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What loading under a dtype policy will cost, tensor by tensor, told from the headers and the manifest alone. For
+// What loading under a dtype policy will cost, tensor by tensor, computed from the headers and the manifest alone. For
 // `inspect --policy`; the loader's own report says the same afterwards.
 #pragma once
 

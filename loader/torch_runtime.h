@@ -18,7 +18,7 @@ std::string build_setting(const std::string& key);
 LibraryVersion torch_version();
 std::vector<Backend> backends();
 
-// Makes a tensor there and computes with it. The first line of what LibTorch says; empty: it works.
+// Makes a tensor there and computes with it. Returns the first line of LibTorch's error; empty: it works.
 std::string try_device(const Device& device);
 
 at::Device to_torch(const Device& device);  // Precondition: not kBest.
@@ -27,7 +27,7 @@ at::Device to_torch(const Device& device);  // Precondition: not kBest.
 DeviceChoice usable_device(const Device& wanted);
 // The same, entered into the report with the versions of LibTorch and, for the CPU, of oneDNN.
 DeviceChoice begin_on_device(const Device& wanted, LoadReport& report);
-// The same of a device in LibTorch's words. Devices of kinds that halfbyte does not know are let through.
+// The same of a device as LibTorch names it. Kinds that halfbyte does not know are not checked.
 void check_usable(at::Device wanted);
 
 }  // namespace halfbyte

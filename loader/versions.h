@@ -22,7 +22,7 @@ Agreement agreement(std::string_view built_against, std::string_view running) no
 // Of the oneDNN that halfbyte opens. Precondition: it is available.
 LibraryVersion onednn_version();
 
-// What to tell of a library that is another patch version, or of oneDNN in another minor one. Empty: nothing.
+// The note about a library of another patch version, or oneDNN of another minor one. Empty: there is none.
 std::string version_note(const LibraryVersion& library);
 
 // LibTorch promises no binary compatibility between minor versions: a call may crash, or answer wrong.

@@ -34,7 +34,7 @@ struct ExportSummary {
   std::int64_t dequantized_tensors = 0;  // packed before, and dense now
   double rel_rmse = 0;                   // of what was quantised again, against the numbers before
   double seconds = 0;
-  std::vector<std::string> notes;  // what a user should hear
+  std::vector<std::string> notes;  // for the user
 };
 
 // The names that `format` takes.

@@ -30,7 +30,7 @@ struct GgufExportSummary {
 };
 
 // Writes DST, which appears under its name when it is complete. Errors: kUnsupported naming the tensor and why its
-// numbers cannot be said without `requantize`, a family or a tokenizer that GGUF has no word for; kAlreadyExists;
+// numbers cannot be said without `requantize`, a family or a tokenizer that GGUF has no name for; kAlreadyExists;
 // kInvalidArgument, also a DST inside the source or the source itself; as open_checkpoint.
 GgufExportSummary export_gguf(const std::filesystem::path& source, const std::filesystem::path& destination,
                               const GgufExportOptions& options = {});

@@ -45,7 +45,7 @@ class Destination {
 
   // Deletes what an earlier run left.
   void start_over();
-  // Goes on with it: of the coming directory's files only the `wanted` ones stay.
+  // Continues from what an earlier run left: deletes its files in the coming directory that are not `wanted`.
   void remove_all_but(const std::vector<fs::path>& wanted);
   // An error leaves NAME.partial as it is then.
   void keep() noexcept { is_kept_ = true; }

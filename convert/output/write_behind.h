@@ -11,7 +11,7 @@
 
 namespace halfbyte::convert {
 
-// So that the sync at the end finds little to do. Not thread-safe.
+// Starts writing early, which shortens the sync at the end. Not thread-safe.
 class WriteBehind {
  public:
   WriteBehind() = default;
@@ -21,7 +21,7 @@ class WriteBehind {
 
   // Bytes that were written, one range after another.
   void add(const std::shared_ptr<files::OutputFile>& file, std::uint64_t begin, std::uint64_t size);
-  // Waits until all was handed to the disk.
+  // Waits until the system has been asked to write all of it.
   void finish();
 
  private:
@@ -32,7 +32,7 @@ class WriteBehind {
   void send();
 
   Range pending_;
-  // More than anybody waits to push: a slow disk holds up this thread alone.
+  // Long enough that push() never waits: a slow disk delays this thread alone.
   Channel<Range> ranges_{std::numeric_limits<std::size_t>::max()};
   std::stop_source stop_;
   Worker worker_{stop_, [this](const std::stop_token& stop) {

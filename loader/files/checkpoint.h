@@ -25,7 +25,7 @@ struct StoredTensor {
   std::uint64_t size_bytes;
 };
 
-// The bytes of a file, made when they are asked for.
+// Computes the bytes of a file; nothing is computed before it is called.
 using GeneratedFile = std::function<std::string()>;
 
 struct Checkpoint {
@@ -42,7 +42,7 @@ struct Checkpoint {
   bool has_config_file = false;         // else `config` was made from what the source says, or is null
   std::vector<fs::path> remote_code;    // relative: *.py, never copied or run
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read
-  std::vector<std::string> notes;       // what a user should hear about this checkpoint
+  std::vector<std::string> notes;       // about this checkpoint, for the user
   Manifest manifest;                    // read, or derived (is_derived)
   const models::Architecture* architecture = nullptr;  // null: unknown family
   std::uint64_t size_bytes = 0;                        // of tensor data

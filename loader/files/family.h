@@ -1,4 +1,4 @@
-// What a checkpoint says of its model's family, for messages about families that halfbyte does not know.
+// The names that a checkpoint gives its model's family, for messages about families that halfbyte does not know.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ Json parse_json(std::string_view text, const std::string& file_name, const JsonL
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
 
-// What nlohmann's parse_error says, without its prefix and on one line.
+// The message of nlohmann's parse_error, without its prefix and on one line.
 std::string json_problem(const std::exception& error);
 
 }  // namespace halfbyte::files

@@ -16,7 +16,7 @@ using halfbyte::printable;
 std::string printable_path(const std::filesystem::path& path);
 // "[192, 512]"
 std::string printable(std::span<const std::int64_t> shape);
-// "2.20 GB": what people compare with their disk. Units: decimal.
+// "2.20 GB". Units: decimal, as disks are sold.
 std::string printable_bytes(std::uint64_t bytes);
 
 // A name that stays in the directory it is appended to: no separator, not "." or "..", no zero byte, not empty.

@@ -1,4 +1,4 @@
-// Tensors in halfbyte's layout that are computed, when they are asked for, from a file in another: every reader of a
+// Tensors in halfbyte's layout that are computed, when they are read, from a file in another: every reader of a
 // checkpoint sees the same bytes as if it had been converted first, and none of them is kept.
 #pragma once
 

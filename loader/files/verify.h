@@ -1,4 +1,4 @@
-// Reads every byte of a checkpoint and says what is wrong with it.
+// Reads every byte of a checkpoint and lists what is wrong with it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct VerifyReport {
   std::int64_t tensors_hashed = 0;            // hash recorded and compared
   std::int64_t tensors_unhashed = 0;          // no hash on record: only structure and values were checked
   std::vector<VerifyFinding> findings;        // empty: good
-  std::vector<VerifyFinding> notes;           // odd, but sound: what a reader may want to know
+  std::vector<VerifyFinding> notes;           // unusual, but no error
   std::vector<TensorDifference> differences;  // with `against`: each tensor's error, dequantised
 };
 

@@ -23,8 +23,8 @@ at::Tensor inverse_frequencies(const RopeConfig& rope, std::int64_t length = 0);
 
 class Rotary : public torch::nn::Module {
  public:
-  // The registered buffer "inv_freq" has `buffer_dtype`, as the policy says; it is for show and for hosts. Tables come
-  // from the float32 frequencies whatever that dtype is.
+  // The registered buffer "inv_freq" has `buffer_dtype`, as the policy says; hosts may read it, and nothing here does.
+  // Tables come from the float32 frequencies whatever that dtype is.
   Rotary(const RopeConfig& rope, const Compute& compute, at::ScalarType buffer_dtype);
 
   // Of a sequence whose length does not matter.

@@ -13,7 +13,7 @@ import sizes
 FOLDERS = ["quant", "models", "loader", "convert", "tools"]
 # Where LibTorch may be included; everything else must build and run without it.
 TORCH_FOLDERS = ["quant/operators/", "models/", "loader/", "convert/calibrate/", "tools/model/"]
-TORCH_FREE_INSIDE = ["models/architectures/", "loader/files/"]
+TORCH_FREE_INSIDE = ["models/architectures/", "models/json/", "loader/files/"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 PUBLIC = re.compile(r"^\w+(?:/\w+)*/include/(halfbyte/.+)$")

@@ -53,7 +53,7 @@ struct QuantizeSummary {
   bool was_complete = false;        // DST held this result already; nothing was done
   double rel_rmse = 0;              // over all quantised weights together
   double seconds = 0;
-  std::vector<std::string> notes;  // what a user should hear: files that were not copied, an unknown family ...
+  std::vector<std::string> notes;  // for the user: files that were not copied, an unknown family ...
 };
 
 // Streams SRC into DST, which appears under its name only when it is complete and synced. The bytes depend on the

@@ -22,9 +22,10 @@ struct Format {
   std::vector<TensorRecord> (*open)(std::span<const fs::path> paths, Checkpoint& checkpoint);
   // How names of its files end. Where another row has the same, only one lists them.
   std::span<const std::string_view> extensions = {};
-  // What is said of a file with such a name that is_format denies.
+  // What a file with such a name is called in messages when is_format is false of it.
   std::string_view by_name_only = {};
-  // Its first bytes would be a safetensors header longer than any file, so it is asked for before that is looked for.
+  // Read as safetensors, its first bytes would be a header longer than any file: is_format decides before those are
+  // read.
   bool is_never_safetensors = false;
 };
 

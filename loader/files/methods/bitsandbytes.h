@@ -1,4 +1,4 @@
-// Checkpoints that bitsandbytes packed in 4 bits (nf4, fp4), described in halfbyte's words.
+// Records of the tensors that bitsandbytes packed in 4 bits (nf4, fp4).
 // Source: bitsandbytes, functional.py, QuantState; backends/default/ops.py, dequantize_4bit and dequantize_blockwise.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Checkpoints that compressed-tensors wrote ("pack-quantized"), described in halfbyte's words.
+// Records of the tensors that compressed-tensors wrote ("pack-quantized").
 // Source: vllm-project/compressed-tensors, compressors/pack_quantized/{base,helpers}.py, quantization/quant_args.py.
 #pragma once
 

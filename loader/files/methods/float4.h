@@ -17,7 +17,7 @@ bool has_mxfp4_blocks(const Checkpoint& checkpoint);
 // ModelOpt's NVFP4: X.weight, X.weight_scale, X.weight_scale_2.
 ReadQuantization read_modelopt;
 inline constexpr const char* kModelopt = "modelopt";
-// hf_quant_config.json: where ModelOpt's words were before config.json had them.
+// hf_quant_config.json, where ModelOpt wrote its configuration before it wrote it into config.json.
 FindDeclaration find_modelopt_side_file;
 
 // compressed-tensors's nvfp4-pack-quantized and mxfp4-pack-quantized: X.weight_packed, X.weight_scale,

@@ -1,4 +1,4 @@
-// Checkpoints of GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and AutoRound, described in halfbyte's words.
+// Records of the tensors of GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and AutoRound.
 #pragma once
 
 #include "loader/files/methods/quantization.h"

@@ -30,7 +30,7 @@ GptqConfig read_gptq_config(const JsonField& config);
 GptqConfig read_awq_config(const JsonField& config);
 GptqConfig read_auto_round_config(const JsonField& config);
 
-// A configuration that lies beside config.json, not in it; only where there are tensors of the kind that it speaks of.
+// A configuration in a file beside config.json; found only where there are tensors packed so.
 FindDeclaration find_gptq_side_file;
 
 }  // namespace halfbyte::files

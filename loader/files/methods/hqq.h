@@ -1,4 +1,4 @@
-// Checkpoints of HQQ (Half-Quadratic Quantization), described in halfbyte's words.
+// Records of the tensors of HQQ (Half-Quadratic Quantization).
 // Source: mobiusml/hqq, core/quantize.py (HQQLinear.state_dict, Quantizer.dequantize), core/bitpack.py, core/utils.py.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What ipex-llm's save_low_bit wrote: flat tensors of blocks, whose shapes only the family of the model says.
+// What ipex-llm's save_low_bit wrote: flat tensors of blocks, whose shapes are known from the model's family alone.
 #pragma once
 
 #include "loader/files/methods/quantization.h"

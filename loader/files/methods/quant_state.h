@@ -1,4 +1,4 @@
-// A quant_state of bitsandbytes: what it says of one packed weight. Hostile input expected.
+// A quant_state of bitsandbytes, which describes one packed weight. Hostile input expected.
 // Source: bitsandbytes, functional.py, QuantState.as_dict and from_dict.
 #pragma once
 

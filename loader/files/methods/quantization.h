@@ -1,4 +1,4 @@
-// What config.json's quantization_config says of the tensors, in halfbyte's words.
+// Records of tensors that another tool packed, from config.json's quantization_config or what stands in its place.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ namespace halfbyte::files {
 // translated ones. `config` is the quantization_config.
 using ReadQuantization = std::vector<TensorRecord>(Checkpoint& checkpoint, const JsonField& config);
 
-// What says how a checkpoint's tensors are packed, and where it stands.
+// The JSON that describes how a checkpoint's tensors are packed.
 struct Declaration {
   std::string method;    // its name in the table of methods
   nlohmann::json json;   // of a whole file
   std::string where;     // that file, for messages
   std::string key = {};  // the member of `json` that is the method's configuration; empty: all of it is
 };
-// Nothing: this place says nothing of the tensors. Errors: kCorrupt.
+// Looks in one place; nothing: there is no declaration. Errors: kCorrupt.
 using FindDeclaration = std::optional<Declaration>(const Checkpoint& checkpoint);
 
 // A JSON file beside the weights; null: there is none. Errors: kCorrupt.

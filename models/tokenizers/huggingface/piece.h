@@ -22,7 +22,7 @@ struct Piece {
 
   std::string_view text;            // valid UTF-8, unless a byte-level model takes it
   const Origin* origins = nullptr;  // one a byte of `text`; null: the text stands in the encoded text at `begin`
-  std::size_t begin = kUnknown;     // without `origins`; kUnknown: it was changed, and nobody asked for origins
+  std::size_t begin = kUnknown;     // without `origins`; kUnknown: it was changed, and origins are not tracked
 
   Piece part(std::size_t from, std::size_t to) const noexcept;
   Origin origin(std::size_t byte) const noexcept;  // of the character that the byte belongs to

@@ -34,7 +34,7 @@ enum class GgufValueType : std::uint32_t {
   kFloat64,
 };
 
-// A value of the metadata. Lists stay in the file until they are asked for.
+// A value of the metadata. Items of lists are read from the file when a list is read, not before.
 struct GgufValue {
   GgufValueType type = GgufValueType::kUint8;  // of a list: of its items
   bool is_list = false;

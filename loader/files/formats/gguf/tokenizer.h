@@ -9,7 +9,7 @@
 
 namespace halfbyte::files {
 
-// Adds the files, whose text is made when it is asked for, and notes on what is not known. `file` has the metadata.
+// Adds the files, whose text is made when they are read, and notes on what is not known. `file` has the metadata.
 void add_gguf_tokenizer(const std::shared_ptr<const GgufFile>& file, Checkpoint& checkpoint);
 
 // A vocabulary as the metadata list it. Errors: kCorrupt when the lists are not of one length.

@@ -1,4 +1,4 @@
-// Meta's params.json, and the config.json that says the same. For the reader of its checkpoints.
+// Meta's params.json, and the config.json with the same content. For the reader of its checkpoints.
 #pragma once
 
 #include <cstdint>

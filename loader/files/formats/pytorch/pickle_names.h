@@ -1,4 +1,4 @@
-// The names that a state dict's pickle may speak of: the whole list. For the interpreter.
+// All names that a state dict's pickle may refer to. For the interpreter.
 #pragma once
 
 #include <cstdint>
