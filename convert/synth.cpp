@@ -31,9 +31,30 @@ struct Shape {
 
 // Source: config.json of TinyLlama-1.1B and of Llama-2-7b.
 constexpr auto kShapes = std::to_array<Shape>({
-    {"tiny", 128, 2, 4, 2, 352, 512, 256},
-    {"llama-1.1b", 2048, 22, 32, 4, 5632, 32000, 2048},
-    {"llama-7b", 4096, 32, 32, 32, 11008, 32000, 4096},
+    {.name = "tiny",
+     .hidden_size = 128,
+     .num_hidden_layers = 2,
+     .num_attention_heads = 4,
+     .num_key_value_heads = 2,
+     .intermediate_size = 352,
+     .vocab_size = 512,
+     .max_position_embeddings = 256},
+    {.name = "llama-1.1b",
+     .hidden_size = 2048,
+     .num_hidden_layers = 22,
+     .num_attention_heads = 32,
+     .num_key_value_heads = 4,
+     .intermediate_size = 5632,
+     .vocab_size = 32000,
+     .max_position_embeddings = 2048},
+    {.name = "llama-7b",
+     .hidden_size = 4096,
+     .num_hidden_layers = 32,
+     .num_attention_heads = 32,
+     .num_key_value_heads = 32,
+     .intermediate_size = 11008,
+     .vocab_size = 32000,
+     .max_position_embeddings = 4096},
 });
 
 constexpr auto kNames = [] {

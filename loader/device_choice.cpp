@@ -23,15 +23,28 @@ struct KindRow {
 
 // The order is that of preference: `auto` takes the first that is there.
 constexpr auto kKinds = std::to_array<KindRow>({
-    {Kind::kCuda, "cuda", "CUDA", true, "/dev/nvidiactl /dev/dxg /dev/kfd",
-     "install NVIDIA's driver, or give the container the GPU (docker run --gpus all)"},
-    {Kind::kXpu, "xpu", "XPU", true, "/dev/dri /dev/dxg",
-     "install Intel's compute runtime (intel-opencl-icd, libze-intel-gpu1), or give the container the GPU (docker run "
-     "--device /dev/dri)"},
-    {Kind::kMps, "mps", "MPS", false, "", "it is there on macOS only"},
-    {Kind::kCpu, "cpu", "CPU", false, "", ""},
-    {Kind::kMeta, "meta", "Meta", false, "", ""},
-    {Kind::kBest, "auto", "auto", false, "", ""},
+    {.kind = Kind::kCuda,
+     .name = "cuda",
+     .title = "CUDA",
+     .has_index = true,
+     .driver_files = "/dev/nvidiactl /dev/dxg /dev/kfd",
+     .driver = "install NVIDIA's driver, or give the container the GPU (docker run --gpus all)"},
+    {.kind = Kind::kXpu,
+     .name = "xpu",
+     .title = "XPU",
+     .has_index = true,
+     .driver_files = "/dev/dri /dev/dxg",
+     .driver = "install Intel's compute runtime (intel-opencl-icd, libze-intel-gpu1), or give the container the GPU "
+               "(docker run --device /dev/dri)"},
+    {.kind = Kind::kMps,
+     .name = "mps",
+     .title = "MPS",
+     .has_index = false,
+     .driver_files = "",
+     .driver = "it is there on macOS only"},
+    {.kind = Kind::kCpu, .name = "cpu", .title = "CPU", .has_index = false, .driver_files = "", .driver = ""},
+    {.kind = Kind::kMeta, .name = "meta", .title = "Meta", .has_index = false, .driver_files = "", .driver = ""},
+    {.kind = Kind::kBest, .name = "auto", .title = "auto", .has_index = false, .driver_files = "", .driver = ""},
 });
 
 const KindRow& row_of(Kind kind) { return *std::ranges::find(kKinds, kind, &KindRow::kind); }

@@ -96,13 +96,19 @@ struct Command {
   bool (Chat::*run)(const std::string& rest);
 };
 constexpr Command kCommands[] = {
-    {"/help", "/help", "this list", &Chat::help},
-    {"/reset", "/reset", "forget the conversation; the system text stays", &Chat::reset},
-    {"/system", "/system TEXT", "tell the model this before the first turn; without TEXT nothing", &Chat::system},
-    {"/history", "/history", "what was said so far", &Chat::show},
-    {"/show", "", "", &Chat::show},
-    {"/exit", "/exit", "end the chat, as Ctrl-D does", &Chat::leave},
-    {"/quit", "", "", &Chat::leave},
+    {.name = "/help", .shown = "/help", .meaning = "this list", .run = &Chat::help},
+    {.name = "/reset",
+     .shown = "/reset",
+     .meaning = "forget the conversation; the system text stays",
+     .run = &Chat::reset},
+    {.name = "/system",
+     .shown = "/system TEXT",
+     .meaning = "tell the model this before the first turn; without TEXT nothing",
+     .run = &Chat::system},
+    {.name = "/history", .shown = "/history", .meaning = "what was said so far", .run = &Chat::show},
+    {.name = "/show", .shown = "", .meaning = "", .run = &Chat::show},
+    {.name = "/exit", .shown = "/exit", .meaning = "end the chat, as Ctrl-D does", .run = &Chat::leave},
+    {.name = "/quit", .shown = "", .meaning = "", .run = &Chat::leave},
 };
 
 bool Chat::help(const std::string&) {

@@ -26,18 +26,34 @@ struct VendorWords {
 };
 
 constexpr auto kWords = std::to_array<VendorWords>({
-    {GpuVendor::kNvidia, "CUDA", "CUDA", "nvidia",
-     "install NVIDIA's driver (Debian: nvidia-driver; Ubuntu: ubuntu-drivers install) and restart",
-     "in a container, start it with the GPU (docker run --gpus all); else load the module (modprobe nvidia-uvm)",
-     "video", "install the driver's libraries in the driver's version (Debian: libcuda1)"},
-    {GpuVendor::kAmd, "CUDA", "ROCm", "amdgpu", "install AMD's driver (amdgpu-install --usecase=rocm) and restart",
-     "in a container, start it with the GPU (docker run --device /dev/kfd --device /dev/dri); else load the module "
-     "(modprobe amdgpu)",
-     "render", "install ROCm (amdgpu-install --usecase=rocm)"},
-    {GpuVendor::kIntel, "XPU", "XPU", "i915 xe",
-     "use a Linux kernel that knows this GPU (6.8 or newer) and its firmware",
-     "in a container, start it with the GPU (docker run --device /dev/dri); else load the module (modprobe xe)",
-     "render", "install Intel's compute runtime (libze-intel-gpu1, intel-opencl-icd)"},
+    {.vendor = GpuVendor::kNvidia,
+     .backend = "CUDA",
+     .needs = "CUDA",
+     .driver = "nvidia",
+     .install_driver = "install NVIDIA's driver (Debian: nvidia-driver; Ubuntu: ubuntu-drivers install) and restart",
+     .give_to_container =
+         "in a container, start it with the GPU (docker run --gpus all); else load the module (modprobe nvidia-uvm)",
+     .group = "video",
+     .install_library = "install the driver's libraries in the driver's version (Debian: libcuda1)"},
+    {.vendor = GpuVendor::kAmd,
+     .backend = "CUDA",
+     .needs = "ROCm",
+     .driver = "amdgpu",
+     .install_driver = "install AMD's driver (amdgpu-install --usecase=rocm) and restart",
+     .give_to_container =
+         "in a container, start it with the GPU (docker run --device /dev/kfd --device /dev/dri); else load the module "
+         "(modprobe amdgpu)",
+     .group = "render",
+     .install_library = "install ROCm (amdgpu-install --usecase=rocm)"},
+    {.vendor = GpuVendor::kIntel,
+     .backend = "XPU",
+     .needs = "XPU",
+     .driver = "i915 xe",
+     .install_driver = "use a Linux kernel that knows this GPU (6.8 or newer) and its firmware",
+     .give_to_container =
+         "in a container, start it with the GPU (docker run --device /dev/dri); else load the module (modprobe xe)",
+     .group = "render",
+     .install_library = "install Intel's compute runtime (libze-intel-gpu1, intel-opencl-icd)"},
 });
 
 // The oldest driver that runs programs of a CUDA major version. Source: NVIDIA, CUDA Compatibility, "minor version

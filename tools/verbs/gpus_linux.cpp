@@ -23,9 +23,21 @@ struct VendorRow {
 };
 
 constexpr auto kVendors = std::to_array<VendorRow>({
-    {GpuVendor::kNvidia, "NVIDIA", "0x10de", "dev/nvidia", "libcuda.so.1"},
-    {GpuVendor::kAmd, "AMD", "0x1002", "dev/kfd", "libhsa-runtime64.so.1"},
-    {GpuVendor::kIntel, "Intel", "0x8086", "dev/dri/renderD", "libze_intel_gpu.so.1"},
+    {.vendor = GpuVendor::kNvidia,
+     .name = "NVIDIA",
+     .pci = "0x10de",
+     .device_files = "dev/nvidia",
+     .library = "libcuda.so.1"},
+    {.vendor = GpuVendor::kAmd,
+     .name = "AMD",
+     .pci = "0x1002",
+     .device_files = "dev/kfd",
+     .library = "libhsa-runtime64.so.1"},
+    {.vendor = GpuVendor::kIntel,
+     .name = "Intel",
+     .pci = "0x8086",
+     .device_files = "dev/dri/renderD",
+     .library = "libze_intel_gpu.so.1"},
 });
 
 // Display controllers, and processing accelerators, as some GPUs without a display call themselves.

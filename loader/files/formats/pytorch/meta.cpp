@@ -34,21 +34,27 @@ struct Name {
 
 // Llama 2 gives each shard columns of the embedding, Llama 3 rows.
 constexpr auto kModelNames = std::to_array<Name>({
-    {"tok_embeddings.weight", "model.embed_tokens.weight", Split::kEither},
-    {"norm.weight", "model.norm.weight", Split::kReplicated},
-    {"output.weight", "lm_head.weight", Split::kRows},
+    {.meta = "tok_embeddings.weight", .hugging_face = "model.embed_tokens.weight", .split = Split::kEither},
+    {.meta = "norm.weight", .hugging_face = "model.norm.weight", .split = Split::kReplicated},
+    {.meta = "output.weight", .hugging_face = "lm_head.weight", .split = Split::kRows},
 });
 // Below "layers.N." and "model.layers.N.".
 constexpr auto kLayerNames = std::to_array<Name>({
-    {"attention.wq.weight", "self_attn.q_proj.weight", Split::kRows, Heads::kQueries},
-    {"attention.wk.weight", "self_attn.k_proj.weight", Split::kRows, Heads::kKeys},
-    {"attention.wv.weight", "self_attn.v_proj.weight", Split::kRows},
-    {"attention.wo.weight", "self_attn.o_proj.weight", Split::kColumns},
-    {"feed_forward.w1.weight", "mlp.gate_proj.weight", Split::kRows},
-    {"feed_forward.w2.weight", "mlp.down_proj.weight", Split::kColumns},
-    {"feed_forward.w3.weight", "mlp.up_proj.weight", Split::kRows},
-    {"attention_norm.weight", "input_layernorm.weight", Split::kReplicated},
-    {"ffn_norm.weight", "post_attention_layernorm.weight", Split::kReplicated},
+    {.meta = "attention.wq.weight",
+     .hugging_face = "self_attn.q_proj.weight",
+     .split = Split::kRows,
+     .heads = Heads::kQueries},
+    {.meta = "attention.wk.weight",
+     .hugging_face = "self_attn.k_proj.weight",
+     .split = Split::kRows,
+     .heads = Heads::kKeys},
+    {.meta = "attention.wv.weight", .hugging_face = "self_attn.v_proj.weight", .split = Split::kRows},
+    {.meta = "attention.wo.weight", .hugging_face = "self_attn.o_proj.weight", .split = Split::kColumns},
+    {.meta = "feed_forward.w1.weight", .hugging_face = "mlp.gate_proj.weight", .split = Split::kRows},
+    {.meta = "feed_forward.w2.weight", .hugging_face = "mlp.down_proj.weight", .split = Split::kColumns},
+    {.meta = "feed_forward.w3.weight", .hugging_face = "mlp.up_proj.weight", .split = Split::kRows},
+    {.meta = "attention_norm.weight", .hugging_face = "input_layernorm.weight", .split = Split::kReplicated},
+    {.meta = "ffn_norm.weight", .hugging_face = "post_attention_layernorm.weight", .split = Split::kReplicated},
 });
 constexpr std::string_view kRotaryTable = "rope.freqs";  // computed from params.json
 
