@@ -149,8 +149,9 @@ class Converter {
     const StoredTensor& tensor = source_.tensors[block.source.tensor];
     const std::uint64_t groups = tensor.size_bytes / group_bytes(tensor, planned).source;
     state_ = std::make_shared<TensorState>();
-    if (planned.scheme->has_zero_point) state_->extras.zero_points.resize(groups);
-    if (planned.scheme->has_offset) state_->extras.offsets.resize(groups * group_bytes(tensor, planned).scale);
+    if (planned.scheme->decode == Decode::kZeroPoint) state_->extras.zero_points.resize(groups);
+    if (planned.scheme->decode == Decode::kOffset)
+      state_->extras.offsets.resize(groups * group_bytes(tensor, planned).scale);
     if (planned.is_nested) {
       state_->extras.nested_offset = quant::nested_offset(groups_of(block, bytes), how_to(planned));
       state_->extras.nested_scales.resize((groups + kNestedBlock - 1) / kNestedBlock);
@@ -170,14 +171,14 @@ class Converter {
     quant::QuantizeOptions how = how_to(planned);
     if (planned.is_nested) how.nested = &nested;
     block.buffers.group_stats.resize(groups);
-    const auto bad =
-        quant::quantize_groups(rows, how,
-                               {block.buffers.codes.resize(groups * group.codes).data(),
-                                block.buffers.scale.resize(groups * group.scale).data(),
-                                extras.zero_points.data() + (planned.scheme->has_zero_point ? first : 0),
-                                extras.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0),
-                                extras.offsets.data() + (planned.scheme->has_offset ? first * group.scale : 0)},
-                               block.buffers.group_stats);
+    const auto bad = quant::quantize_groups(
+        rows, how,
+        {block.buffers.codes.resize(groups * group.codes).data(),
+         block.buffers.scale.resize(groups * group.scale).data(),
+         extras.zero_points.data() + (planned.scheme->decode == Decode::kZeroPoint ? first : 0),
+         extras.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0),
+         extras.offsets.data() + (planned.scheme->decode == Decode::kOffset ? first * group.scale : 0)},
+        block.buffers.group_stats);
     if (bad)
       fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
   }

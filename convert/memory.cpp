@@ -65,7 +65,8 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
           groups * group.scale,
           groups * kStatsBytes,
           tile * static_cast<std::uint64_t>(group.weights),
-          (planned.scheme->has_zero_point ? 2 * all : 0) + (planned.scheme->has_offset ? 2 * all * group.scale : 0)};
+          (planned.scheme->decode == Decode::kZeroPoint ? 2 * all : 0) +
+              (planned.scheme->decode == Decode::kOffset ? 2 * all * group.scale : 0)};
 }
 
 class MemoryPlanner {

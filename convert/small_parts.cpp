@@ -49,8 +49,9 @@ std::vector<SmallPart> small_parts(const files::StoredTensor& tensor, const Plan
                                    const GroupExtras& extras) {
   if (planned.scheme->layout == Layout::kPackQuantized) {
     std::vector<SmallPart> out{{Part::kShape, bytes_of(tensor.shape)}};
-    if (planned.scheme->has_zero_point) out.push_back({Part::kZeroPoint, zero_point_bytes(tensor, planned, extras)});
-    if (planned.scheme->has_offset) out.push_back({Part::kOffset, extras.offsets});
+    if (planned.scheme->decode == Decode::kZeroPoint)
+      out.push_back({Part::kZeroPoint, zero_point_bytes(tensor, planned, extras)});
+    if (planned.scheme->decode == Decode::kOffset) out.push_back({Part::kOffset, extras.offsets});
     return out;
   }
   std::vector<SmallPart> out{{Part::kCodebook, bytes_of(*planned.scheme->codebook)},

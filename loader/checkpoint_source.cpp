@@ -300,7 +300,7 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   one.codes = one.codes.narrow(0, index * rows, rows);
   one.scales = one.scales.narrow(0, index * rows, rows);
   if (one.zero_points) {
-    const std::int64_t share = tensor.scheme->has_offset ? rows : rows / 8;
+    const std::int64_t share = tensor.scheme->decode == Decode::kOffset ? rows : rows / 8;
     one.zero_points = one.zero_points->narrow(0, index * share, share);
   }
   return {one, std::nullopt, policy};

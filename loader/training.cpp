@@ -65,7 +65,7 @@ class TrainingCheck {
       const std::pair<const char*, at::Tensor> parts[] = {
           {"codes", packed.weight.codes},
           {"scales", packed.weight.scales},
-          {packed.weight.scheme->has_offset ? "offsets" : "zero points",
+          {packed.weight.scheme->decode == Decode::kOffset ? "offsets" : "zero points",
            packed.weight.zero_points.value_or(at::Tensor())},
           {"column order", packed.weight.column_order.value_or(at::Tensor())}};
       for (const auto& [part, value] : parts) {

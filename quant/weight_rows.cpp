@@ -114,13 +114,14 @@ WeightView::WeightView(const WeightMatrix& weight)
       dot(dot_for(weight)),
       dense_dtype(weight.scheme ? kernels::kFloat32 : kernels::to_float(weight.dense_dtype)),
       is_coded(weight.scheme != nullptr),
-      is_integer(weight.scheme && !weight.scheme->codebook && weight.scheme->layout == Layout::kPackQuantized),
-      zero_points(weight.scheme && weight.scheme->has_zero_point
+      is_integer(weight.scheme && weight.scheme->decode != Decode::kCodebook),
+      zero_points(weight.scheme && weight.scheme->decode == Decode::kZeroPoint
                       ? reinterpret_cast<const kernels::Byte*>(weight.zero_points)
                       : nullptr),
       first_row(static_cast<std::size_t>(weight.first_row % 8)),
-      offsets(weight.scheme && weight.scheme->has_offset ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
-                                                         : nullptr),
+      offsets(weight.scheme && weight.scheme->decode == Decode::kOffset
+                  ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
+                  : nullptr),
       levels(levels_of(weight.scheme)),
       byte_levels(byte_levels_of(weight.scheme).unit > 0 ? byte_levels_of(weight.scheme).values.data() : nullptr),
       byte_unit(byte_levels ? byte_levels_of(weight.scheme).unit : 1.0f),

@@ -43,8 +43,8 @@ void BlockReader::prepare(std::int64_t first_row, std::int64_t rows, PackedBlock
   out.rows = rows;
   out.codes.resize(static_cast<std::size_t>(rows * packed_row_bytes(*result_.scheme, columns_)));
   out.scales.resize(static_cast<std::size_t>(rows * groups * size_bytes(result_.scale_dtype)));
-  out.zero_points.resize(result_.scheme->has_zero_point ? static_cast<std::size_t>(zero_point_words(rows) * groups)
-                                                        : 0);
+  out.zero_points.resize(
+      result_.scheme->decode == Decode::kZeroPoint ? static_cast<std::size_t>(zero_point_words(rows) * groups) : 0);
 }
 
 void BlockReader::read_scales(std::int64_t first_row, std::span<float> out) {
@@ -78,7 +78,7 @@ void BlockReader::read(std::int64_t first_row, std::int64_t rows, PackedBlock& o
   if (times > 1) floats_ = repeated<float>(floats_, times);
   quant::convert(std::as_bytes(std::span(floats_)).data(), Dtype::kFloat32, out.scales.data(), result_.scale_dtype,
                  static_cast<std::int64_t>(floats_.size()));
-  if (source_.scheme->has_zero_point)
+  if (source_.scheme->decode == Decode::kZeroPoint)
     out.zero_points = repeated<std::uint32_t>(read_zero_points(first_row, rows), times);
 }
 
@@ -89,7 +89,8 @@ void BlockReader::quantize(std::int64_t first_row, std::int64_t rows, PackedBloc
   const std::int64_t scale_bytes = groups * size_bytes(result_.scale_dtype);
   const quant::QuantizeOptions how{
       .scheme = result_.scheme, .group_size = result_.group_size, .scale_dtype = result_.scale_dtype, .threads = 1};
-  std::vector<std::uint8_t> zero_points(result_.scheme->has_zero_point ? static_cast<std::size_t>(rows * groups) : 0);
+  std::vector<std::uint8_t> zero_points(
+      result_.scheme->decode == Decode::kZeroPoint ? static_cast<std::size_t>(rows * groups) : 0);
   const std::int64_t step = std::max<std::int64_t>(1, kValues / columns_);
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t count = std::min(step, rows - row);

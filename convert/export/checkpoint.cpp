@@ -77,7 +77,7 @@ void add_zero_point_note(ExportPlan& plan) {
   for (const ExportedTensor& tensor : plan.tensors) {
     if (!tensor.result.scheme) continue;
     groups.emplace(tensor.result.scheme, tensor.result.group_size);
-    has_zero_points = has_zero_points || tensor.result.scheme->has_zero_point;
+    has_zero_points = has_zero_points || tensor.result.scheme->decode == Decode::kZeroPoint;
   }
   // transformers 5 dequantises every tensor as the first group of config.json says.
   if (plan.format->name == "compressed-tensors" && has_zero_points && groups.size() > 1)

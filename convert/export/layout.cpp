@@ -21,9 +21,7 @@ std::vector<OutputTensor> own_parts(const TensorRecord& result) {
   std::vector<OutputTensor> out;
   const files::TensorParts names = files::packed_part_names(result);
   for (const files::PartSpec& spec : files::packed_parts(result)) {
-    const bool is_any = spec.shape == std::vector{files::kAnyLength};
-    out.push_back(
-        output_tensor(names[spec.part], spec.dtype, is_any ? std::vector{files::kQuantStateBytes} : spec.shape));
+    out.push_back(output_tensor(names[spec.part], spec.dtype, spec.written_shape()));
   }
   return out;
 }
@@ -51,7 +49,7 @@ void write_own(const TensorRecord& result, const ExportFacts&, const PackedBlock
   const auto groups = static_cast<std::uint64_t>(columns / result.group_size);
   write(0, first * static_cast<std::uint64_t>(packed_row_bytes(*result.scheme, columns)), block.codes);
   write(1, first * groups * static_cast<std::uint64_t>(size_bytes(result.scale_dtype)), block.scales);
-  if (result.scheme->has_zero_point) write(2, first / 8 * groups * 4, bytes_of(block.zero_points));
+  if (result.scheme->decode == Decode::kZeroPoint) write(2, first / 8 * groups * 4, bytes_of(block.zero_points));
   if (block.first_row == 0) write_constants(result, write);
 }
 

@@ -69,7 +69,7 @@ struct SavedWeight {
 
   // In units of the scale, without offsets.
   at::Tensor values() const {
-    const bool has_offsets = find_scheme(scheme)->has_offset;
+    const bool has_offsets = find_scheme(scheme)->decode == Decode::kOffset;
     return operators::dequantize(codes, at::ones_like(scales),
                                  has_offsets ? OptionalTensor(at::zeros_like(scales)) : zero_points, scheme,
                                  in_features, group_size, at::kFloat);

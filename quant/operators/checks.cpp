@@ -22,19 +22,19 @@ template <class... Parts>
 void check_zero_points(const char* op, const Scheme& scheme, const std::optional<at::Tensor>& zero_points,
                        const at::Tensor& scales) {
   const bool is_there = zero_points && zero_points->defined();
-  if (is_there != (scheme.has_zero_point || scheme.has_offset)) {
+  if (is_there != is_asymmetric(scheme)) {
     fail(ErrorCode::kInvalidArgument, op, scheme.name, is_there ? " has no zero points" : " needs zero_points");
   }
   if (!is_there) return;
   check_same_device(op, "zero_points", *zero_points, "scales", scales);
-  const at::ScalarType type = scheme.has_offset ? scales.scalar_type() : at::kInt;
-  const std::int64_t rows = scheme.has_offset ? scales.size(0) : zero_point_words(scales.size(0));
+  const at::ScalarType type = scheme.decode == Decode::kOffset ? scales.scalar_type() : at::kInt;
+  const std::int64_t rows = scheme.decode == Decode::kOffset ? scales.size(0) : zero_point_words(scales.size(0));
   if (zero_points->scalar_type() == type && zero_points->layout() == at::kStrided && zero_points->dim() == 2 &&
       zero_points->size(0) == rows && zero_points->size(1) == scales.size(1))
     return;
   fail(ErrorCode::kInvalidArgument, op, "zero_points are ", c10::toString(zero_points->scalar_type()), " of shape ",
-       zero_points->sizes(), "; expected ", scheme.has_offset ? "offsets, as scales: " : "", c10::toString(type), " [",
-       rows, ", ", scales.size(1), "]");
+       zero_points->sizes(), "; expected ", scheme.decode == Decode::kOffset ? "offsets, as scales: " : "",
+       c10::toString(type), " [", rows, ", ", scales.size(1), "]");
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Te
           group_size,
           codes.contiguous(),
           scales.contiguous(),
-          known->has_zero_point || known->has_offset ? zero_points->contiguous() : at::Tensor()};
+          is_asymmetric(*known) ? zero_points->contiguous() : at::Tensor()};
 }
 
 }  // namespace halfbyte::operators

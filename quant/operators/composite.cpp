@@ -38,9 +38,9 @@ at::Tensor zero_points_of(const PackedOperand& packed) {
 at::Tensor dequantize_checked(const PackedOperand& packed) {
   const std::int64_t groups = packed.in_features / packed.group_size;
   at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.group_size});
-  if (packed.scheme->has_zero_point) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
+  if (packed.scheme->decode == Decode::kZeroPoint) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
   grouped = grouped.mul(packed.scales.to(at::kFloat).unsqueeze(-1));
-  if (packed.scheme->has_offset) grouped = grouped.add(packed.zero_points.to(at::kFloat).unsqueeze(-1));
+  if (packed.scheme->decode == Decode::kOffset) grouped = grouped.add(packed.zero_points.to(at::kFloat).unsqueeze(-1));
   return grouped.view({packed.out_features, packed.in_features});
 }
 

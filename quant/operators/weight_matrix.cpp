@@ -19,7 +19,7 @@ quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
   weight.scales = bytes_of(packed.scales);
   weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.scales);
   if (packed.zero_points.defined())
-    (packed.scheme->has_offset ? weight.offsets : weight.zero_points) = bytes_of(packed.zero_points);
+    (packed.scheme->decode == Decode::kOffset ? weight.offsets : weight.zero_points) = bytes_of(packed.zero_points);
   weight.out_features = packed.out_features;
   weight.in_features = packed.in_features;
   weight.group_size = packed.group_size;
@@ -48,7 +48,7 @@ std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& p) {
   if (!is_plain(p.scales) || p.scales.dim() != 2 || p.scales.size(0) != p.out_features || p.scales.size(1) != groups) {
     return std::nullopt;
   }
-  const bool has_zeros = p.scheme->has_zero_point, has_offsets = p.scheme->has_offset;
+  const bool has_zeros = p.scheme->decode == Decode::kZeroPoint, has_offsets = p.scheme->decode == Decode::kOffset;
   if (p.zero_points.defined() != (has_zeros || has_offsets)) return std::nullopt;
   if (has_zeros && !is_plain_codes(p.zero_points, zero_point_words(p.out_features), groups)) return std::nullopt;
   if (has_offsets && (!is_plain(p.zero_points) || p.zero_points.scalar_type() != p.scales.scalar_type() ||

@@ -6,5 +6,6 @@ set(HALFBYTE_QUANT_TESTS
     quant/kernels_test.cpp
     quant/linear_test.cpp
     quant/onednn_test.cpp
+    quant/parts_test.cpp
     quant/quantize_test.cpp
     quant/scale_search_test.cpp)

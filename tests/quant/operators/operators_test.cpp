@@ -40,12 +40,12 @@ Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t gr
        static_cast<std::byte*>(packed.scales.mutable_data_ptr()), zero_points.data(), nullptr,
        static_cast<std::byte*>(offsets.mutable_data_ptr())},
       stats);
-  if (scheme.has_zero_point) {
+  if (scheme.decode == Decode::kZeroPoint) {
     packed.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);
     quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
                             static_cast<std::uint32_t*>(packed.zero_points->mutable_data_ptr()));
   }
-  if (scheme.has_offset) packed.zero_points = offsets;
+  if (scheme.decode == Decode::kOffset) packed.zero_points = offsets;
   packed.dense =
       dequantize(packed.codes, packed.scales, packed.zero_points, packed.scheme, in_features, group_size, at::kFloat);
   return packed;
