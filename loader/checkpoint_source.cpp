@@ -10,8 +10,8 @@
 
 #include "loader/files/column_order.h"
 #include "loader/files/matrix_shape.h"
-#include "loader/files/nested_scales.h"
 #include "loader/files/parallel.h"
+#include "loader/files/scale_reader.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "models/modules/overflow.h"
@@ -90,7 +90,7 @@ const TensorRecord& CheckpointSource::record(const std::string& name) const {
 Dtype CheckpointSource::recorded_dtype(const TensorRecord& record) {
   if (record.original_dtype) return *record.original_dtype;
   if (!record.scheme) return record.stored_dtype;
-  return is_weight_dtype(record.scale_dtype) ? record.scale_dtype : Dtype::kFloat32;  // nested scales are bytes
+  return files::has_plain_scales(record) ? record.scale_dtype : Dtype::kFloat32;
 }
 
 std::string CheckpointSource::storage_of(const TensorRecord& record) {
@@ -142,10 +142,10 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
 at::Tensor CheckpointSource::scales(const TensorRecord& record) {
   const auto [rows, columns] = files::matrix_shape(record.shape);
   const std::vector<std::int64_t> shape{rows, columns / record.group_size};
-  if (!record.nested_offset)
+  if (files::has_plain_scales(record))
     return mapped(*checkpoint_.find(record.parts[Part::kScale]), shape, torch_dtype(record.name, record.scale_dtype));
   at::Tensor out = at::empty(shape, at::kFloat);
-  files::NestedScales(checkpoint_, record)
+  files::ScaleReader(checkpoint_, record)
       .read(0, {out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel())});
   return out;
 }
@@ -259,8 +259,10 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   }
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
-    if (tensor.nested_offset) line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
-    if (tensor.nested_offset) add_note(line, "nested scales expanded to float32");
+    if (!files::has_plain_scales(tensor)) {
+      line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
+      add_note(line, "nested scales expanded to float32");
+    }
     add_note(line, choice_.of(name).why);
   } else {
     line.note = "tied to " + tensor.name;

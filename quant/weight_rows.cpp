@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -20,6 +21,15 @@ kernels::Dot dot_for(const WeightMatrix& weight) {
   }
   return weight.scheme->bits == 4 ? kernels::kDotInt4 : kernels::kDotInt8;
 }
+
+struct Operand {
+  Part part;
+  const std::byte* WeightMatrix::*member;
+};
+constexpr Operand kOperands[] = {{Part::kCodes, &WeightMatrix::rows},
+                                 {Part::kScale, &WeightMatrix::scales},
+                                 {Part::kZeroPoint, &WeightMatrix::zero_points},
+                                 {Part::kOffset, &WeightMatrix::offsets}};
 
 constexpr Codebook kIntegers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 constexpr float kIntegerOffset = 8.0f;  // of those
@@ -105,6 +115,11 @@ void unpack_row(const kernels::Table& table, const WeightView& weight, std::size
 }
 
 }  // namespace
+
+const std::byte* WeightMatrix::*operand_of(Part part) noexcept {
+  const auto* found = std::ranges::find(kOperands, part, &Operand::part);
+  return found == std::end(kOperands) ? nullptr : found->member;
+}
 
 WeightView::WeightView(const WeightMatrix& weight)
     : rows(reinterpret_cast<const kernels::Byte*>(weight.rows)),

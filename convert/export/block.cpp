@@ -33,9 +33,8 @@ BlockReader::BlockReader(const files::Checkpoint& checkpoint, const files::Tenso
       source_(source),
       result_(result),
       columns_(files::matrix_shape(source.shape).columns),
-      values_(checkpoint, source) {
-  if (source.nested_offset) nested_.emplace(checkpoint, source);
-}
+      scales_(checkpoint, source),
+      values_(checkpoint, source) {}
 
 void BlockReader::prepare(std::int64_t first_row, std::int64_t rows, PackedBlock& out) const {
   const std::int64_t groups = columns_ / result_.group_size;
@@ -48,14 +47,7 @@ void BlockReader::prepare(std::int64_t first_row, std::int64_t rows, PackedBlock
 }
 
 void BlockReader::read_scales(std::int64_t first_row, std::span<float> out) {
-  const std::int64_t first = first_row * (columns_ / source_.group_size);
-  if (nested_) return nested_->read(first, out);
-  const std::int64_t width = size_bytes(source_.scale_dtype);
-  bytes_.resize(out.size() * static_cast<std::size_t>(width));
-  files::read_stored(checkpoint_, *checkpoint_.find(source_.parts[Part::kScale]),
-                     static_cast<std::uint64_t>(first * width), bytes_);
-  quant::convert(bytes_.data(), source_.scale_dtype, std::as_writable_bytes(out).data(), Dtype::kFloat32,
-                 static_cast<std::int64_t>(out.size()));
+  scales_.read(first_row * (columns_ / source_.group_size), out);
 }
 
 std::vector<std::uint32_t> BlockReader::read_zero_points(std::int64_t first_row, std::int64_t rows) const {
