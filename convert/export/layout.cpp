@@ -29,15 +29,7 @@ std::vector<OutputTensor> own_parts(const TensorRecord& result) {
 // Parts that are the same whatever the weights.
 void write_constants(const TensorRecord& result, const WritePart& write) {
   const auto specs = files::packed_parts(result);
-  if (result.scheme->layout == Layout::kPackQuantized) return write(specs.size() - 1, 0, bytes_of(result.shape));
-  files::StoredTensor tensor;
-  tensor.name = result.name;
-  tensor.dtype = result.original_dtype.value_or(Dtype::kFloat32);
-  tensor.shape = result.shape;
-  PlannedTensor planned{};
-  planned.scheme = result.scheme;
-  planned.group_size = result.group_size;
-  for (const SmallPart& part : small_parts(tensor, planned, {})) {
+  for (const SmallPart& part : constant_parts(result)) {
     const auto at = std::ranges::find(specs, part.part, &files::PartSpec::part);
     write(static_cast<std::size_t>(at - specs.begin()), 0, part.bytes);
   }
