@@ -12,9 +12,11 @@ namespace {
 using files::Part;
 using files::TensorRecord;
 
-template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
+// Of a part that rows are written to; empty: of the block it has none.
+std::span<const std::byte> bytes_of(const PackedBlock& block, Part part) {
+  if (part == Part::kCodes) return block.codes;
+  if (part == Part::kScale) return block.scales;
+  return part == Part::kZeroPoint ? std::as_bytes(std::span(block.zero_points)) : std::span<const std::byte>();
 }
 
 std::vector<OutputTensor> own_parts(const TensorRecord& result) {
@@ -36,12 +38,14 @@ void write_constants(const TensorRecord& result, const WritePart& write) {
 }
 
 void write_own(const TensorRecord& result, const ExportFacts&, const PackedBlock& block, const WritePart& write) {
-  const std::int64_t columns = files::matrix_shape(result.shape).columns;
-  const auto first = static_cast<std::uint64_t>(block.first_row);
-  const auto groups = static_cast<std::uint64_t>(columns / result.group_size);
-  write(0, first * static_cast<std::uint64_t>(packed_row_bytes(*result.scheme, columns)), block.codes);
-  write(1, first * groups * static_cast<std::uint64_t>(size_bytes(result.scale_dtype)), block.scales);
-  if (result.scheme->decode == Decode::kZeroPoint) write(2, first / 8 * groups * 4, bytes_of(block.zero_points));
+  const auto specs = files::packed_parts(result);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const std::span<const std::byte> bytes = bytes_of(block, specs[i].part);
+    if (bytes.empty()) continue;
+    const std::int64_t unit = rows_a_unit(find_part(*result.scheme, specs[i].part)->shape);
+    const auto units = static_cast<std::uint64_t>((block.rows + unit - 1) / unit);
+    write(i, static_cast<std::uint64_t>(block.first_row / unit) * (bytes.size() / units), bytes);
+  }
   if (block.first_row == 0) write_constants(result, write);
 }
 

@@ -252,8 +252,7 @@ class Planning {
 
   Dtype new_scale_dtype(const TensorRecord& record) const {
     if (format_.has_float16_scales) return Dtype::kFloat16;
-    if (common_->layout == Layout::kBitsandbytes) return Dtype::kFloat32;
-    return record.original_dtype == Dtype::kBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat16;
+    return scale_dtype_for(*common_, record.original_dtype.value_or(Dtype::kFloat32));
   }
 
   static void make_dense(ExportedTensor& tensor) {
