@@ -43,6 +43,14 @@ at::ScalarType torch_dtype(const std::string& name, Dtype dtype) {
               name + " is stored as " + std::string(halfbyte::name(dtype)) + ", which LibTorch has no tensors of");
 }
 
+// Checked, and as indices are in LibTorch.
+at::Tensor column_order(const files::Checkpoint& checkpoint, const TensorRecord& record) {
+  const std::vector<std::int32_t> order = files::read_column_order(checkpoint, record);
+  at::Tensor out = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+  std::ranges::copy(order, out.mutable_data_ptr<std::int64_t>());
+  return out;
+}
+
 LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
   LoadedTensor line;
   line.name = name;
@@ -156,12 +164,10 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   const std::int64_t words = packed_row_bytes(*record.scheme, columns) / 4;
   tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {rows, words}, at::kInt);
   tensor.scales = scales(record);
-  if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
-  if (record.parts.has(Part::kOffset)) tensor.zero_points = stored(record.parts[Part::kOffset]);
-  if (const std::vector<std::int32_t> order = files::read_column_order(checkpoint_, record); !order.empty()) {
-    at::Tensor indices = at::empty({columns}, at::kLong);
-    std::ranges::copy(order, indices.mutable_data_ptr<std::int64_t>());
-    tensor.column_order = indices;
+  for (const LowBitTensor::Extra& extra : LowBitTensor::extras()) {
+    if (!record.parts.has(extra.part)) continue;
+    tensor.*extra.tensor =
+        extra.part == Part::kColumnOrder ? column_order(checkpoint_, record) : stored(record.parts[extra.part]);
   }
   tensor.scheme = record.scheme;
   tensor.in_features = columns;
@@ -301,9 +307,10 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   const std::int64_t rows = tensor.shape.at(1);
   one.codes = one.codes.narrow(0, index * rows, rows);
   one.scales = one.scales.narrow(0, index * rows, rows);
-  if (one.zero_points) {
-    const std::int64_t share = tensor.scheme->decode == Decode::kOffset ? rows : rows / 8;
-    one.zero_points = one.zero_points->narrow(0, index * share, share);
+  for (const LowBitTensor::Extra& extra : LowBitTensor::extras()) {  // a stack has no order of columns
+    auto& part = one.*extra.tensor;
+    const std::int64_t share = part ? part->size(0) / tensor.shape.at(0) : 0;
+    if (part) part = part->narrow(0, index * share, share);
   }
   return {one, std::nullopt, policy};
 }

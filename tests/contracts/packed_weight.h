@@ -31,7 +31,7 @@ inline LowBitTensor packed_weight(const Scheme& scheme, std::int64_t out_feature
     quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
                             static_cast<std::uint32_t*>(out.zero_points->mutable_data_ptr()));
   }
-  if (scheme.decode == Decode::kOffset) out.zero_points = offsets;
+  if (scheme.decode == Decode::kOffset) out.offsets = offsets;
   return out;
 }
 
