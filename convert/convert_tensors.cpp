@@ -26,7 +26,8 @@ using Finished = std::vector<std::optional<FinishedTensor>>;  // one for each of
 
 // A tensor while its blocks pass.
 struct TensorState {
-  GroupExtras extras;       // blocks fill ranges of their own
+  files::TensorRecord record;  // as far as it is known
+  GatheredParts gathered;
   quant::ErrorStats error;  // up to the last block that was written
 };
 
@@ -151,12 +152,10 @@ class Converter {
     const StoredTensor& tensor = source_.tensors[block.source.tensor];
     const std::uint64_t groups = tensor.size_bytes / group_bytes(tensor, planned).source;
     state_ = std::make_shared<TensorState>();
-    if (planned.scheme->has_zero_point) state_->extras.zero_points.resize(groups);
-    if (planned.scheme->has_offset) state_->extras.offsets.resize(groups * group_bytes(tensor, planned).scale);
-    if (planned.is_nested) {
-      state_->extras.nested_offset = quant::nested_offset(groups_of(block, bytes), how_to(planned));
-      state_->extras.nested_scales.resize((groups + kNestedBlock - 1) / kNestedBlock);
-    }
+    state_->record = packed_record(tensor, planned);
+    state_->gathered = GatheredParts(state_->record, groups);
+    if (planned.is_nested)
+      state_->record.nested_offset = quant::nested_offset(groups_of(block, bytes), how_to(planned));
     return state_;
   }
 
@@ -167,19 +166,18 @@ class Converter {
     const quant::FloatRows rows = groups_of(block, bytes);
     const auto groups = static_cast<std::uint64_t>(rows.rows);
     const std::uint64_t first = block.source.begin / group.source;
-    GroupExtras& extras = block.state->extras;
-    const quant::NestedScales nested{quant::nested_codebook(), extras.nested_offset.value_or(0.0f)};
+    GatheredParts& gathered = block.state->gathered;
+    const quant::NestedScales nested{quant::nested_codebook(), block.state->record.nested_offset.value_or(0.0f)};
     quant::QuantizeOptions how = how_to(planned);
     if (planned.is_nested) how.nested = &nested;
     block.buffers.group_stats.resize(groups);
-    const auto bad =
-        quant::quantize_groups(rows, how,
-                               {block.buffers.codes.resize(groups * group.codes).data(),
-                                block.buffers.scale.resize(groups * group.scale).data(),
-                                extras.zero_points.data() + (planned.scheme->has_zero_point ? first : 0),
-                                extras.nested_scales.data() + (planned.is_nested ? first / kNestedBlock : 0),
-                                extras.offsets.data() + (planned.scheme->has_offset ? first * group.scale : 0)},
-                               block.buffers.group_stats);
+    const auto bad = quant::quantize_groups(
+        rows, how,
+        {block.buffers.codes.resize(groups * group.codes).data(),
+         block.buffers.scale.resize(groups * group.scale).data(),
+         reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
+         reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)), gathered.at(Part::kOffset, first)},
+        block.buffers.group_stats);
     if (bad)
       fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
   }
@@ -229,8 +227,8 @@ class Converter {
       const std::uint64_t first = block.source.begin / group.source;
       out = {index, first * group.codes, first * group.scale, true, out.codes, block.buffers.scale.bytes()};
       for (const quant::ErrorStats& each : block.buffers.group_stats) block.state->error.add(each);
-      finished.result = {{}, block.state->error, block.state->extras.nested_offset};
-      if (block.source.is_last) rest = small_parts(tensor, planned, block.state->extras);
+      finished.result = {{}, block.state->error, block.state->record.nested_offset};
+      if (block.source.is_last) rest = small_parts(block.state->record, block.state->gathered);
     }
     writer_.write(out);
     if (block.source.is_last) writer_.finish(index, rest, std::move(finished));

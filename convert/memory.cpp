@@ -1,7 +1,9 @@
 #include "convert/memory.h"
 
 #include <algorithm>
+#include <span>
 
+#include "convert/small_parts.h"
 #include "loader/files/printable.h"
 #include "quant/threads.h"
 
@@ -28,9 +30,18 @@ constexpr std::uint64_t kStatsBytes = sizeof(quant::ErrorStats);
 constexpr std::uint64_t kTileBytesAWeight = 64;
 constexpr std::uint64_t kCodeBytesAWeightAndBit = 2;
 
-// Groups that stay together in one block.
-std::uint64_t unit_groups(const PlannedTensor& planned) noexcept {
-  return planned.is_nested ? static_cast<std::uint64_t>(kNestedBlock) : 1;
+// Groups that stay together in one block: those that share something of a part.
+std::uint64_t unit_groups(std::span<const Growth> growths) noexcept {
+  std::uint64_t most = 1;
+  for (const Growth& each : growths) most = std::max(most, each.groups);
+  return most;
+}
+
+// Of a whole tensor, as they are gathered and as they are stored.
+std::uint64_t gathered_bytes(std::span<const Growth> growths, std::uint64_t groups) noexcept {
+  std::uint64_t total = 0;
+  for (const Growth& each : growths) total += 2 * (groups / each.groups * each.bytes);
+  return total;
 }
 
 // One tensor's share of the memory in use while it passes.
@@ -41,7 +52,7 @@ struct Needs {
   std::uint64_t scale = 0;
   std::uint64_t stats = 0;
   std::uint64_t tile = 0;
-  std::uint64_t rest = 0;  // zero points of a whole tensor, a byte each and packed; its offsets, twice
+  std::uint64_t rest = 0;  // what is gathered of a whole tensor
 
   std::uint64_t total(std::uint64_t threads) const noexcept {
     return threads * (source + tile + kResultBuffersAThread * (codes + scale + stats)) + kTensorsAtOnce * rest;
@@ -54,18 +65,15 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
     return {.block = kept, .codes = kept};
   }
   const GroupBytes group = group_bytes(tensor, planned);
-  const std::uint64_t unit = unit_groups(planned);
+  const std::vector<Growth> growths = gathered_parts(packed_record(tensor, planned));
+  const std::uint64_t unit = unit_groups(growths);
   const std::uint64_t all = tensor.size_bytes / group.source;
   const std::uint64_t groups = std::min(std::max<std::uint64_t>(1, block / (unit * group.source)) * unit, all);
   const std::uint64_t tile =
       kTileBytesAWeight + kCodeBytesAWeightAndBit * static_cast<std::uint64_t>(planned.scheme->bits);
-  return {groups * group.source,
-          groups * group.source,
-          groups * group.codes,
-          groups * group.scale,
-          groups * kStatsBytes,
-          tile * static_cast<std::uint64_t>(group.weights),
-          (planned.scheme->has_zero_point ? 2 * all : 0) + (planned.scheme->has_offset ? 2 * all * group.scale : 0)};
+  return {groups * group.source,       groups * group.source, groups * group.codes,
+          groups * group.scale,        groups * kStatsBytes,  tile * static_cast<std::uint64_t>(group.weights),
+          gathered_bytes(growths, all)};
 }
 
 class MemoryPlanner {

@@ -89,7 +89,7 @@ class Planner {
         scheme_(scheme_or_fail(options.scheme)),
         ties_(files::declared_ties(source)) {
     check_group_size(options.group_size, scheme_);
-    if (options.nested_scales && scheme_.layout != Layout::kBitsandbytes)
+    if (options.nested_scales && !has_scale_dtype(scheme_, Dtype::kUint8))
       invalid("--nested-scales is for nf4 and fp4; " + options.scheme + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
@@ -236,8 +236,10 @@ class Planner {
     }
     out.scheme = wanted.scheme;
     // Eight rows share a word of zero points, and an expert's must be words of its own.
-    if (tensor.shape.size() == 3 && out.scheme->has_zero_point && tensor.shape[1] % 8 != 0) {
-      return keep(out, "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of 8");
+    const std::int64_t unit = rows_a_unit(*out.scheme);
+    if (tensor.shape.size() == 3 && tensor.shape[1] % unit != 0) {
+      return keep(out,
+                  "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of " + std::to_string(unit));
     }
     if (!choose_group_size(tensor.shape.back(), out)) return keep(out, out.reason);
     choose_scales(tensor, out);
@@ -249,20 +251,15 @@ class Planner {
   }
 
   void choose_scales(const StoredTensor& tensor, PlannedTensor& out) const {
-    if (out.scheme->layout == Layout::kBitsandbytes) {
-      out.is_nested = options_.nested_scales;
-      out.scale_dtype = out.is_nested ? Dtype::kUint8 : Dtype::kFloat32;
-    } else {
-      out.scale_dtype = tensor.dtype == Dtype::kFloat32 ? Dtype::kFloat16 : tensor.dtype;
-    }
+    out.is_nested = options_.nested_scales && has_scale_dtype(*out.scheme, Dtype::kUint8);
+    out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
   }
 
   static std::uint64_t packed_bytes(const StoredTensor& tensor, const PlannedTensor& planned) {
     std::int64_t total = 0;
     for (const files::PartSpec& part : files::packed_parts(packed_record(tensor, planned))) {
       std::int64_t size = size_bytes(part.dtype);
-      for (const std::int64_t length : part.shape)
-        size *= length == files::kAnyLength ? files::kQuantStateBytes : length;
+      for (const std::int64_t length : part.written_shape()) size *= length;
       total += size;
     }
     return static_cast<std::uint64_t>(total);
@@ -284,7 +281,7 @@ class Planner {
     for (const PlannedTensor& planned : out.tensors) {
       if (!planned.scheme) continue;
       groups.emplace(planned.scheme, planned.group_size);
-      has_zero_points = has_zero_points || planned.scheme->has_zero_point;
+      has_zero_points = has_zero_points || planned.scheme->decode == Decode::kZeroPoint;
     }
     if (has_zero_points && groups.size() > 1)
       out.notes.emplace_back(

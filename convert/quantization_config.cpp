@@ -30,8 +30,8 @@ Groups groups_of(Records records) {
   Groups out;
   for (const TensorRecord& record : records) {
     if (!record.scheme) continue;
-    out[{record.scheme->bits, record.scheme->has_zero_point, is_channel ? 0 : record.group_size}].push_back(
-        module_of(record.name));
+    out[{record.scheme->bits, record.scheme->decode == Decode::kZeroPoint, is_channel ? 0 : record.group_size}]
+        .push_back(module_of(record.name));
   }
   return out;
 }

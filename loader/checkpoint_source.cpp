@@ -10,8 +10,8 @@
 
 #include "loader/files/column_order.h"
 #include "loader/files/matrix_shape.h"
-#include "loader/files/nested_scales.h"
 #include "loader/files/parallel.h"
+#include "loader/files/scale_reader.h"
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "models/modules/overflow.h"
@@ -41,6 +41,14 @@ at::ScalarType torch_dtype(const std::string& name, Dtype dtype) {
   if (const auto type = to_torch(dtype)) return *type;
   throw Error(ErrorCode::kUnsupported,
               name + " is stored as " + std::string(halfbyte::name(dtype)) + ", which LibTorch has no tensors of");
+}
+
+// Checked, and as indices are in LibTorch.
+at::Tensor column_order(const files::Checkpoint& checkpoint, const TensorRecord& record) {
+  const std::vector<std::int32_t> order = files::read_column_order(checkpoint, record);
+  at::Tensor out = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+  std::ranges::copy(order, out.mutable_data_ptr<std::int64_t>());
+  return out;
 }
 
 LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
@@ -90,7 +98,7 @@ const TensorRecord& CheckpointSource::record(const std::string& name) const {
 Dtype CheckpointSource::recorded_dtype(const TensorRecord& record) {
   if (record.original_dtype) return *record.original_dtype;
   if (!record.scheme) return record.stored_dtype;
-  return is_weight_dtype(record.scale_dtype) ? record.scale_dtype : Dtype::kFloat32;  // nested scales are bytes
+  return files::has_plain_scales(record) ? record.scale_dtype : Dtype::kFloat32;
 }
 
 std::string CheckpointSource::storage_of(const TensorRecord& record) {
@@ -142,10 +150,10 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
 at::Tensor CheckpointSource::scales(const TensorRecord& record) {
   const auto [rows, columns] = files::matrix_shape(record.shape);
   const std::vector<std::int64_t> shape{rows, columns / record.group_size};
-  if (!record.nested_offset)
+  if (files::has_plain_scales(record))
     return mapped(*checkpoint_.find(record.parts[Part::kScale]), shape, torch_dtype(record.name, record.scale_dtype));
   at::Tensor out = at::empty(shape, at::kFloat);
-  files::NestedScales(checkpoint_, record)
+  files::ScaleReader(checkpoint_, record)
       .read(0, {out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel())});
   return out;
 }
@@ -156,12 +164,10 @@ LowBitTensor CheckpointSource::read_packed(const TensorRecord& record) {
   const std::int64_t words = packed_row_bytes(*record.scheme, columns) / 4;
   tensor.codes = mapped(*checkpoint_.find(record.parts[Part::kCodes]), {rows, words}, at::kInt);
   tensor.scales = scales(record);
-  if (record.parts.has(Part::kZeroPoint)) tensor.zero_points = stored(record.parts[Part::kZeroPoint]);
-  if (record.parts.has(Part::kOffset)) tensor.zero_points = stored(record.parts[Part::kOffset]);
-  if (const std::vector<std::int32_t> order = files::read_column_order(checkpoint_, record); !order.empty()) {
-    at::Tensor indices = at::empty({columns}, at::kLong);
-    std::ranges::copy(order, indices.mutable_data_ptr<std::int64_t>());
-    tensor.column_order = indices;
+  for (const LowBitTensor::Extra& extra : LowBitTensor::extras()) {
+    if (!record.parts.has(extra.part)) continue;
+    tensor.*extra.tensor =
+        extra.part == Part::kColumnOrder ? column_order(checkpoint_, record) : stored(record.parts[extra.part]);
   }
   tensor.scheme = record.scheme;
   tensor.in_features = columns;
@@ -259,8 +265,10 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   }
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
-    if (tensor.nested_offset) line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
-    if (tensor.nested_offset) add_note(line, "nested scales expanded to float32");
+    if (!files::has_plain_scales(tensor)) {
+      line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
+      add_note(line, "nested scales expanded to float32");
+    }
     add_note(line, choice_.of(name).why);
   } else {
     line.note = "tied to " + tensor.name;
@@ -299,9 +307,10 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   const std::int64_t rows = tensor.shape.at(1);
   one.codes = one.codes.narrow(0, index * rows, rows);
   one.scales = one.scales.narrow(0, index * rows, rows);
-  if (one.zero_points) {
-    const std::int64_t share = tensor.scheme->has_offset ? rows : rows / 8;
-    one.zero_points = one.zero_points->narrow(0, index * share, share);
+  for (const LowBitTensor::Extra& extra : LowBitTensor::extras()) {  // a stack has no order of columns
+    auto& part = one.*extra.tensor;
+    const std::int64_t share = part ? part->size(0) / tensor.shape.at(0) : 0;
+    if (part) part = part->narrow(0, index * share, share);
   }
   return {one, std::nullopt, policy};
 }

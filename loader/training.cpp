@@ -62,12 +62,10 @@ class TrainingCheck {
   // The name of the packed weight that this is a part of; empty: of none.
   std::string packed_part(const at::Tensor& tensor) const {
     for (const Packed& packed : packed_) {
-      const std::pair<const char*, at::Tensor> parts[] = {
-          {"codes", packed.weight.codes},
-          {"scales", packed.weight.scales},
-          {packed.weight.scheme->has_offset ? "offsets" : "zero points",
-           packed.weight.zero_points.value_or(at::Tensor())},
-          {"column order", packed.weight.column_order.value_or(at::Tensor())}};
+      std::vector<std::pair<const char*, at::Tensor>> parts{{"codes", packed.weight.codes},
+                                                            {"scales", packed.weight.scales}};
+      for (const LowBitTensor::Extra& extra : LowBitTensor::extras())
+        parts.emplace_back(extra.title, (packed.weight.*extra.tensor).value_or(at::Tensor()));
       for (const auto& [part, value] : parts) {
         if (is_same_memory(value, tensor)) {
           return std::string("the ") + part + " of " + packed.name + " (" + packed.weight.description() + ")";

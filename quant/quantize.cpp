@@ -46,7 +46,7 @@ void check(const FloatRows& source, const QuantizeOptions& options) {
     throw std::invalid_argument("quantize_rows: an odd group size leaves half a byte");
   if (options.group_size % static_cast<std::int64_t>(kernels::kTileUnit) != 0 && !has_code_of_zero(*options.scheme))
     throw std::invalid_argument("quantize_rows: a scheme without a code of zero cannot fill up a group");
-  if (options.nested && (options.scheme->has_zero_point || options.scheme->has_offset))
+  if (options.nested && is_asymmetric(*options.scheme))
     throw std::invalid_argument("quantize_rows: nested scales together with zero points or offsets");
 }
 
@@ -119,6 +119,7 @@ class TileQuantizer {
   explicit TileQuantizer(const Job& job)
       : job_(job),
         search_(job.context),
+        has_offsets_(job.context.scheme->decode == Decode::kOffset),
         tile_(job.context.length * kLaneCount),
         words_(job.context.length * kLaneCount * static_cast<std::size_t>(job.context.scheme->bits) / 32) {}
 
@@ -152,11 +153,10 @@ class TileQuantizer {
     for (std::int64_t at = first; at < end; at += kLanes) {
       const std::size_t lanes = lanes_of(at, end);
       if (!load(at, lanes)) return false;
-      if (job_.context.scheme->has_offset) take_offsets();
+      if (has_offsets_) take_offsets();
       const Chosen chosen = search();
       encode(chosen, lanes, group_stats + (at - first));
-      if (job_.context.scheme->has_offset)
-        write_offsets(static_cast<std::size_t>(at), lanes, group_stats + (at - first));
+      if (has_offsets_) write_offsets(static_cast<std::size_t>(at), lanes, group_stats + (at - first));
       write_scales(chosen, static_cast<std::size_t>(at), lanes);
       write_codes(static_cast<std::size_t>(at), lanes);
     }
@@ -254,7 +254,7 @@ class TileQuantizer {
 
   void write_scales(const Chosen& chosen, std::size_t first, std::size_t lanes) {
     table().store(job_.context.scale_dtype, chosen.scale, lanes, bytes_of(job_.out.scales) + first * job_.scale_bytes);
-    if (!job_.context.scheme->has_zero_point) return;
+    if (job_.context.scheme->decode != Decode::kZeroPoint) return;
     for (std::size_t lane = 0; lane < lanes; ++lane)
       job_.out.zero_points[first + lane] = static_cast<std::uint8_t>(-chosen.low[lane]);
   }
@@ -270,6 +270,7 @@ class TileQuantizer {
 
   const Job& job_;
   ScaleSearch search_;
+  bool has_offsets_;
   std::vector<float> tile_;
   std::vector<std::uint32_t> words_;
   float offsets_[kLanes] = {};   // of schemes that have them

@@ -82,19 +82,9 @@ const kernels::Levels& levels_of(const Scheme& scheme) {
   return kLevels[static_cast<std::size_t>(&scheme - schemes().data())];
 }
 
-// The largest magnitude of a code's value.
-float largest_code(const Scheme& scheme) {
-  if (!scheme.codebook) {
-    const bool is_range = scheme.has_zero_point || scheme.has_offset;
-    return static_cast<float>(is_range ? scheme.code_max - scheme.code_min : -scheme.code_min);
-  }
-  const auto [low, high] = std::ranges::minmax(*scheme.codebook);
-  return std::max(-low, high);
-}
-
 // Whether the value of the largest magnitude has but the negative sign.
 bool has_negative_end(const Scheme& scheme) {
-  if (!scheme.codebook) return !scheme.has_offset;
+  if (scheme.decode != Decode::kCodebook) return scheme.decode != Decode::kOffset;
   const auto [low, high] = std::ranges::minmax(*scheme.codebook);
   return -low > high;
 }
@@ -120,7 +110,7 @@ float low_for(float middle, float scale, float nudge) {
 }
 
 std::size_t candidate_count(const TileContext& context, std::span<const float> grid) {
-  if (context.scheme->has_zero_point) return 2 * grid.size();
+  if (context.scheme->decode == Decode::kZeroPoint) return 2 * grid.size();
   if (!context.is_positive) return grid.size();
   return static_cast<std::size_t>(std::ranges::count_if(grid, [](float ratio) { return ratio > 0; }));
 }
@@ -193,7 +183,8 @@ void ScaleSearch::start_lane(std::size_t lane, float low, float high) {
     return set(0, lane, base_[lane], low_for(middle_[lane], base_[lane], 0.5f));
   }
   const bool is_negative = has_negative_end(scheme) && !(-low > high);
-  const float largest = (scheme.has_offset ? std::max(high, 0.0f) : std::max(-low, high)) / largest_code(scheme);
+  const float largest =
+      (scheme.decode == Decode::kOffset ? std::max(high, 0.0f) : std::max(-low, high)) / largest_code(scheme);
   base_[lane] = is_negative ? -largest : largest;
   set(0, lane, base_[lane], static_cast<float>(scheme.code_min));
 }

@@ -45,7 +45,7 @@ class ScaleSearch {
   void set(std::size_t candidate, std::size_t lane, float scale, float low);
   void consider(const float* tile, std::size_t count);
   void measure(const float* tile, std::size_t count);
-  bool is_affine() const noexcept { return context_.scheme->has_zero_point; }
+  bool is_affine() const noexcept { return context_.scheme->decode == Decode::kZeroPoint; }
 
   TileContext context_;
   kernels::Coding coding_;

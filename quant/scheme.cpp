@@ -32,15 +32,113 @@ constexpr Codebook kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0
 constexpr Codebook kIq4Nl = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
                              1.0f,    13.0f,   25.0f,  38.0f,  53.0f,  69.0f,  89.0f,  113.0f};
 
+constexpr auto kFloatScales = std::to_array<Dtype>({Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat32});
+constexpr auto kBitsandbytesScales = std::to_array<Dtype>({Dtype::kFloat32, Dtype::kUint8});
+
+// Source: compressed-tensors, compressors/pack_quantized/base.py.
+constexpr PartRule kCodes{Part::kCodes, "_packed", Dtype::kInt32, PartShape::kWords};
+constexpr PartRule kScale{Part::kScale, "_scale", {}, PartShape::kGroups};
+constexpr PartRule kZeroPoint{Part::kZeroPoint, "_zero_point", Dtype::kInt32, PartShape::kZeroPointWords};
+constexpr PartRule kShape{Part::kShape, "_shape", Dtype::kInt64, PartShape::kRank, Presence::kExpected};
+// Of halfbyte alone.
+constexpr PartRule kOffset{Part::kOffset, "_offset", {}, PartShape::kGroups};
+constexpr PartRule kColumnOrder{Part::kColumnOrder, "_column_order", Dtype::kInt32, PartShape::kColumns,
+                                Presence::kWhereRecorded};
+constexpr auto kPlainParts = std::to_array<PartRule>({kCodes, kScale, kShape, kColumnOrder});
+constexpr auto kZeroPointParts = std::to_array<PartRule>({kCodes, kScale, kZeroPoint, kShape, kColumnOrder});
+constexpr auto kOffsetParts = std::to_array<PartRule>({kCodes, kScale, kShape, kOffset, kColumnOrder});
+
+// Source: bitsandbytes, functional.py, QuantState.as_dict.
+constexpr auto bitsandbytes_parts(std::string_view state) {
+  constexpr Presence kNested = Presence::kWithNestedScales;
+  return std::to_array<PartRule>(
+      {{Part::kCodes, "", Dtype::kUint8, PartShape::kBytes},
+       {Part::kScale, ".absmax", {}, PartShape::kFlatGroups},
+       {Part::kCodebook, ".quant_map", Dtype::kFloat32, PartShape::kLevels},
+       {Part::kNestedScale, ".nested_absmax", Dtype::kFloat32, PartShape::kNestedBlocks, kNested},
+       {Part::kNestedCodebook, ".nested_quant_map", Dtype::kFloat32, PartShape::kNestedLevels, kNested},
+       {Part::kState, state, Dtype::kUint8, PartShape::kText}});
+}
+constexpr auto kNf4Parts = bitsandbytes_parts(".quant_state.bitsandbytes__nf4");
+constexpr auto kFp4Parts = bitsandbytes_parts(".quant_state.bitsandbytes__fp4");
+
 constexpr auto kSchemes = std::to_array<Scheme>({
-    {SchemeId::kSymInt4, "sym_int4", 4, Layout::kPackQuantized, -8, 7, 8, false, nullptr, true},
-    {SchemeId::kSymInt8, "sym_int8", 8, Layout::kPackQuantized, -128, 127, 128, false, nullptr, true},
-    {SchemeId::kAsymInt4, "asym_int4", 4, Layout::kPackQuantized, -8, 7, 8, true, nullptr, true},
-    {SchemeId::kNf4, "nf4", 4, Layout::kBitsandbytes, 0, 0, 0, false, &kNf4, true},
-    {SchemeId::kFp4, "fp4", 4, Layout::kBitsandbytes, 0, 0, 0, false, &kFp4, true},
-    {SchemeId::kFp4E2m1, "fp4_e2m1", 4, Layout::kPackQuantized, 0, 0, 0, false, &kE2m1, false},
-    {SchemeId::kAffineInt4, "affine_int4", 4, Layout::kPackQuantized, 0, 15, 0, false, nullptr, false, true},
-    {SchemeId::kIq4Nl, "iq4_nl", 4, Layout::kPackQuantized, 0, 0, 0, false, &kIq4Nl, false},
+    {.id = SchemeId::kSymInt4,
+     .name = "sym_int4",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kSymmetric,
+     .code_min = -8,
+     .code_max = 7,
+     .code_offset = 8,
+     .scale_dtypes = kFloatScales,
+     .parts = kPlainParts,
+     .has_foreign_readers = true},
+    {.id = SchemeId::kSymInt8,
+     .name = "sym_int8",
+     .bits = 8,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kSymmetric,
+     .code_min = -128,
+     .code_max = 127,
+     .code_offset = 128,
+     .scale_dtypes = kFloatScales,
+     .parts = kPlainParts,
+     .has_foreign_readers = true},
+    {.id = SchemeId::kAsymInt4,
+     .name = "asym_int4",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kZeroPoint,
+     .code_min = -8,
+     .code_max = 7,
+     .code_offset = 8,
+     .scale_dtypes = kFloatScales,
+     .parts = kZeroPointParts,
+     .has_foreign_readers = true},
+    {.id = SchemeId::kNf4,
+     .name = "nf4",
+     .bits = 4,
+     .layout = Layout::kBitsandbytes,
+     .decode = Decode::kCodebook,
+     .codebook = &kNf4,
+     .scale_dtypes = kBitsandbytesScales,
+     .parts = kNf4Parts,
+     .has_foreign_readers = true},
+    {.id = SchemeId::kFp4,
+     .name = "fp4",
+     .bits = 4,
+     .layout = Layout::kBitsandbytes,
+     .decode = Decode::kCodebook,
+     .codebook = &kFp4,
+     .scale_dtypes = kBitsandbytesScales,
+     .parts = kFp4Parts,
+     .has_foreign_readers = true},
+    {.id = SchemeId::kFp4E2m1,
+     .name = "fp4_e2m1",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kCodebook,
+     .codebook = &kE2m1,
+     .scale_dtypes = kFloatScales,
+     .parts = kPlainParts},
+    {.id = SchemeId::kAffineInt4,
+     .name = "affine_int4",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kOffset,
+     .code_min = 0,
+     .code_max = 15,
+     .scale_dtypes = kFloatScales,
+     .parts = kOffsetParts},
+    {.id = SchemeId::kIq4Nl,
+     .name = "iq4_nl",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kCodebook,
+     .codebook = &kIq4Nl,
+     .scale_dtypes = kFloatScales,
+     .parts = kPlainParts},
 });
 
 }  // namespace
@@ -53,8 +151,35 @@ const Scheme* find_scheme(std::string_view name) noexcept {
   return row == kSchemes.end() ? nullptr : &*row;
 }
 
+const PartRule* find_part(const Scheme& scheme, Part part) noexcept {
+  const auto rule = std::ranges::find(scheme.parts, part, &PartRule::part);
+  return rule == scheme.parts.end() ? nullptr : &*rule;
+}
+
+std::int64_t rows_a_unit(const Scheme& scheme) noexcept {
+  std::int64_t most = 1;
+  for (const PartRule& rule : scheme.parts) most = std::max(most, rows_a_unit(rule.shape));
+  return most;
+}
+
+bool has_scale_dtype(const Scheme& scheme, Dtype dtype) noexcept {
+  return std::ranges::find(scheme.scale_dtypes, dtype) != scheme.scale_dtypes.end();
+}
+
+Dtype scale_dtype_for(const Scheme& scheme, Dtype weights) noexcept {
+  const Dtype wanted = weights == Dtype::kFloat32 ? Dtype::kFloat16 : weights;
+  return has_scale_dtype(scheme, wanted) ? wanted : scheme.scale_dtypes.front();
+}
+
+float largest_code(const Scheme& scheme) noexcept {
+  if (is_asymmetric(scheme)) return static_cast<float>(scheme.code_max - scheme.code_min);
+  if (scheme.decode == Decode::kSymmetric) return static_cast<float>(std::max(-scheme.code_min, scheme.code_max));
+  const auto [low, high] = std::ranges::minmax(*scheme.codebook);
+  return std::max(-low, high);
+}
+
 bool has_code_of_zero(const Scheme& scheme) noexcept {
-  return !scheme.codebook || std::ranges::count(*scheme.codebook, 0.0f) > 0;
+  return scheme.decode != Decode::kCodebook || std::ranges::count(*scheme.codebook, 0.0f) > 0;
 }
 
 std::span<const std::int64_t> group_sizes(const Scheme& scheme) noexcept {

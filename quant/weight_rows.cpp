@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -20,6 +21,15 @@ kernels::Dot dot_for(const WeightMatrix& weight) {
   }
   return weight.scheme->bits == 4 ? kernels::kDotInt4 : kernels::kDotInt8;
 }
+
+struct Operand {
+  Part part;
+  const std::byte* WeightMatrix::*member;
+};
+constexpr Operand kOperands[] = {{Part::kCodes, &WeightMatrix::rows},
+                                 {Part::kScale, &WeightMatrix::scales},
+                                 {Part::kZeroPoint, &WeightMatrix::zero_points},
+                                 {Part::kOffset, &WeightMatrix::offsets}};
 
 constexpr Codebook kIntegers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 constexpr float kIntegerOffset = 8.0f;  // of those
@@ -106,6 +116,11 @@ void unpack_row(const kernels::Table& table, const WeightView& weight, std::size
 
 }  // namespace
 
+const std::byte* WeightMatrix::*operand_of(Part part) noexcept {
+  const auto* found = std::ranges::find(kOperands, part, &Operand::part);
+  return found == std::end(kOperands) ? nullptr : found->member;
+}
+
 WeightView::WeightView(const WeightMatrix& weight)
     : rows(reinterpret_cast<const kernels::Byte*>(weight.rows)),
       row_bytes(static_cast<std::size_t>(weight.row_bytes())),
@@ -114,13 +129,14 @@ WeightView::WeightView(const WeightMatrix& weight)
       dot(dot_for(weight)),
       dense_dtype(weight.scheme ? kernels::kFloat32 : kernels::to_float(weight.dense_dtype)),
       is_coded(weight.scheme != nullptr),
-      is_integer(weight.scheme && !weight.scheme->codebook && weight.scheme->layout == Layout::kPackQuantized),
-      zero_points(weight.scheme && weight.scheme->has_zero_point
+      is_integer(weight.scheme && weight.scheme->decode != Decode::kCodebook),
+      zero_points(weight.scheme && weight.scheme->decode == Decode::kZeroPoint
                       ? reinterpret_cast<const kernels::Byte*>(weight.zero_points)
                       : nullptr),
       first_row(static_cast<std::size_t>(weight.first_row % 8)),
-      offsets(weight.scheme && weight.scheme->has_offset ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
-                                                         : nullptr),
+      offsets(weight.scheme && weight.scheme->decode == Decode::kOffset
+                  ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
+                  : nullptr),
       levels(levels_of(weight.scheme)),
       byte_levels(byte_levels_of(weight.scheme).unit > 0 ? byte_levels_of(weight.scheme).values.data() : nullptr),
       byte_unit(byte_levels ? byte_levels_of(weight.scheme).unit : 1.0f),

@@ -33,9 +33,8 @@ BlockReader::BlockReader(const files::Checkpoint& checkpoint, const files::Tenso
       source_(source),
       result_(result),
       columns_(files::matrix_shape(source.shape).columns),
-      values_(checkpoint, source) {
-  if (source.nested_offset) nested_.emplace(checkpoint, source);
-}
+      scales_(checkpoint, source),
+      values_(checkpoint, source) {}
 
 void BlockReader::prepare(std::int64_t first_row, std::int64_t rows, PackedBlock& out) const {
   const std::int64_t groups = columns_ / result_.group_size;
@@ -43,19 +42,12 @@ void BlockReader::prepare(std::int64_t first_row, std::int64_t rows, PackedBlock
   out.rows = rows;
   out.codes.resize(static_cast<std::size_t>(rows * packed_row_bytes(*result_.scheme, columns_)));
   out.scales.resize(static_cast<std::size_t>(rows * groups * size_bytes(result_.scale_dtype)));
-  out.zero_points.resize(result_.scheme->has_zero_point ? static_cast<std::size_t>(zero_point_words(rows) * groups)
-                                                        : 0);
+  out.zero_points.resize(
+      result_.scheme->decode == Decode::kZeroPoint ? static_cast<std::size_t>(zero_point_words(rows) * groups) : 0);
 }
 
 void BlockReader::read_scales(std::int64_t first_row, std::span<float> out) {
-  const std::int64_t first = first_row * (columns_ / source_.group_size);
-  if (nested_) return nested_->read(first, out);
-  const std::int64_t width = size_bytes(source_.scale_dtype);
-  bytes_.resize(out.size() * static_cast<std::size_t>(width));
-  files::read_stored(checkpoint_, *checkpoint_.find(source_.parts[Part::kScale]),
-                     static_cast<std::uint64_t>(first * width), bytes_);
-  quant::convert(bytes_.data(), source_.scale_dtype, std::as_writable_bytes(out).data(), Dtype::kFloat32,
-                 static_cast<std::int64_t>(out.size()));
+  scales_.read(first_row * (columns_ / source_.group_size), out);
 }
 
 std::vector<std::uint32_t> BlockReader::read_zero_points(std::int64_t first_row, std::int64_t rows) const {
@@ -78,7 +70,7 @@ void BlockReader::read(std::int64_t first_row, std::int64_t rows, PackedBlock& o
   if (times > 1) floats_ = repeated<float>(floats_, times);
   quant::convert(std::as_bytes(std::span(floats_)).data(), Dtype::kFloat32, out.scales.data(), result_.scale_dtype,
                  static_cast<std::int64_t>(floats_.size()));
-  if (source_.scheme->has_zero_point)
+  if (source_.scheme->decode == Decode::kZeroPoint)
     out.zero_points = repeated<std::uint32_t>(read_zero_points(first_row, rows), times);
 }
 
@@ -89,7 +81,8 @@ void BlockReader::quantize(std::int64_t first_row, std::int64_t rows, PackedBloc
   const std::int64_t scale_bytes = groups * size_bytes(result_.scale_dtype);
   const quant::QuantizeOptions how{
       .scheme = result_.scheme, .group_size = result_.group_size, .scale_dtype = result_.scale_dtype, .threads = 1};
-  std::vector<std::uint8_t> zero_points(result_.scheme->has_zero_point ? static_cast<std::size_t>(rows * groups) : 0);
+  std::vector<std::uint8_t> zero_points(
+      result_.scheme->decode == Decode::kZeroPoint ? static_cast<std::size_t>(rows * groups) : 0);
   const std::int64_t step = std::max<std::int64_t>(1, kValues / columns_);
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t count = std::min(step, rows - row);

@@ -6,7 +6,7 @@
 
 #include <halfbyte/quantize.h>
 
-#include "loader/files/nested_scales.h"
+#include "loader/files/scale_reader.h"
 #include "loader/files/tensor_reader.h"
 
 namespace halfbyte::convert {
@@ -44,9 +44,8 @@ class BlockReader {
   const files::TensorRecord& source_;
   const files::TensorRecord& result_;
   std::int64_t columns_;
-  std::optional<files::NestedScales> nested_;
+  files::ScaleReader scales_;
   files::TensorReader values_;
-  std::vector<std::byte> bytes_;
   std::vector<float> floats_;
 };
 

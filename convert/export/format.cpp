@@ -102,7 +102,7 @@ void add_compressed_tensors_notes(ExportPlan& plan) {
   for (const ExportedTensor& tensor : plan.tensors) {
     if (!tensor.result.scheme) continue;
     groups.emplace(tensor.result.scheme, tensor.result.group_size);
-    has_zero_points = has_zero_points || tensor.result.scheme->has_zero_point;
+    has_zero_points = has_zero_points || tensor.result.scheme->decode == Decode::kZeroPoint;
   }
   if (has_zero_points && groups.size() > 1)
     plan.notes.emplace_back(

@@ -12,18 +12,18 @@ namespace {
 using files::Part;
 using files::TensorRecord;
 
-template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
+// Of a part that rows are written to; empty: of the block it has none.
+std::span<const std::byte> bytes_of(const PackedBlock& block, Part part) {
+  if (part == Part::kCodes) return block.codes;
+  if (part == Part::kScale) return block.scales;
+  return part == Part::kZeroPoint ? std::as_bytes(std::span(block.zero_points)) : std::span<const std::byte>();
 }
 
 std::vector<OutputTensor> own_parts(const TensorRecord& result) {
   std::vector<OutputTensor> out;
   const files::TensorParts names = files::packed_part_names(result);
   for (const files::PartSpec& spec : files::packed_parts(result)) {
-    const bool is_any = spec.shape == std::vector{files::kAnyLength};
-    out.push_back(
-        output_tensor(names[spec.part], spec.dtype, is_any ? std::vector{files::kQuantStateBytes} : spec.shape));
+    out.push_back(output_tensor(names[spec.part], spec.dtype, spec.written_shape()));
   }
   return out;
 }
@@ -31,27 +31,21 @@ std::vector<OutputTensor> own_parts(const TensorRecord& result) {
 // Parts that are the same whatever the weights.
 void write_constants(const TensorRecord& result, const WritePart& write) {
   const auto specs = files::packed_parts(result);
-  if (result.scheme->layout == Layout::kPackQuantized) return write(specs.size() - 1, 0, bytes_of(result.shape));
-  files::StoredTensor tensor;
-  tensor.name = result.name;
-  tensor.dtype = result.original_dtype.value_or(Dtype::kFloat32);
-  tensor.shape = result.shape;
-  PlannedTensor planned{};
-  planned.scheme = result.scheme;
-  planned.group_size = result.group_size;
-  for (const SmallPart& part : small_parts(tensor, planned, {})) {
+  for (const SmallPart& part : constant_parts(result)) {
     const auto at = std::ranges::find(specs, part.part, &files::PartSpec::part);
     write(static_cast<std::size_t>(at - specs.begin()), 0, part.bytes);
   }
 }
 
 void write_own(const TensorRecord& result, const ExportFacts&, const PackedBlock& block, const WritePart& write) {
-  const std::int64_t columns = files::matrix_shape(result.shape).columns;
-  const auto first = static_cast<std::uint64_t>(block.first_row);
-  const auto groups = static_cast<std::uint64_t>(columns / result.group_size);
-  write(0, first * static_cast<std::uint64_t>(packed_row_bytes(*result.scheme, columns)), block.codes);
-  write(1, first * groups * static_cast<std::uint64_t>(size_bytes(result.scale_dtype)), block.scales);
-  if (result.scheme->has_zero_point) write(2, first / 8 * groups * 4, bytes_of(block.zero_points));
+  const auto specs = files::packed_parts(result);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const std::span<const std::byte> bytes = bytes_of(block, specs[i].part);
+    if (bytes.empty()) continue;
+    const std::int64_t unit = rows_a_unit(find_part(*result.scheme, specs[i].part)->shape);
+    const auto units = static_cast<std::uint64_t>((block.rows + unit - 1) / unit);
+    write(i, static_cast<std::uint64_t>(block.first_row / unit) * (bytes.size() / units), bytes);
+  }
   if (block.first_row == 0) write_constants(result, write);
 }
 

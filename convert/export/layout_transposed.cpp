@@ -80,7 +80,7 @@ void write_scales(const TensorRecord& result, const PackedBlock& block, const Wr
 // Words (groups, rows of the block / rows a word): codes of zero, the lowest row lowest.
 std::vector<std::uint32_t> zero_points(const TensorRecord& result, const PackedBlock& block) {
   const std::int64_t groups = sizes_of(result).groups, words = block.rows / codes_per_word(*result.scheme);
-  if (result.scheme->has_zero_point) return transposed(block.zero_points.data(), words, groups);
+  if (result.scheme->decode == Decode::kZeroPoint) return transposed(block.zero_points.data(), words, groups);
   const int bits = result.scheme->bits;
   const std::uint32_t middle = files::ones_of_fields(bits) * files::middle_zero_point(bits);
   return std::vector<std::uint32_t>(static_cast<std::size_t>(words * groups), middle);

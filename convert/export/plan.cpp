@@ -75,7 +75,7 @@ ScaleFacts scale_facts(const files::Checkpoint& source, const TensorRecord& reco
     scales.resize(static_cast<std::size_t>(count * groups));
     reader.read_scales(row, scales);
     if (record.scale_dtype != Dtype::kFloat16) check_scales(record, scales, out);
-    if (!record.scheme->has_zero_point) continue;
+    if (record.scheme->decode != Decode::kZeroPoint) continue;
     // The fields of the last word beyond the last row say nothing.
     std::vector<std::uint32_t> words = reader.read_zero_points(row, count);
     const std::uint32_t padding = count % 8 == 0 ? 0 : ~std::uint32_t{0} << (4 * (count % 8));
@@ -246,14 +246,13 @@ class Planning {
     if (common_->layout == Layout::kBitsandbytes) return common_;
     const int bits = format_.is_uniform ? plan_.facts.bits : record.scheme->bits;
     if (bits == 8) return &scheme(SchemeId::kSymInt8);
-    const bool is_asymmetric = record.scheme->has_zero_point || record.scheme->has_offset;
-    return &scheme(is_asymmetric && format_.has_all_zero_points ? SchemeId::kAsymInt4 : SchemeId::kSymInt4);
+    const bool has_range = is_asymmetric(*record.scheme);
+    return &scheme(has_range && format_.has_all_zero_points ? SchemeId::kAsymInt4 : SchemeId::kSymInt4);
   }
 
   Dtype new_scale_dtype(const TensorRecord& record) const {
     if (format_.has_float16_scales) return Dtype::kFloat16;
-    if (common_->layout == Layout::kBitsandbytes) return Dtype::kFloat32;
-    return record.original_dtype == Dtype::kBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat16;
+    return scale_dtype_for(*common_, record.original_dtype.value_or(Dtype::kFloat32));
   }
 
   static void make_dense(ExportedTensor& tensor) {
@@ -272,7 +271,8 @@ class Planning {
     std::vector<std::size_t> asked;
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       const ExportedTensor& tensor = plan_.tensors[i];
-      const bool is_known = tensor.source->scale_dtype == Dtype::kFloat16 && !tensor.source->scheme->has_zero_point;
+      const bool is_known =
+          tensor.source->scale_dtype == Dtype::kFloat16 && tensor.source->scheme->decode != Decode::kZeroPoint;
       if (tensor.action == ExportAction::kRearrange && !is_known) asked.push_back(i);
     }
     std::vector<ScaleFacts> facts(asked.size());
@@ -331,7 +331,7 @@ class Planning {
   void finish_facts() {
     for (const ExportedTensor& tensor : plan_.tensors) {
       if (!tensor.result.scheme) continue;
-      plan_.facts.is_symmetric = plan_.facts.is_symmetric && !tensor.result.scheme->has_zero_point;
+      plan_.facts.is_symmetric = plan_.facts.is_symmetric && tensor.result.scheme->decode != Decode::kZeroPoint;
     }
   }
 

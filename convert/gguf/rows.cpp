@@ -72,7 +72,7 @@ class RowWriter {
     codes_.resize(static_cast<std::size_t>(packed_row_bytes(*record_.scheme, record_.shape.back())));
     read(Part::kCodes, static_cast<std::uint64_t>(row) * codes_.size(), codes_);
     read_float16(Part::kScale, row, groups, scales_);
-    if (record_.scheme->has_offset) read_float16(Part::kOffset, row, groups, offsets_);
+    if (record_.parts.has(Part::kOffset)) read_float16(Part::kOffset, row, groups, offsets_);
     tensor_.how->exact(
         {codes_.data(), scales_.data(), offsets_.data(), columns_, static_cast<std::size_t>(record_.group_size)}, out);
   }

@@ -21,9 +21,7 @@ void append_parts(const StoredTensor& tensor, const PlannedTensor& planned, std:
   }
   const files::TensorRecord record = packed_record(tensor, planned);
   for (const files::PartSpec& spec : files::packed_parts(record)) {
-    const bool is_any = spec.shape == std::vector{files::kAnyLength};
-    out.push_back(
-        output_tensor(record.parts[spec.part], spec.dtype, is_any ? std::vector{files::kQuantStateBytes} : spec.shape));
+    out.push_back(output_tensor(record.parts[spec.part], spec.dtype, spec.written_shape()));
   }
 }
 

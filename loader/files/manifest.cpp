@@ -36,14 +36,7 @@ bool holds_parts(std::string_view parts, std::string_view name) noexcept {
   return false;
 }
 
-constexpr auto kPartNames =
-    std::to_array<std::string_view>({"codes", "scale", "zero_point", "shape", "codebook", "nested_scale",
-                                     "nested_codebook", "state", "offset", "column_order"});
-static_assert(kPartNames.size() == kPartCount);
-
 }  // namespace
-
-std::string_view name(Part part) noexcept { return kPartNames[static_cast<std::size_t>(part)]; }
 
 const TensorRecord* Manifest::find(std::string_view name) const {
   const auto found =

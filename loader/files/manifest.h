@@ -39,21 +39,8 @@ struct FileRecord {
   std::string xxh3_128;
 };
 
-// The stored tensors that make up one tensor on record, in the order in which they are hashed.
-enum class Part : std::uint8_t {
-  kCodes,  // of a dense tensor: itself
-  kScale,
-  kZeroPoint,
-  kShape,
-  kCodebook,
-  kNestedScale,
-  kNestedCodebook,
-  kState,        // bitsandbytes's quant_state
-  kOffset,       // as kScale
-  kColumnOrder,  // of a packed matrix whose columns are not in their own: column_order.h
-};
-inline constexpr std::size_t kPartCount = 10;
-std::string_view name(Part part) noexcept;  // its key in halfbyte.json
+using halfbyte::kPartCount;
+using halfbyte::Part;
 
 // Names in the checkpoint by part; empty: there is none.
 struct TensorParts {

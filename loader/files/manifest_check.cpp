@@ -66,12 +66,11 @@ class Check {
     return stored->size_bytes;
   }
 
-  // What a layout cannot say: nested scales elsewhere than in bitsandbytes's, and there any scales but these.
+  // What a layout cannot say.
   void check_layout(const TensorRecord& record) const {
     const bool is_bitsandbytes = record.scheme->layout == Layout::kBitsandbytes;
-    const bool is_nested = record.scale_dtype == Dtype::kUint8;
     const auto [rows, columns] = matrix_shape(record.shape);
-    if (is_bitsandbytes ? !is_nested && record.scale_dtype != Dtype::kFloat32 : is_nested) {
+    if (!has_scale_dtype(*record.scheme, record.scale_dtype)) {
       fail(record.name,
            std::string(record.scheme->name) + " has no scales in " + std::string(name(record.scale_dtype)));
     }

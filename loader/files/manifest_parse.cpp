@@ -33,10 +33,11 @@ Dtype dtype(const JsonField& field) {
   return *found;
 }
 
-// uint8: nested scales.
+// uint8: nested scales. Which of them the scheme has, check_manifest says.
 Dtype scale_dtype(const JsonField& field) {
   const Dtype found = dtype(field);
-  if (!is_weight_dtype(found) && found != Dtype::kUint8) field.fail_wanting("float32, float16, bfloat16 or uint8");
+  const auto has = [&](const Scheme& scheme) { return has_scale_dtype(scheme, found); };
+  if (std::ranges::none_of(schemes(), has)) field.fail_wanting("float32, float16, bfloat16 or uint8");
   return found;
 }
 
@@ -86,6 +87,22 @@ void check_codebook(const JsonField& row, const Scheme& scheme) {
   if (!is_same) field->fail_wanting("the sixteen values of " + std::string(scheme.name));
 }
 
+void check_declared_parts(const JsonField& row, const Scheme& scheme) {
+  const std::string title(scheme.name);
+  const JsonField zero_point = row.at("zero_point");
+  const bool has_zero_point = has_part(scheme, Part::kZeroPoint);
+  if (zero_point.boolean() != has_zero_point)
+    zero_point.fail_wanting(has_zero_point ? "true, " + title + " has zero points"
+                                           : "false, " + title + " has no zero points");
+  for (const Part part : kDeclaredParts) {
+    const std::string key(name(part));
+    const auto field = row.find(key);
+    if ((field && field->boolean()) == has_part(scheme, part)) continue;
+    row.fail_wanting(has_part(scheme, part) ? '"' + key + "\": true, " + title + " has " + key + 's'
+                                            : "no \"" + key + "\" in " + title);
+  }
+}
+
 std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
   std::map<std::string, SchemeDefaults> out;
   for (const auto& [name, field] : table.members()) {
@@ -93,14 +110,7 @@ std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
     if (!scheme) unsupported(field, "scheme " + in_quotes(name));
     const JsonField bits = field.at("bits");
     if (bits.integer(1, 32) != scheme->bits) bits.fail_wanting(std::to_string(scheme->bits));
-    const JsonField zero_point = field.at("zero_point");
-    if (zero_point.boolean() != scheme->has_zero_point)
-      zero_point.fail_wanting(scheme->has_zero_point ? "true, " + name + " has zero points"
-                                                     : "false, " + name + " has no zero points");
-    const auto offset = field.find("offset");
-    if ((offset && offset->boolean()) != scheme->has_offset)
-      field.fail_wanting((scheme->has_offset ? "\"offset\": true, " : "no \"offset\" in ") + name +
-                         (scheme->has_offset ? " has offsets" : ""));
+    check_declared_parts(field, *scheme);
     check_codebook(field, *scheme);
     out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"))};
   }

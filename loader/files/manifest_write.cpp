@@ -66,9 +66,11 @@ ordered_json scheme_table(const DefaultsOf& defaults) {
     ordered_json& row = out[std::string(scheme.name)];
     row = {{"bits", scheme.bits},
            {"group_size", found->second.group_size},
-           {"zero_point", scheme.has_zero_point},
+           {name(Part::kZeroPoint), has_part(scheme, Part::kZeroPoint)},
            {"scale_dtype", name(found->second.scale_dtype)}};
-    if (scheme.has_offset) row["offset"] = true;
+    for (const Part part : kDeclaredParts) {
+      if (has_part(scheme, part)) row[std::string(name(part))] = true;
+    }
     if (scheme.codebook) row["codebook"] = *scheme.codebook;
   }
   return out;

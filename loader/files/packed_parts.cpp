@@ -5,87 +5,60 @@
 namespace halfbyte::files {
 namespace {
 
-// Source: compressed-tensors, compressors/pack_quantized/base.py.
-std::vector<PartSpec> pack_quantized(const TensorRecord& record) {
-  const auto [rows, columns] = matrix_shape(record.shape);
-  const std::int64_t groups = columns / record.group_size;
-  std::vector<PartSpec> out{{Part::kCodes, Dtype::kInt32, {rows, packed_row_bytes(*record.scheme, columns) / 4}},
-                            {Part::kScale, record.scale_dtype, {rows, groups}}};
-  if (record.scheme->has_zero_point) out.push_back({Part::kZeroPoint, Dtype::kInt32, {zero_point_words(rows), groups}});
-  out.push_back({Part::kShape, Dtype::kInt64, {static_cast<std::int64_t>(record.shape.size())}});
-  if (record.scheme->has_offset) out.push_back({Part::kOffset, record.scale_dtype, {rows, groups}});
-  if (record.parts.has(Part::kColumnOrder)) out.push_back({Part::kColumnOrder, Dtype::kInt32, {columns}});
-  return out;
+bool is_needed(const PartRule& rule, const TensorRecord& record) noexcept {
+  return rule.presence == Presence::kAlways ||
+         (rule.presence == Presence::kWithNestedScales && record.nested_offset.has_value());
 }
 
-// Source: bitsandbytes, functional.py, QuantState.as_dict.
-std::vector<PartSpec> bitsandbytes(const TensorRecord& record) {
-  const auto [rows, columns] = matrix_shape(record.shape);
-  const std::int64_t values = rows * columns, scales = values / record.group_size;
-  std::vector<PartSpec> out{{Part::kCodes, Dtype::kUint8, {values / 2, 1}},
-                            {Part::kScale, record.scale_dtype, {scales}},
-                            {Part::kCodebook, Dtype::kFloat32, {16}}};
-  if (record.nested_offset) {
-    out.push_back({Part::kNestedScale, Dtype::kFloat32, {(scales + kNestedBlock - 1) / kNestedBlock}});
-    out.push_back({Part::kNestedCodebook, Dtype::kFloat32, {256}});
-  }
-  out.push_back({Part::kState, Dtype::kUint8, {kAnyLength}});
-  return out;
+bool is_permitted(const PartRule& rule, const TensorRecord& record) noexcept {
+  return is_needed(rule, record) || rule.presence == Presence::kExpected || rule.presence == Presence::kWhereRecorded;
+}
+
+bool is_listed(const PartRule& rule, const TensorRecord& record) noexcept {
+  return is_permitted(rule, record) && (rule.presence != Presence::kWhereRecorded || record.parts.has(rule.part));
 }
 
 }  // namespace
 
+std::vector<std::int64_t> PartSpec::written_shape() const {
+  return shape == std::vector{kAnyLength} ? std::vector{kQuantStateBytes} : shape;
+}
+
 std::vector<PartSpec> packed_parts(const TensorRecord& record) {
-  return record.scheme->layout == Layout::kBitsandbytes ? bitsandbytes(record) : pack_quantized(record);
+  const auto [rows, columns] = matrix_shape(record.shape);
+  const PackedDims dims{record.scheme->bits, rows, columns, record.group_size,
+                        static_cast<std::int64_t>(record.shape.size())};
+  std::vector<PartSpec> out;
+  for (const PartRule& rule : record.scheme->parts) {
+    if (is_listed(rule, record))
+      out.push_back({rule.part, rule.dtype.value_or(record.scale_dtype), shape_of(rule.shape, dims)});
+  }
+  return out;
 }
 
 bool can_have_part(const TensorRecord& record, Part part) noexcept {
-  if (is_needed_part(record, part)) return true;
-  const bool is_packed_matrix = record.scheme && record.scheme->layout == Layout::kPackQuantized;
-  return (part == Part::kShape && record.scheme) || (part == Part::kColumnOrder && is_packed_matrix);
+  if (!record.scheme) return part == Part::kCodes;
+  const PartRule* rule = find_part(*record.scheme, part);
+  return rule && is_permitted(*rule, record);
 }
 
 bool is_needed_part(const TensorRecord& record, Part part) noexcept {
-  if (!record.scheme || part == Part::kCodes) return part == Part::kCodes;
-  const bool is_bitsandbytes = record.scheme->layout == Layout::kBitsandbytes;
-  switch (part) {
-    case Part::kScale:
-      return true;
-    case Part::kZeroPoint:
-      return record.scheme->has_zero_point;
-    case Part::kOffset:
-      return record.scheme->has_offset;
-    case Part::kCodebook:
-    case Part::kState:
-      return is_bitsandbytes;
-    case Part::kNestedScale:
-    case Part::kNestedCodebook:
-      return is_bitsandbytes && record.nested_offset.has_value();
-    default:
-      return false;
-  }
+  if (!record.scheme) return part == Part::kCodes;
+  const PartRule* rule = find_part(*record.scheme, part);
+  return rule && is_needed(*rule, record);
 }
 
 TensorParts packed_part_names(const TensorRecord& record) {
   TensorParts out;
-  const std::string& name = record.name;
-  if (record.scheme->layout == Layout::kPackQuantized) {
-    out[Part::kCodes] = name + "_packed";
-    out[Part::kScale] = name + "_scale";
-    if (record.scheme->has_zero_point) out[Part::kZeroPoint] = name + "_zero_point";
-    out[Part::kShape] = name + "_shape";
-    if (record.scheme->has_offset) out[Part::kOffset] = name + "_offset";
-    return out;
+  for (const PartRule& rule : record.scheme->parts) {
+    if (is_needed(rule, record) || rule.presence == Presence::kExpected)
+      out[rule.part] = record.name + std::string(rule.suffix);
   }
-  out[Part::kCodes] = name;
-  out[Part::kScale] = name + ".absmax";
-  out[Part::kCodebook] = name + ".quant_map";
-  if (record.nested_offset) {
-    out[Part::kNestedScale] = name + ".nested_absmax";
-    out[Part::kNestedCodebook] = name + ".nested_quant_map";
-  }
-  out[Part::kState] = name + ".quant_state.bitsandbytes__" + std::string(record.scheme->name);
   return out;
+}
+
+std::string part_name(const TensorRecord& record, Part part) {
+  return record.name + std::string(find_part(*record.scheme, part)->suffix);
 }
 
 }  // namespace halfbyte::files

@@ -9,7 +9,7 @@
 #include <halfbyte/linear.h>
 
 #include "loader/files/checkpoint.h"
-#include "loader/files/nested_scales.h"
+#include "loader/files/scale_reader.h"
 
 namespace halfbyte::files {
 
@@ -25,26 +25,31 @@ class TensorReader {
   void read(std::int64_t begin, std::span<float> out);
 
  private:
+  // A part that dequantising takes as it is stored.
+  struct StoredOperand {
+    const StoredTensor* stored;
+    const std::byte* quant::WeightMatrix::*member;
+    std::int64_t rows_a_unit;
+    std::uint64_t unit_bytes;  // of so many rows
+    std::vector<std::byte> bytes;
+  };
+
+  void add_operands();
   void read_dense(std::int64_t begin, std::span<float> out);
   void read_packed(std::int64_t begin, std::span<float> out);
-  void read_scales(std::int64_t first_row, quant::WeightMatrix& block);
-  void read_offsets(std::int64_t first_row, quant::WeightMatrix& block);
+  void read_operand(StoredOperand& operand, std::int64_t first_row, quant::WeightMatrix& block) const;
+  void expand_scales(std::int64_t first_row, quant::WeightMatrix& block);
   void put_columns_in_place(std::span<float> out);
-  void read_zero_points(std::int64_t first_row, quant::WeightMatrix& block);
 
   const Checkpoint& checkpoint_;
   const TensorRecord& record_;
   const StoredTensor& codes_;
-  const StoredTensor* scale_;
-  const StoredTensor* zero_point_;
-  const StoredTensor* offset_;
-  std::optional<NestedScales> nested_;
+  std::vector<StoredOperand> operands_;  // packed only
+  std::optional<ScaleReader> scales_;    // of scales that are expanded
   std::int64_t size_ = 0;
   std::int64_t row_size_ = 1;
-  std::vector<std::byte> code_bytes_;
-  std::vector<std::byte> scale_bytes_;
-  std::vector<std::byte> zero_point_bytes_;
-  std::vector<std::byte> offset_bytes_;
+  std::vector<std::byte> dense_bytes_;
+  std::vector<float> expanded_scales_;
   std::vector<std::int32_t> column_order_;  // empty: their own
   std::vector<float> sorted_row_;
 };

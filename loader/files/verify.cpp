@@ -33,16 +33,6 @@ float smallest_normal(Dtype dtype) noexcept {
   return dtype == Dtype::kFloat16 ? 6.103515625e-5F : std::numeric_limits<float>::min();
 }
 
-// The largest magnitude that a scale is multiplied by.
-float largest_code(const Scheme& scheme) noexcept {
-  if (scheme.codebook) {
-    const auto [smallest, largest] = std::ranges::minmax(*scheme.codebook);
-    return std::max(-smallest, largest);
-  }
-  if (scheme.has_zero_point || scheme.has_offset) return static_cast<float>(scheme.code_max - scheme.code_min);
-  return static_cast<float>(std::max(std::abs(scheme.code_min), std::abs(scheme.code_max)));
-}
-
 // What the scales of one tensor are like.
 struct ScaleCounts {
   std::uint64_t all = 0;
@@ -140,7 +130,7 @@ class TensorCheck {
            ", that makes weights infinite in float32");
     }
     if (scales.zero > 0)
-      out_.notes.push_back(share(scales.zero) + (record_.scheme->has_offset
+      out_.notes.push_back(share(scales.zero) + (record_.scheme->decode == Decode::kOffset
                                                      ? "are 0: the weights of their groups are all their offset"
                                                      : "are 0: the weights of their groups are all 0"));
     if (scales.subnormal > 0)

@@ -10,8 +10,7 @@ std::optional<quant::WeightMatrix> matrix_of(const Linear& linear) {
   if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) {
     const LowBitTensor& weight = packed->weight();
     if (weight.column_order) return std::nullopt;
-    return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.group_size,
-                                           weight.codes, weight.scales, weight.zero_points.value_or(at::Tensor())});
+    return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.packed()});
   }
   const auto* dense = dynamic_cast<const DenseLinear*>(&linear);
   if (!dense || !operators::is_plain(dense->weight()) || dense->weight().dim() != 2) return std::nullopt;

@@ -58,66 +58,72 @@ at::Tensor saved_bias_gradient(AutogradContext* context, const at::Tensor& gradi
 
 // A packed weight as backward finds it.
 struct SavedWeight {
-  at::Tensor codes, scales;
-  OptionalTensor zero_points;
-  std::string scheme;
-  std::int64_t in_features, group_size;
+  PackedWeight weight;
+  std::int64_t in_features;
 
-  at::Tensor dequantize(const at::Tensor& with_scales, at::ScalarType type) const {
-    return operators::dequantize(codes, with_scales, zero_points, scheme, in_features, group_size, type);
-  }
+  at::Tensor dequantize(at::ScalarType type) const { return operators::dequantize(weight, in_features, type); }
 
   // In units of the scale, without offsets.
   at::Tensor values() const {
-    const bool has_offsets = find_scheme(scheme)->has_offset;
-    return operators::dequantize(codes, at::ones_like(scales),
-                                 has_offsets ? OptionalTensor(at::zeros_like(scales)) : zero_points, scheme,
-                                 in_features, group_size, at::kFloat);
+    PackedWeight bare = weight;
+    bare.scales = at::ones_like(weight.scales);
+    if (bare.offsets) bare.offsets = at::zeros_like(weight.scales);
+    return operators::dequantize(bare, in_features, at::kFloat);
   }
 
   // W is values * scale, so that the gradient of a scale is the sum of its group's products of values and gradients.
   at::Tensor scale_gradient(const at::Tensor& dense_gradient) const {
-    const std::vector<std::int64_t> grouped{codes.size(0), in_features / group_size, group_size};
-    return dense_gradient.to(at::kFloat).mul(values()).view(grouped).sum(-1).to(scales.scalar_type());
+    const std::vector<std::int64_t> grouped{weight.codes.size(0), in_features / weight.group_size, weight.group_size};
+    return dense_gradient.to(at::kFloat).mul(values()).view(grouped).sum(-1).to(weight.scales.scalar_type());
   }
 };
 
+// Where a packed weight's tensors stand among those that are saved; the input is the first.
+enum : std::size_t { kInput, kCodes, kScales, kExtras };
+
 // The operands are checked: the forward product has run.
-void save_weight(AutogradContext* context, const SavedWeight& weight, const at::Tensor& input) {
-  context->save_for_backward({weight.codes, weight.scales, weight.zero_points.value_or(at::Tensor()), input});
-  context->saved_data["scheme"] = weight.scheme;
-  context->saved_data["in_features"] = weight.in_features;
+void save_weight(AutogradContext* context, const PackedWeight& weight, std::int64_t in_features,
+                 const at::Tensor& input) {
+  variable_list saved{input, weight.codes, weight.scales};
+  for (const PackedWeight::Extra& extra : PackedWeight::extras())
+    saved.push_back((weight.*extra.tensor).value_or(at::Tensor()));
+  context->save_for_backward(std::move(saved));
+  context->saved_data["scheme"] = std::string(weight.scheme);
+  context->saved_data["in_features"] = in_features;
   context->saved_data["group_size"] = weight.group_size;
 }
 
 SavedWeight saved_weight(AutogradContext* context, const variable_list& saved) {
-  return {saved[0],
-          saved[1],
-          saved[2].defined() ? OptionalTensor(saved[2]) : std::nullopt,
-          context->saved_data["scheme"].toStringRef(),
-          context->saved_data["in_features"].toInt(),
-          context->saved_data["group_size"].toInt()};
+  const Scheme* scheme = find_scheme(context->saved_data["scheme"].toStringRef());
+  SavedWeight out{{.codes = saved[kCodes],
+                   .scales = saved[kScales],
+                   .scheme = scheme->name,
+                   .group_size = context->saved_data["group_size"].toInt()},
+                  context->saved_data["in_features"].toInt()};
+  std::size_t at = kExtras;
+  for (const PackedWeight::Extra& extra : PackedWeight::extras()) {
+    if (const at::Tensor& one = saved[at++]; one.defined()) out.weight.*extra.tensor = one;
+  }
+  return out;
 }
 
-void check_packed_savable(const char* op, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points) {
-  check_not_inference(op, "codes", codes);
-  check_not_inference(op, "scales", scales);
-  check_not_inference(op, "zero_points", zero_points.value_or(at::Tensor()));
+void check_packed_savable(const char* op, const PackedWeight& weight) {
+  check_not_inference(op, "codes", weight.codes);
+  check_not_inference(op, "scales", weight.scales);
+  for (const PackedWeight::Extra& extra : PackedWeight::extras())
+    check_not_inference(op, extra.name, (weight.*extra.tensor).value_or(at::Tensor()));
 }
 
+// `scales` is an argument of its own, though the weight has it: autograd looks for tensors among the arguments alone.
 struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& codes,
-                            const at::Tensor& scales, const OptionalTensor& zero_points, const OptionalTensor& bias,
-                            std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& scales,
+                            const OptionalTensor& bias, const PackedWeight& weight, OptionalType out_dtype,
                             quant::Arithmetic arithmetic) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor result =
-        operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, arithmetic);
+    const at::Tensor result = operators::low_bit_linear(input, weight, bias, out_dtype, arithmetic);
     const bool needs_input = wants_gradient(scales);
     if (needs_input) check_not_inference("low_bit_linear", "input", input);
-    save_weight(context, {codes, scales, zero_points, std::string(scheme), input.size(-1), group_size},
-                needs_input ? input : at::Tensor());
+    save_weight(context, weight, input.size(-1), needs_input ? input : at::Tensor());
     remember_type(context, "input_type", input);
     remember_type(context, "bias_type", bias);
     return result;
@@ -136,10 +142,10 @@ struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
     at::Tensor of_input, of_scales;
     if (context->needs_input_grad(0)) {
       const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
-      of_input = input_gradient(gradient, weight.dequantize(weight.scales, product_dtype(gradient)), type);
+      of_input = input_gradient(gradient, weight.dequantize(product_dtype(gradient)), type);
     }
-    if (saved[3].defined()) of_scales = weight.scale_gradient(weight_gradient(gradient, saved[3]));
-    return {of_input, {}, of_scales, {}, saved_bias_gradient(context, gradient), {}, {}, {}, {}};
+    if (saved[kInput].defined()) of_scales = weight.scale_gradient(weight_gradient(gradient, saved[kInput]));
+    return {of_input, of_scales, saved_bias_gradient(context, gradient), {}, {}, {}};
   }
 };
 
@@ -170,12 +176,11 @@ struct DenseLinear : torch::autograd::Function<DenseLinear> {
 };
 
 struct Dequantize : torch::autograd::Function<Dequantize> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& codes, const at::Tensor& scales,
-                            const OptionalTensor& zero_points, std::string_view scheme, std::int64_t in_features,
-                            std::int64_t group_size, at::ScalarType dtype) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& /*scales*/, const PackedWeight& weight,
+                            std::int64_t in_features, at::ScalarType dtype) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor result = operators::dequantize(codes, scales, zero_points, scheme, in_features, group_size, dtype);
-    save_weight(context, {codes, scales, zero_points, std::string(scheme), in_features, group_size}, {});
+    const at::Tensor result = operators::dequantize(weight, in_features, dtype);
+    save_weight(context, weight, in_features, {});
     return result;
   }
 
@@ -184,24 +189,23 @@ struct Dequantize : torch::autograd::Function<Dequantize> {
     return translated([&] { return "the backward pass of halfbyte::dequantize, gradient " + describe(gradient); },
                       [&]() -> variable_list {
                         const SavedWeight weight = saved_weight(context, context->get_saved_variables());
-                        return {{}, weight.scale_gradient(gradient), {}, {}, {}, {}, {}};
+                        return {weight.scale_gradient(gradient), {}, {}, {}};
                       });
   }
 };
 
 }  // namespace
 
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic) {
   const quant::Arithmetic kind = check_arithmetic("low_bit_linear", arithmetic);
-  const bool wants = wants_gradient(input) || wants_gradient(scales) || wants_gradient(bias);
+  const bool wants = wants_gradient(input) || wants_gradient(weight.scales) || wants_gradient(bias);
   if (!at::GradMode::is_enabled() || !wants) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, kind);
+    return operators::low_bit_linear(input, weight, bias, out_dtype, kind);
   }
-  check_packed_savable("low_bit_linear", codes, scales, zero_points);
-  return LowBitLinear::apply(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, kind);
+  check_packed_savable("low_bit_linear", weight);
+  return LowBitLinear::apply(input, weight.scales, bias, weight, out_dtype, kind);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
@@ -215,15 +219,13 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return DenseLinear::apply(input, weight, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
-                      at::ScalarType dtype) {
-  if (!at::GradMode::is_enabled() || !wants_gradient(scales)) {
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype) {
+  if (!at::GradMode::is_enabled() || !wants_gradient(weight.scales)) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return operators::dequantize(codes, scales, zero_points, scheme, in_features, group_size, dtype);
+    return operators::dequantize(weight, in_features, dtype);
   }
-  check_packed_savable("dequantize", codes, scales, zero_points);
-  return Dequantize::apply(codes, scales, zero_points, scheme, in_features, group_size, dtype);
+  check_packed_savable("dequantize", weight);
+  return Dequantize::apply(weight.scales, weight, in_features, dtype);
 }
 
 }  // namespace halfbyte::operators::autograd

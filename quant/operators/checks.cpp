@@ -19,25 +19,36 @@ template <class... Parts>
   throw Error(code, message.str());
 }
 
-void check_zero_points(const char* op, const Scheme& scheme, const std::optional<at::Tensor>& zero_points,
-                       const at::Tensor& scales) {
-  const bool is_there = zero_points && zero_points->defined();
-  if (is_there != (scheme.has_zero_point || scheme.has_offset)) {
-    fail(ErrorCode::kInvalidArgument, op, scheme.name, is_there ? " has no zero points" : " needs zero_points");
-  }
-  if (!is_there) return;
-  check_same_device(op, "zero_points", *zero_points, "scales", scales);
-  const at::ScalarType type = scheme.has_offset ? scales.scalar_type() : at::kInt;
-  const std::int64_t rows = scheme.has_offset ? scales.size(0) : zero_point_words(scales.size(0));
-  if (zero_points->scalar_type() == type && zero_points->layout() == at::kStrided && zero_points->dim() == 2 &&
-      zero_points->size(0) == rows && zero_points->size(1) == scales.size(1))
-    return;
-  fail(ErrorCode::kInvalidArgument, op, "zero_points are ", c10::toString(zero_points->scalar_type()), " of shape ",
-       zero_points->sizes(), "; expected ", scheme.has_offset ? "offsets, as scales: " : "", c10::toString(type), " [",
-       rows, ", ", scales.size(1), "]");
+std::optional<at::Tensor> check_extra(const char* op, const PackedWeight::Extra& extra, const PackedOperand& packed,
+                                      const std::optional<at::Tensor>& given) {
+  const PartRule* rule = find_part(*packed.scheme, extra.part);
+  const bool is_there = given && given->defined();
+  if (is_there != (rule != nullptr))
+    fail(ErrorCode::kInvalidArgument, op, packed.scheme->name, is_there ? " has no " : " needs ", extra.name);
+  if (!is_there) return std::nullopt;
+  check_same_device(op, extra.name, *given, "scales", packed.weight.scales);
+  const at::ScalarType type = type_of(*rule, packed);
+  const std::vector<std::int64_t> shape = shape_of(*rule, packed);
+  if (given->scalar_type() == type && given->layout() == at::kStrided && given->sizes() == shape)
+    return given->contiguous();
+  fail(ErrorCode::kInvalidArgument, op, extra.name, " are ", c10::toString(given->scalar_type()), " of shape ",
+       given->sizes(), "; expected ", c10::toString(type), " ", at::IntArrayRef(shape));
 }
 
+constexpr PackedWeight::Extra kExtras[] = {{Part::kZeroPoint, &PackedWeight::zero_points, "zero_points"},
+                                           {Part::kOffset, &PackedWeight::offsets, "offsets"}};
+
 }  // namespace
+
+std::span<const PackedWeight::Extra> PackedWeight::extras() noexcept { return kExtras; }
+
+std::vector<std::int64_t> shape_of(const PartRule& rule, const PackedOperand& packed) {
+  return shape_of(rule.shape, {packed.scheme->bits, packed.out_features, packed.in_features, packed.weight.group_size});
+}
+
+at::ScalarType type_of(const PartRule& rule, const PackedOperand& packed) {
+  return rule.dtype ? *to_torch(*rule.dtype) : packed.weight.scales.scalar_type();
+}
 
 Dtype check_floating(const char* op, const char* operand, at::ScalarType type) {
   const auto dtype = from_torch(type);
@@ -77,11 +88,12 @@ void check_input(const char* op, const at::Tensor& input, std::int64_t in_featur
   fail(ErrorCode::kInvalidArgument, op, "input has shape ", input.sizes(), "; expected (..., ", in_features, ")");
 }
 
-void check_packed_input(const char* op, const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                        std::string_view scheme, std::int64_t group_size) {
+void check_packed_input(const char* op, const at::Tensor& input, const PackedWeight& weight) {
+  const at::Tensor &codes = weight.codes, &scales = weight.scales;
+  const std::int64_t group_size = weight.group_size;
   check_floating(op, "input", input);
   if (input.dim() < 1) fail(ErrorCode::kInvalidArgument, op, "input has shape []; expected (..., in_features)");
-  const Scheme* known = find_scheme(scheme);
+  const Scheme* known = find_scheme(weight.scheme);
   if (!known || !codes.defined() || !scales.defined() || codes.dim() != 2 || scales.dim() != 2) return;
   // Rows are padded to whole words, so that several lengths fit the codes. What check_packed tells better is left to
   // it.
@@ -114,11 +126,11 @@ void check_not_inference(const char* op, const char* operand, const at::Tensor& 
        ") was made under InferenceMode and cannot take part in training; make it outside, or clone() it there");
 }
 
-PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales,
-                           const std::optional<at::Tensor>& zero_points, std::string_view scheme,
-                           std::int64_t in_features, std::int64_t group_size) {
-  const Scheme* known = find_scheme(scheme);
-  if (!known) fail(ErrorCode::kUnsupported, op, "scheme \"", scheme, "\" is not known");
+PackedOperand check_packed(const char* op, const PackedWeight& weight, std::int64_t in_features) {
+  const at::Tensor &codes = weight.codes, &scales = weight.scales;
+  const std::int64_t group_size = weight.group_size;
+  const Scheme* known = find_scheme(weight.scheme);
+  if (!known) fail(ErrorCode::kUnsupported, op, "scheme \"", weight.scheme, "\" is not known");
   if (!codes.defined() || codes.scalar_type() != at::kInt || codes.dim() != 2) {
     fail(ErrorCode::kContract, op, "codes are ", describe(codes),
          "; codes must be a 2-dimensional int32 tensor of packed words, and must not be cast: load the checkpoint "
@@ -137,14 +149,12 @@ PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Te
     fail(ErrorCode::kInvalidArgument, op, "scales have shape ", scales.sizes(), "; expected [", codes.size(0), ", ",
          in_features / group_size, "]");
   }
-  check_zero_points(op, *known, zero_points, scales);
-  return {known,
-          codes.size(0),
-          in_features,
-          group_size,
-          codes.contiguous(),
-          scales.contiguous(),
-          known->has_zero_point || known->has_offset ? zero_points->contiguous() : at::Tensor()};
+  PackedOperand out{known, codes.size(0), in_features, weight};
+  out.weight.codes = codes.contiguous();
+  out.weight.scales = scales.contiguous();
+  for (const PackedWeight::Extra& extra : PackedWeight::extras())
+    out.weight.*extra.tensor = check_extra(op, extra, out, weight.*extra.tensor);
+  return out;
 }
 
 }  // namespace halfbyte::operators

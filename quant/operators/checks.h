@@ -2,29 +2,31 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/dtype.h>
 #include <halfbyte/linear.h>
+#include <halfbyte/operators.h>
 #include <halfbyte/scheme.h>
 
 namespace halfbyte::operators {
 
-// A low-bit weight as the operators receive it, checked.
+// A low-bit weight as the operators receive it, checked: its tensors are contiguous.
 struct PackedOperand {
   const Scheme* scheme;
   std::int64_t out_features;
   std::int64_t in_features;
-  std::int64_t group_size;
-  at::Tensor codes, scales;  // contiguous
-  at::Tensor zero_points;    // contiguous; int32 words, or offsets as scales; undefined without either
+  PackedWeight weight;
 };
 
 // Errors: kContract or kInvalidArgument naming the operator, the operand, what was found and what was wanted.
-PackedOperand check_packed(const char* op, const at::Tensor& codes, const at::Tensor& scales,
-                           const std::optional<at::Tensor>& zero_points, std::string_view scheme,
-                           std::int64_t in_features, std::int64_t group_size);
+PackedOperand check_packed(const char* op, const PackedWeight& weight, std::int64_t in_features);
+
+// What the scheme wants of a part: its dtype is that of the scales where the rule says none.
+std::vector<std::int64_t> shape_of(const PartRule& rule, const PackedOperand& packed);
+at::ScalarType type_of(const PartRule& rule, const PackedOperand& packed);
 
 // float32, float16 or bfloat16, dense and strided, or an error that names the operand and the cure.
 Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor);
@@ -37,8 +39,7 @@ void check_bias(const char* op, const std::optional<at::Tensor>& bias, std::int6
 void check_input(const char* op, const at::Tensor& input, std::int64_t in_features);
 // The same for a packed weight, which does not tell its in_features: the rows of codes must be as long as the input
 // needs. Before check_packed.
-void check_packed_input(const char* op, const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                        std::string_view scheme, std::int64_t group_size);
+void check_packed_input(const char* op, const at::Tensor& input, const PackedWeight& weight);
 // A dense weight: floating, of two dimensions, where the input is.
 void check_weight(const char* op, const at::Tensor& weight, const at::Tensor& input);
 // Errors unless "float" or "int8".

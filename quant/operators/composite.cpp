@@ -20,7 +20,7 @@ at::Tensor fields_of(const at::Tensor& words, int bits) {
 // The values of the codes in float32, in units of the scale. Shape: (out_features, in_features).
 at::Tensor unpack(const PackedOperand& packed) {
   const Scheme& scheme = *packed.scheme;
-  at::Tensor fields = fields_of(packed.codes, scheme.bits);
+  at::Tensor fields = fields_of(packed.weight.codes, scheme.bits);
   if (scheme.layout == Layout::kBitsandbytes) fields = fields.unflatten(-1, {4, 2}).flip(-1).flatten(-2);
   const at::Tensor rows = fields.flatten(1).narrow(1, 0, packed.in_features);
   if (!scheme.codebook) return rows.sub(scheme.code_offset).to(at::kFloat);
@@ -31,16 +31,17 @@ at::Tensor unpack(const PackedOperand& packed) {
 
 // Shape: (out_features, groups), in float32.
 at::Tensor zero_points_of(const PackedOperand& packed) {
-  const at::Tensor rows = fields_of(packed.zero_points, 4).transpose(1, 2).flatten(0, 1);  // eight rows to a word
+  const at::Tensor rows =
+      fields_of(*packed.weight.zero_points, 4).transpose(1, 2).flatten(0, 1);  // eight rows to a word
   return rows.narrow(0, 0, packed.out_features).sub(packed.scheme->code_offset).to(at::kFloat);
 }
 
 at::Tensor dequantize_checked(const PackedOperand& packed) {
-  const std::int64_t groups = packed.in_features / packed.group_size;
-  at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.group_size});
-  if (packed.scheme->has_zero_point) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
-  grouped = grouped.mul(packed.scales.to(at::kFloat).unsqueeze(-1));
-  if (packed.scheme->has_offset) grouped = grouped.add(packed.zero_points.to(at::kFloat).unsqueeze(-1));
+  const std::int64_t groups = packed.in_features / packed.weight.group_size;
+  at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.weight.group_size});
+  if (packed.weight.zero_points) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
+  grouped = grouped.mul(packed.weight.scales.to(at::kFloat).unsqueeze(-1));
+  if (packed.weight.offsets) grouped = grouped.add(packed.weight.offsets->to(at::kFloat).unsqueeze(-1));
   return grouped.view({packed.out_features, packed.in_features});
 }
 
@@ -58,14 +59,13 @@ at::Tensor multiply(const char* op, const at::Tensor& input, const at::Tensor& w
 
 }  // namespace
 
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic) {
   constexpr const char* kOp = "low_bit_linear";
   check_arithmetic(kOp, arithmetic);  // a known one; the backend's own product is the only one here
-  check_packed_input(kOp, input, codes, scales, scheme, group_size);
-  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
-  check_same_device(kOp, "codes", codes, "input", input);
+  check_packed_input(kOp, input, weight);
+  const PackedOperand packed = check_packed(kOp, weight, input.size(-1));
+  check_same_device(kOp, "codes", weight.codes, "input", input);
   return multiply(kOp, input, dequantize_checked(packed), bias, out_dtype);
 }
 
@@ -76,12 +76,10 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return multiply(kOp, input, weight, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
-                      at::ScalarType dtype) {
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype) {
   constexpr const char* kOp = "dequantize";
   check_floating(kOp, "dtype", dtype);
-  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, in_features, group_size);
+  const PackedOperand packed = check_packed(kOp, weight, in_features);
   return dequantize_checked(packed).to(dtype);
 }
 

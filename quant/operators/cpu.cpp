@@ -40,13 +40,12 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
 
 }  // namespace
 
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic) {
   constexpr const char* kOp = "low_bit_linear";
-  check_packed_input(kOp, input, codes, scales, scheme, group_size);
-  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, input.size(-1), group_size);
-  check_same_device(kOp, "codes", codes, "input", input);
+  check_packed_input(kOp, input, weight);
+  const PackedOperand packed = check_packed(kOp, weight, input.size(-1));
+  check_same_device(kOp, "codes", weight.codes, "input", input);
   return multiply(kOp, packed_matrix(packed), input, bias, out_dtype, check_arithmetic(kOp, arithmetic));
 }
 
@@ -58,13 +57,11 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
   return multiply(kOp, dense_matrix(rows), input, bias, out_dtype);
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
-                      at::ScalarType dtype) {
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype) {
   constexpr const char* kOp = "dequantize";
-  const PackedOperand packed = check_packed(kOp, codes, scales, zero_points, scheme, in_features, group_size);
+  const PackedOperand packed = check_packed(kOp, weight, in_features);
   const Dtype result_dtype = check_floating(kOp, "dtype", dtype);
-  at::Tensor result = at::empty({packed.out_features, packed.in_features}, scales.options().dtype(dtype));
+  at::Tensor result = at::empty({packed.out_features, packed.in_features}, weight.scales.options().dtype(dtype));
   quant::dequantize(packed_matrix(packed), 0, packed.out_features, static_cast<std::byte*>(result.mutable_data_ptr()),
                     result_dtype);
   return result;

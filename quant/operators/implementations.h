@@ -7,39 +7,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <halfbyte/operators.h>
+
 namespace halfbyte::operators {
 
 using OptionalTensor = std::optional<at::Tensor>;
 using OptionalType = std::optional<at::ScalarType>;
 
 namespace cpu {
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 }  // namespace cpu
 
 namespace composite {
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 }  // namespace composite
 
 namespace autograd {
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                          std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                          OptionalType out_dtype, std::string_view arithmetic);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 }  // namespace autograd
 
 }  // namespace halfbyte::operators

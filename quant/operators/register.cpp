@@ -16,22 +16,26 @@
 namespace halfbyte::operators {
 namespace {
 
-using LowBitLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&,
-                                         const OptionalTensor&, std::string_view, std::int64_t, OptionalType,
-                                         std::string_view);
+// What the dispatcher passes is flat; the implementations have the weight's tensors in one.
+using LowBitLinearSignature = at::Tensor(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                                         const OptionalTensor& zero_points, const OptionalTensor& bias,
+                                         std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
+                                         std::string_view arithmetic, const OptionalTensor& offsets);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
-using DequantizeSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view,
-                                       std::int64_t, std::int64_t, at::ScalarType);
+using DequantizeSignature = at::Tensor(const at::Tensor& codes, const at::Tensor& scales,
+                                       const OptionalTensor& zero_points, std::string_view scheme,
+                                       std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype,
+                                       const OptionalTensor& offsets);
 
 constexpr const char* kLowBitLinearSchema =
     "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
     "group_size, "
-    "ScalarType? out_dtype=None, str arithmetic=\"float\") -> Tensor";
+    "ScalarType? out_dtype=None, str arithmetic=\"float\", Tensor? offsets=None) -> Tensor";
 constexpr const char* kDenseLinearSchema =
     "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDequantizeSchema =
     "dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size, "
-    "ScalarType dtype) -> Tensor";
+    "ScalarType dtype, Tensor? offsets=None) -> Tensor";
 
 template <class Signature>
 auto handle(const char* name) {
@@ -39,18 +43,40 @@ auto handle(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-at::Tensor call_low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                               const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
-                               std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic) {
+using LowBitLinear = at::Tensor(const at::Tensor&, const PackedWeight&, const OptionalTensor&, OptionalType,
+                                std::string_view);
+template <LowBitLinear* kRun>
+at::Tensor low_bit_linear_kernel(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                                 const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
+                                 std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic,
+                                 const OptionalTensor& offsets) {
+  return kRun(input, {codes, scales, scheme, group_size, zero_points, offsets}, bias, out_dtype, arithmetic);
+}
+
+using Dequantize = at::Tensor(const PackedWeight&, std::int64_t, at::ScalarType);
+template <Dequantize* kRun>
+at::Tensor dequantize_kernel(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
+                             std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
+                             at::ScalarType dtype, const OptionalTensor& offsets) {
+  return kRun({codes, scales, scheme, group_size, zero_points, offsets}, in_features, dtype);
+}
+
+at::Tensor call_low_bit_linear(const at::Tensor& input, const PackedWeight& w, const OptionalTensor& bias,
+                               OptionalType out_dtype, std::string_view arithmetic) {
   static const auto op = handle<LowBitLinearSignature>("halfbyte::low_bit_linear");
   return translated(
       [&] {
         return "halfbyte::low_bit_linear(" +
-               describe(
-                   {{"input", input}, {"codes", codes}, {"scales", scales}, {"bias", bias.value_or(at::Tensor())}}) +
-               ", " + std::string(scheme) + ")";
+               describe({{"input", input},
+                         {"codes", w.codes},
+                         {"scales", w.scales},
+                         {"bias", bias.value_or(at::Tensor())}}) +
+               ", " + std::string(w.scheme) + ")";
       },
-      [&] { return op.call(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype, arithmetic); });
+      [&] {
+        return op.call(input, w.codes, w.scales, w.zero_points, bias, w.scheme, w.group_size, out_dtype, arithmetic,
+                       w.offsets);
+      });
 }
 
 // Under autocast the activation takes autocast's dtype; codes, scales, bias and dense weights stay as they are, because
@@ -60,13 +86,10 @@ struct Autocast {
   static at::Tensor cast(const at::Tensor& input) {
     return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), input, device);
   }
-  static at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                                   const OptionalTensor& zero_points, const OptionalTensor& bias,
-                                   std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
-                                   std::string_view arithmetic) {
+  static at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
+                                   OptionalType out_dtype, std::string_view arithmetic) {
     c10::impl::ExcludeDispatchKeyGuard guard(key);
-    return call_low_bit_linear(cast(input), codes, scales, zero_points, bias, scheme, group_size, out_dtype,
-                               arithmetic);
+    return call_low_bit_linear(cast(input), weight, bias, out_dtype, arithmetic);
   }
   static at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                                  OptionalType out_dtype) {
@@ -85,7 +108,7 @@ torch::Library& add_library(Libraries& libraries, c10::DispatchKey key) {
 template <c10::DeviceType device, c10::DispatchKey key>
 void add_autocast(Libraries& libraries) {
   torch::Library& library = add_library(libraries, key);
-  library.impl("low_bit_linear", TORCH_FN((Autocast<device, key>::low_bit_linear)));
+  library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<Autocast<device, key>::low_bit_linear>)));
   library.impl("dense_linear", TORCH_FN((Autocast<device, key>::dense_linear)));
   library.impl("dequantize", torch::CppFunction::makeFallthrough());  // its dtype is an argument
 }
@@ -99,19 +122,19 @@ Libraries make_libraries() {
   libraries.back()->def(kDequantizeSchema);
 
   torch::Library& cpu_library = add_library(libraries, c10::DispatchKey::CPU);
-  cpu_library.impl("low_bit_linear", TORCH_FN(cpu::low_bit_linear));
+  cpu_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<cpu::low_bit_linear>)));
   cpu_library.impl("dense_linear", TORCH_FN(cpu::dense_linear));
-  cpu_library.impl("dequantize", TORCH_FN(cpu::dequantize));
+  cpu_library.impl("dequantize", TORCH_FN((dequantize_kernel<cpu::dequantize>)));
 
   torch::Library& composite_library = add_library(libraries, c10::DispatchKey::CompositeExplicitAutograd);
-  composite_library.impl("low_bit_linear", TORCH_FN(composite::low_bit_linear));
+  composite_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<composite::low_bit_linear>)));
   composite_library.impl("dense_linear", TORCH_FN(composite::dense_linear));
-  composite_library.impl("dequantize", TORCH_FN(composite::dequantize));
+  composite_library.impl("dequantize", TORCH_FN((dequantize_kernel<composite::dequantize>)));
 
   torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
-  autograd_library.impl("low_bit_linear", TORCH_FN(autograd::low_bit_linear));
+  autograd_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<autograd::low_bit_linear>)));
   autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
-  autograd_library.impl("dequantize", TORCH_FN(autograd::dequantize));
+  autograd_library.impl("dequantize", TORCH_FN((dequantize_kernel<autograd::dequantize>)));
 
   // Every device that LibTorch's autocast knows.
   add_autocast<c10::kCPU, c10::DispatchKey::AutocastCPU>(libraries);
@@ -135,12 +158,9 @@ void register_operators() {
   static_cast<void>(libraries);
 }
 
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
-                          std::string_view scheme, std::int64_t group_size, std::optional<at::ScalarType> out_dtype,
-                          quant::Arithmetic arithmetic) {
-  return call_low_bit_linear(input, codes, scales, zero_points, bias, scheme, group_size, out_dtype,
-                             quant::name(arithmetic));
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const std::optional<at::Tensor>& bias,
+                          std::optional<at::ScalarType> out_dtype, quant::Arithmetic arithmetic) {
+  return call_low_bit_linear(input, weight, bias, out_dtype, quant::name(arithmetic));
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -154,16 +174,14 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
       [&] { return op.call(input, weight, bias, out_dtype); });
 }
 
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
-                      at::ScalarType dtype) {
+at::Tensor dequantize(const PackedWeight& w, std::int64_t in_features, at::ScalarType dtype) {
   static const auto op = handle<DequantizeSignature>("halfbyte::dequantize");
   return translated(
       [&] {
-        return "halfbyte::dequantize(" + describe({{"codes", codes}, {"scales", scales}}) + ", " + std::string(scheme) +
-               ")";
+        return "halfbyte::dequantize(" + describe({{"codes", w.codes}, {"scales", w.scales}}) + ", " +
+               std::string(w.scheme) + ")";
       },
-      [&] { return op.call(codes, scales, zero_points, scheme, in_features, group_size, dtype); });
+      [&] { return op.call(w.codes, w.scales, w.zero_points, w.scheme, in_features, w.group_size, dtype, w.offsets); });
 }
 
 }  // namespace halfbyte::operators

@@ -10,19 +10,29 @@ bool is_plain_codes(const at::Tensor& tensor, std::int64_t rows, std::int64_t co
          tensor.dim() == 2 && tensor.size(0) == rows && tensor.size(1) == columns;
 }
 
+// `rule`: null where the scheme has none, as it must then be.
+bool is_plain_extra(const std::optional<at::Tensor>& given, const PartRule* rule, const PackedOperand& packed) {
+  if (!rule || !given) return !rule && !given;
+  const at::Tensor& tensor = *given;
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() &&
+         tensor.scalar_type() == type_of(*rule, packed) && tensor.sizes() == shape_of(*rule, packed);
+}
+
 }  // namespace
 
 quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
   quant::WeightMatrix weight;
   weight.scheme = packed.scheme;
-  weight.rows = bytes_of(packed.codes);
-  weight.scales = bytes_of(packed.scales);
-  weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.scales);
-  if (packed.zero_points.defined())
-    (packed.scheme->has_offset ? weight.offsets : weight.zero_points) = bytes_of(packed.zero_points);
+  weight.rows = bytes_of(packed.weight.codes);
+  weight.scales = bytes_of(packed.weight.scales);
+  weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.weight.scales);
+  for (const PackedWeight::Extra& extra : PackedWeight::extras()) {
+    const auto& tensor = packed.weight.*extra.tensor;
+    if (tensor) weight.*quant::operand_of(extra.part) = bytes_of(*tensor);
+  }
   weight.out_features = packed.out_features;
   weight.in_features = packed.in_features;
-  weight.group_size = packed.group_size;
+  weight.group_size = packed.weight.group_size;
   return weight;
 }
 
@@ -42,18 +52,18 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& p) {
-  if (!p.scheme || p.group_size < 1 || p.in_features < 1 || p.in_features % p.group_size != 0) return std::nullopt;
-  const std::int64_t groups = p.in_features / p.group_size;
-  if (!is_plain_codes(p.codes, p.out_features, packed_row_bytes(*p.scheme, p.in_features) / 4)) return std::nullopt;
-  if (!is_plain(p.scales) || p.scales.dim() != 2 || p.scales.size(0) != p.out_features || p.scales.size(1) != groups) {
+  if (!p.scheme || p.weight.group_size < 1 || p.in_features < 1 || p.in_features % p.weight.group_size != 0)
+    return std::nullopt;
+  const std::int64_t groups = p.in_features / p.weight.group_size;
+  if (!is_plain_codes(p.weight.codes, p.out_features, packed_row_bytes(*p.scheme, p.in_features) / 4))
+    return std::nullopt;
+  if (!is_plain(p.weight.scales) || p.weight.scales.dim() != 2 || p.weight.scales.size(0) != p.out_features ||
+      p.weight.scales.size(1) != groups) {
     return std::nullopt;
   }
-  const bool has_zeros = p.scheme->has_zero_point, has_offsets = p.scheme->has_offset;
-  if (p.zero_points.defined() != (has_zeros || has_offsets)) return std::nullopt;
-  if (has_zeros && !is_plain_codes(p.zero_points, zero_point_words(p.out_features), groups)) return std::nullopt;
-  if (has_offsets && (!is_plain(p.zero_points) || p.zero_points.scalar_type() != p.scales.scalar_type() ||
-                      p.zero_points.sizes() != p.scales.sizes()))
-    return std::nullopt;
+  for (const PackedWeight::Extra& extra : PackedWeight::extras()) {
+    if (!is_plain_extra(p.weight.*extra.tensor, find_part(*p.scheme, extra.part), p)) return std::nullopt;
+  }
   return packed_matrix(p);
 }
 

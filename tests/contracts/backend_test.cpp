@@ -199,7 +199,9 @@ void check_packed_gradients(const Scheme& scheme, at::Device device) {
   const at::Tensor bias = at::randn({12}).to(device);
   const at::Tensor seed = at::randn({2, 3, 12}).to(device);
   const auto product = [&](const at::Tensor& input, const at::Tensor& scales, const at::Tensor& b) {
-    return operators::low_bit_linear(input, w.codes, scales, w.zero_points, b, scheme.name, 32).mul(seed).sum();
+    operators::PackedWeight weight = w.packed();
+    weight.scales = scales;
+    return operators::low_bit_linear(input, weight, b).mul(seed).sum();
   };
   check_gradient(
       "input", x, [&](const at::Tensor& v) { return product(v, w.scales, bias); }, kGradientBound);
@@ -211,7 +213,9 @@ void check_packed_gradients(const Scheme& scheme, at::Device device) {
   check_gradient(
       "scales of dequantize", w.scales,
       [&](const at::Tensor& v) {
-        return operators::dequantize(w.codes, v, w.zero_points, scheme.name, 64, 32, at::kFloat).mul(dense_seed).sum();
+        return operators::dequantize({w.codes, v, scheme.name, 32, w.zero_points, w.offsets}, 64, at::kFloat)
+            .mul(dense_seed)
+            .sum();
       },
       kGradientBound);
 }

@@ -26,12 +26,12 @@ inline LowBitTensor packed_weight(const Scheme& scheme, std::int64_t out_feature
       {static_cast<std::byte*>(out.codes.mutable_data_ptr()), static_cast<std::byte*>(out.scales.mutable_data_ptr()),
        zero_points.data(), nullptr, static_cast<std::byte*>(offsets.mutable_data_ptr())},
       stats);
-  if (scheme.has_zero_point) {
+  if (scheme.decode == Decode::kZeroPoint) {
     out.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);
     quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
                             static_cast<std::uint32_t*>(out.zero_points->mutable_data_ptr()));
   }
-  if (scheme.has_offset) out.zero_points = offsets;
+  if (scheme.decode == Decode::kOffset) out.offsets = offsets;
   return out;
 }
 

@@ -70,8 +70,9 @@ struct Packed {
   WeightMatrix matrix() const {
     WeightMatrix out{options.scheme, Dtype::kFloat32, codes.data(),      scales.data(), options.scale_dtype,
                      rows,           in_features,     options.group_size};
-    if (options.scheme->has_zero_point) out.zero_points = reinterpret_cast<const std::byte*>(zero_point_words.data());
-    if (options.scheme->has_offset) out.offsets = offsets.data();
+    if (options.scheme->decode == Decode::kZeroPoint)
+      out.zero_points = reinterpret_cast<const std::byte*>(zero_point_words.data());
+    if (options.scheme->decode == Decode::kOffset) out.offsets = offsets.data();
     return out;
   }
   std::vector<float> dequantized() const {
@@ -91,12 +92,12 @@ inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std:
   packed.codes.resize(static_cast<std::size_t>(packed.rows * packed_row_bytes(*options.scheme, in_features)));
   packed.scales.resize(
       static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * size_bytes(options.scale_dtype)));
-  if (options.scheme->has_zero_point)
+  if (options.scheme->decode == Decode::kZeroPoint)
     packed.zero_points.resize(static_cast<std::size_t>(packed.rows * packed.groups()));
-  if (options.scheme->has_offset) packed.offsets.resize(packed.scales.size());
+  if (options.scheme->decode == Decode::kOffset) packed.offsets.resize(packed.scales.size());
   packed.non_finite =
       quantize_rows({weights.data(), dtype, packed.rows, in_features}, options, packed.rows_out(), packed.stats);
-  if (options.scheme->has_zero_point) packed.pack_zeros();
+  if (options.scheme->decode == Decode::kZeroPoint) packed.pack_zeros();
   return packed;
 }
 

@@ -285,8 +285,8 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
         WeightMatrix coded = packed.matrix();
         coded.rows = codes.data();
         coded.scales = scales.data();
-        if (scheme.has_zero_point) coded.zero_points = zeros.data();
-        if (scheme.has_offset) coded.offsets = offsets.data();
+        if (scheme.decode == Decode::kZeroPoint) coded.zero_points = zeros.data();
+        if (scheme.decode == Decode::kOffset) coded.offsets = offsets.data();
         const WeightMatrix dense{
             nullptr, Dtype::kBfloat16, source.data(), nullptr, Dtype::kBfloat16, 3, shape.in_features, 0};
         for (const WeightMatrix& matrix : {coded, dense}) {

@@ -35,7 +35,7 @@ double error_at(const float* weights, std::int64_t n, float scale, const Scheme&
 }
 
 std::vector<float> lows_of(const Scheme& scheme) {
-  if (!scheme.has_zero_point) return {static_cast<float>(scheme.code_min)};
+  if (scheme.decode != Decode::kZeroPoint) return {static_cast<float>(scheme.code_min)};
   std::vector<float> lows;
   for (int zero_point = 0; zero_point < 16; ++zero_point) lows.push_back(-static_cast<float>(zero_point));
   return lows;

@@ -8,5 +8,6 @@ set(HALFBYTE_QUANT_TESTS
     quant/linear_test.cpp
     quant/nested_scales_test.cpp
     quant/onednn_test.cpp
+    quant/parts_test.cpp
     quant/quantize_test.cpp
     quant/scale_search_test.cpp)

@@ -61,13 +61,13 @@ Weight packed_weight(const Scheme& scheme) {
   quant::quantize_rows({std::as_bytes(std::span(source)).data(), Dtype::kFloat32, kRows, kColumns},
                        {.scheme = &scheme, .group_size = kGroupSize, .scale_dtype = Dtype::kFloat32},
                        {out.codes.data(), out.scales.data(), zero_points.data(), nullptr, out.offsets.data()}, stats);
-  if (scheme.has_zero_point) {
+  if (scheme.decode == Decode::kZeroPoint) {
     out.zero_points.resize(static_cast<std::size_t>(zero_point_words(kRows) * out.matrix.groups()) * 4);
     quant::pack_zero_points(zero_points.data(), kRows, out.matrix.groups(),
                             reinterpret_cast<std::uint32_t*>(out.zero_points.data()));
     out.matrix.zero_points = out.zero_points.data();
   }
-  if (scheme.has_offset) out.matrix.offsets = out.offsets.data();
+  if (scheme.decode == Decode::kOffset) out.matrix.offsets = out.offsets.data();
   out.matrix.rows = out.codes.data();
   out.matrix.scales = out.scales.data();
   return out;

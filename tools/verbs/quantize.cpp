@@ -57,6 +57,15 @@ struct SearchName {
 };
 constexpr SearchName kSearches[] = {{"search", quant::Search::kSquaredError}, {"absmax", quant::Search::kAbsmax}};
 
+// Those that no other program reads.
+std::string own_schemes() {
+  std::string out;
+  for (const Scheme& scheme : schemes()) {
+    if (!scheme.has_foreign_readers) out += (out.empty() ? "" : ", ") + std::string(scheme.name);
+  }
+  return out;
+}
+
 std::vector<std::string> scheme_names() {
   std::vector<std::string> names;
   for (const Scheme& scheme : schemes()) names.emplace_back(scheme.name);
@@ -120,7 +129,7 @@ void declare(CLI::App& app, Words& words) {
       ->check(one_of({"float32", "float16", "bfloat16"}));
   app.add_flag(
       "--halfbyte-only", words.halfbyte_only,
-      "allow what no other program reads: fp4_e2m1, affine_int4, iq4_nl, or schemes of two families in one checkpoint");
+      "allow what no other program reads: " + own_schemes() + ", or schemes of two families in one checkpoint");
   app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
   app.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
       ->type_name("SIZE")

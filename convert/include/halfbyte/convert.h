@@ -21,8 +21,7 @@ struct QuantizeOptions {
   std::int64_t group_size = 64;  // 128, 64, 32, 16, or quant's kPerChannel (0)
   quant::Search search = quant::Search::kSquaredError;
   bool nested_scales = false;  // nf4, fp4: scales in 8 bits with scales of their own (bitsandbytes's double quant)
-  bool halfbyte_only =
-      false;  // allow what no other program reads: fp4_e2m1, affine_int4, iq4_nl, two families in one checkpoint
+  bool halfbyte_only = false;  // allow what no other program reads: schemes, or two families of them in one checkpoint
   std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};

@@ -75,7 +75,7 @@ Group integer_group(const JsonField& weights, std::int64_t group_size) {
   const std::int64_t wanted = bits.integer(1, 64);
   if (wanted != 4 && wanted != 8) fail_unsupported(bits.path(), std::to_string(wanted) + " bits");
   const auto row = std::ranges::find_if(schemes(), [&](const Scheme& scheme) {
-    return !scheme.codebook && !scheme.has_offset && scheme.bits == wanted && scheme.has_zero_point == has_zero_point;
+    return scheme.bits == wanted && scheme.decode == (has_zero_point ? Decode::kZeroPoint : Decode::kSymmetric);
   });
   return {static_cast<int>(wanted), has_zero_point, row == schemes().end() ? nullptr : &*row, group_size};
 }
@@ -238,7 +238,7 @@ void sort_columns(const Checkpoint& checkpoint, const Packed& weight, TensorReco
   computed.add_part(weight.codes.name, Dtype::kInt32, weight.codes.shape,
                     std::make_unique<SortedCodes>(rows_of(checkpoint, weight.codes), groups, weight.group.bits),
                     weight.codes.file);
-  record.parts[Part::kColumnOrder] = weight.name + kColumnOrderSuffix;
+  record.parts[Part::kColumnOrder] = part_name(record, Part::kColumnOrder);
   auto order = std::make_unique<SortedOrder>(groups);
   record.size_bytes += order->size_bytes();
   computed.add_part(record.parts[Part::kColumnOrder], Dtype::kInt32, {weight.shape[1]}, std::move(order),

@@ -15,7 +15,7 @@ std::unique_ptr<TensorBytes> constant(const std::vector<std::int64_t>& values) {
 
 void ComputedTensors::add_packed(TensorRecord record, PackedBytes bytes, std::size_t file) {
   record.parts = packed_part_names(record);
-  if (bytes.column_order) record.parts[Part::kColumnOrder] = record.name + kColumnOrderSuffix;
+  if (bytes.column_order) record.parts[Part::kColumnOrder] = part_name(record, Part::kColumnOrder);
   for (const PartSpec& spec : packed_parts(record)) {
     std::unique_ptr<TensorBytes> part;
     if (spec.part == Part::kCodes) part = std::move(bytes.codes);

@@ -4,32 +4,34 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/linear.h>
+#include <halfbyte/operators.h>
 #include <halfbyte/scheme.h>
 
 namespace halfbyte {
 
-// Shapes: codes int32 (out_features, words), scales (out_features, groups), zero_points int32 (out_features / 8 rounded
-// up, groups) of schemes that have them, or offsets of the shape and dtype of the scales (affine_int4). Copies share
-// memory.
+// Shapes: codes int32 (out_features, words), scales (out_features, groups); of schemes that have them, zero_points
+// int32 (out_features / 8 rounded up, groups), offsets of the shape and dtype of the scales. Copies share memory.
 struct LowBitTensor {
   at::Tensor codes;
   at::Tensor scales;
-  std::optional<at::Tensor> zero_points;
+  std::optional<at::Tensor> zero_points = std::nullopt;
   const Scheme* scheme = nullptr;
   std::int64_t in_features = 0;
   std::int64_t group_size = 0;
   at::ScalarType dtype = at::kFloat;  // before quantisation; where no file says it, that of the scales
   // int64 (in_features): column j of the codes is column column_order[j] of the matrix; nothing: their own order.
   std::optional<at::Tensor> column_order = std::nullopt;
+  std::optional<at::Tensor> offsets = std::nullopt;
 
   std::int64_t out_features() const { return codes.size(0); }
   at::Device device() const { return codes.device(); }
-  std::uint64_t size_bytes() const;  // Units: bytes of codes, scales, zero points or offsets, and column order.
+  std::uint64_t size_bytes() const;  // Units: bytes of all its tensors.
   std::string description() const;   // "sym_int4 g64", "sym_int8 per channel"
 
   // Shape: (out_features, in_features). `type` is any floating dtype; nothing: `dtype`.
@@ -46,6 +48,17 @@ struct LowBitTensor {
 
   // Moves; no dtype changes.
   LowBitTensor to(at::Device device, bool non_blocking = false) const;
+
+  // As the operators take it.
+  operators::PackedWeight packed() const { return {codes, scales, scheme->name, group_size, zero_points, offsets}; }
+
+  // What a weight may have beside codes and scales.
+  struct Extra {
+    Part part;
+    std::optional<at::Tensor> LowBitTensor::*tensor;
+    const char* title;  // "zero points"
+  };
+  static std::span<const Extra> extras() noexcept;
 };
 
 }  // namespace halfbyte

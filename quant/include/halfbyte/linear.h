@@ -34,6 +34,9 @@ struct WeightMatrix {
   std::int64_t groups() const noexcept { return scheme ? in_features / group_size : 0; }
 };
 
+// Where products want the bytes of a part; null: they take no such part.
+const std::byte* WeightMatrix::*operand_of(Part part) noexcept;
+
 // How products with packed codes are computed. Dense rows, and code books whose values are no small whole numbers (nf4,
 // fp4), are always multiplied in floats.
 enum class Arithmetic : std::uint8_t {

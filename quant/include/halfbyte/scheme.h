@@ -6,6 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include <halfbyte/dtype.h>
+#include <halfbyte/parts.h>
+
 namespace halfbyte {
 
 enum class SchemeId : std::uint8_t { kSymInt4, kSymInt8, kAsymInt4, kNf4, kFp4, kFp4E2m1, kAffineInt4, kIq4Nl };
@@ -19,27 +22,51 @@ enum class Layout : std::uint8_t {
 // Values of the sixteen codes, by code.
 using Codebook = std::array<float, 16>;
 
-// A weight is (code - code_offset - zero_point) * scale, or codebook[code] * scale, or code * scale + offset. Codes are
-// stored unsigned.
+// How a weight is made of its code, which is stored unsigned.
+enum class Decode : std::uint8_t {
+  kSymmetric,  // (code - code_offset) * scale
+  kZeroPoint,  // (code - code_offset - zero_point) * scale
+  kOffset,     // code * scale + offset
+  kCodebook,   // codebook[code] * scale
+};
+
 struct Scheme {
   SchemeId id;
   std::string_view name;  // stored in files, never reused
   int bits;
   Layout layout;
-  // Integer schemes: the range of code - code_offset, of which a zero point takes values too. Unused with a codebook.
-  int code_min;
-  int code_max;
-  int code_offset;
-  bool has_zero_point;
-  const Codebook* codebook;  // null: codes are integers
-  bool has_foreign_readers;  // transformers and others read it; else only halfbyte does
-  bool has_offset = false;   // each group has a float to add, stored as its scale is
+  Decode decode;
+  // Of integers: the range of code - code_offset, of which a zero point takes values too.
+  int code_min = 0;
+  int code_max = 0;
+  int code_offset = 0;
+  const Codebook* codebook = nullptr;        // of Decode::kCodebook
+  std::span<const Dtype> scale_dtypes = {};  // that scales are stored in; uint8: nested ones
+  std::span<const PartRule> parts = {};      // in the order of Part
+  bool has_foreign_readers = false;          // transformers and others read it; else only halfbyte does
 };
 
 std::span<const Scheme> schemes() noexcept;
 const Scheme& scheme(SchemeId id) noexcept;
 const Scheme* find_scheme(std::string_view name) noexcept;  // null: no such scheme
 
+// Null: the scheme's tensors have no such part.
+const PartRule* find_part(const Scheme& scheme, Part part) noexcept;
+inline bool has_part(const Scheme& scheme, Part part) noexcept { return find_part(scheme, part) != nullptr; }
+// How many rows share a row of some part: a matrix in a stack has a multiple of them.
+std::int64_t rows_a_unit(const Scheme& scheme) noexcept;
+
+bool has_scale_dtype(const Scheme& scheme, Dtype dtype) noexcept;
+// What scales are stored in when the weights were `weights`, and not nested: their dtype where the scheme has it,
+// float16 for float32.
+Dtype scale_dtype_for(const Scheme& scheme, Dtype weights) noexcept;
+
+// Whether the least and the largest weight of a group decide its scale together, not the largest magnitude.
+constexpr bool is_asymmetric(const Scheme& scheme) noexcept {
+  return scheme.decode == Decode::kZeroPoint || scheme.decode == Decode::kOffset;
+}
+// The largest magnitude that a scale is multiplied by.
+float largest_code(const Scheme& scheme) noexcept;
 // False for a code book whose least magnitude is not 0: what is quantised to it must fill whole runs of 16 codes.
 bool has_code_of_zero(const Scheme& scheme) noexcept;
 
@@ -54,12 +81,18 @@ std::span<const std::int64_t> group_sizes(const Scheme& scheme) noexcept;
 inline constexpr std::int64_t kNestedBlock = 256;
 
 constexpr std::int64_t codes_per_word(const Scheme& scheme) noexcept { return 32 / scheme.bits; }
+constexpr std::int64_t packed_row_words(int bits, std::int64_t in_features) noexcept {
+  return (in_features + 32 / bits - 1) / (32 / bits);
+}
 // Units: bytes of one packed row. With Layout::kBitsandbytes a row has no padding, and whole words because its groups
 // do.
 constexpr std::int64_t packed_row_bytes(const Scheme& scheme, std::int64_t in_features) noexcept {
-  return (in_features + codes_per_word(scheme) - 1) / codes_per_word(scheme) * 4;
+  return packed_row_words(scheme.bits, in_features) * 4;
 }
 // Zero points lie eight output rows to a word. Units: words of one group's column.
-constexpr std::int64_t zero_point_words(std::int64_t out_features) noexcept { return (out_features + 7) / 8; }
+inline constexpr std::int64_t kZeroPointRows = 8;
+constexpr std::int64_t zero_point_words(std::int64_t out_features) noexcept {
+  return (out_features + kZeroPointRows - 1) / kZeroPointRows;
+}
 
 }  // namespace halfbyte

@@ -15,9 +15,11 @@ namespace {
 
 struct Packed {
   at::Tensor codes, scales, dense;
-  std::optional<at::Tensor> zero_points;
+  std::optional<at::Tensor> zero_points, offsets;
   std::string scheme;
   std::int64_t in_features, group_size;
+
+  PackedWeight weight() const { return {codes, scales, scheme, group_size, zero_points, offsets}; }
 };
 
 Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t group_size, const Scheme& scheme) {
@@ -25,6 +27,7 @@ Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t gr
   const at::Tensor weight = at::randn({out_features, in_features});
   Packed packed{at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt),
                 at::zeros({out_features, in_features / group_size}, at::kHalf),
+                {},
                 {},
                 {},
                 std::string(scheme.name),
@@ -40,14 +43,13 @@ Packed pack(std::int64_t out_features, std::int64_t in_features, std::int64_t gr
        static_cast<std::byte*>(packed.scales.mutable_data_ptr()), zero_points.data(), nullptr,
        static_cast<std::byte*>(offsets.mutable_data_ptr())},
       stats);
-  if (scheme.has_zero_point) {
+  if (scheme.decode == Decode::kZeroPoint) {
     packed.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);
     quant::pack_zero_points(zero_points.data(), out_features, in_features / group_size,
                             static_cast<std::uint32_t*>(packed.zero_points->mutable_data_ptr()));
   }
-  if (scheme.has_offset) packed.zero_points = offsets;
-  packed.dense =
-      dequantize(packed.codes, packed.scales, packed.zero_points, packed.scheme, in_features, group_size, at::kFloat);
+  if (scheme.decode == Decode::kOffset) packed.offsets = offsets;
+  packed.dense = dequantize(packed.weight(), in_features, at::kFloat);
   return packed;
 }
 
@@ -64,16 +66,13 @@ TEST_CASE("the composite equals the CPU kernels for every scheme", "[operators]"
     for (const auto& [in_features, group_size] : kShapes) {
       if (!has_code_of_zero(scheme) && group_size % 16 != 0) continue;
       const Packed p = pack(40, in_features, group_size, scheme);
-      CHECK(composite::dequantize(p.codes, p.scales, p.zero_points, p.scheme, in_features, group_size, at::kFloat)
-                .equal(p.dense));
+      CHECK(composite::dequantize(p.weight(), in_features, at::kFloat).equal(p.dense));
       for (const std::int64_t rows : {1, 5, 40}) {
         const at::Tensor x = at::randn({2, rows, in_features});
         const at::Tensor bias = at::randn({40});
         INFO(scheme.name << " " << in_features << "/" << group_size << ", " << rows << " rows");
-        const at::Tensor wanted = composite::low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme,
-                                                            group_size, std::nullopt, "float");
-        CHECK(relative_difference(low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, group_size),
-                                  wanted) < 1e-5);
+        const at::Tensor wanted = composite::low_bit_linear(x, p.weight(), bias, std::nullopt, "float");
+        CHECK(relative_difference(low_bit_linear(x, p.weight(), bias), wanted) < 1e-5);
         CHECK(relative_difference(wanted, at::linear(x, p.dense, bias)) < 1e-5);
       }
     }
@@ -87,8 +86,7 @@ TEST_CASE("every dtype of activation, weight and result is accepted as it is", "
     for (const at::ScalarType in : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const at::ScalarType out : {at::kFloat, at::kHalf, at::kBFloat16}) {
         const at::Tensor wanted = at::matmul(x.to(in).to(at::kFloat), p.dense.t());
-        const at::Tensor result =
-            low_bit_linear(x.to(in), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64, out);
+        const at::Tensor result = low_bit_linear(x.to(in), p.weight(), std::nullopt, out);
         INFO(in << " -> " << out << ", " << rows << " rows");
         CHECK(result.scalar_type() == out);
         // bfloat16 products round the unpacked weight to bfloat16 as well.
@@ -106,10 +104,9 @@ TEST_CASE("every operator answers on Meta through its composite form", "[operato
   const at::Tensor x = at::empty({3, 128}, meta);
   const at::Tensor codes = at::empty({24, 16}, meta.dtype(at::kInt));
   const at::Tensor scales = at::empty({24, 2}, meta.dtype(at::kHalf));
-  CHECK(low_bit_linear(x, codes, scales, std::nullopt, std::nullopt, "sym_int4", 64).sizes() ==
-        at::IntArrayRef({3, 24}));
+  CHECK(low_bit_linear(x, {codes, scales, "sym_int4", 64}).sizes() == at::IntArrayRef({3, 24}));
   CHECK(dense_linear(x, at::empty({24, 128}, meta), std::nullopt).sizes() == at::IntArrayRef({3, 24}));
-  CHECK(dequantize(codes, scales, std::nullopt, "sym_int4", 128, 64, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
+  CHECK(dequantize({codes, scales, "sym_int4", 64}, 128, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
 }
 
 TEST_CASE("every operator has a kernel for every key that a backend can arrive with", "[operators]") {
@@ -131,7 +128,7 @@ TEST_CASE("gradients equal those of the dense product and finite differences", "
   const at::Tensor bias = at::randn({6}).requires_grad_();
   const at::Tensor weight = p.dense.clone().requires_grad_();
   const at::Tensor seed = at::randn({2, 3, 6});
-  low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum().backward();
+  low_bit_linear(x, p.weight(), bias).mul(seed).sum().backward();
   const at::Tensor x_gradient = x.grad().clone();
   const at::Tensor bias_gradient = bias.grad().clone();
   x.mutable_grad() = at::Tensor();
@@ -150,8 +147,7 @@ TEST_CASE("gradients equal those of the dense product and finite differences", "
     at::Tensor moved = x.detach().clone();
     moved.index({1, 2, k}).add_(0.5);
     const at::Tensor difference =
-        low_bit_linear(moved, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum() -
-        low_bit_linear(x, p.codes, p.scales, p.zero_points, bias, p.scheme, 16).mul(seed).sum();
+        low_bit_linear(moved, p.weight(), bias).mul(seed).sum() - low_bit_linear(x, p.weight(), bias).mul(seed).sum();
     CHECK(difference.item<double>() / 0.5 == Approx(x_gradient.index({1, 2, k}).item<double>()).margin(1e-4));
   }
 }
@@ -161,14 +157,13 @@ TEST_CASE("autocast casts the activation and nothing else", "[operators]") {
   const at::Tensor x = at::randn({4, 128});
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  const at::Tensor low_bit = low_bit_linear(x, p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64);
+  const at::Tensor low_bit = low_bit_linear(x, p.weight(), std::nullopt);
   const at::Tensor dense = dense_linear(x, p.dense, std::nullopt);
   at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(at::kCPU, false);
   CHECK(low_bit.scalar_type() == at::kBFloat16);
   CHECK(dense.scalar_type() == at::kBFloat16);
-  CHECK(
-      low_bit.equal(low_bit_linear(x.to(at::kBFloat16), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)));
+  CHECK(low_bit.equal(low_bit_linear(x.to(at::kBFloat16), p.weight(), std::nullopt)));
 }
 
 template <class Call>
@@ -186,7 +181,7 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
   const at::Tensor x = at::randn({4, 128});
   const auto call = [&](const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                         const std::optional<at::Tensor>& bias, std::string_view scheme, std::int64_t group) {
-    return refusal([&] { low_bit_linear(input, codes, scales, std::nullopt, bias, scheme, group); });
+    return refusal([&] { low_bit_linear(input, {codes, scales, scheme, group}, bias); });
   };
   using Catch::Contains;
   const at::Tensor meta = x.to(at::kMeta);
@@ -208,12 +203,11 @@ TEST_CASE("operands that do not fit are named", "[operators]") {
 TEST_CASE("empty batches and strided inputs are handled", "[operators]") {
   const Packed p = pack(24, 128, 64, schemes()[0]);
   CHECK(dense_linear(at::ones({3, 0}), at::ones({4, 0}), at::ones({4})).equal(at::ones({3, 4})));
-  CHECK(low_bit_linear(at::empty({0, 128}), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64).sizes() ==
-        at::IntArrayRef({0, 24}));
+  CHECK(low_bit_linear(at::empty({0, 128}), p.weight(), std::nullopt).sizes() == at::IntArrayRef({0, 24}));
   const at::Tensor wide = at::randn({4, 256});
   const at::Tensor strided = wide.narrow(1, 64, 128);
-  CHECK(low_bit_linear(strided, p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)
-            .equal(low_bit_linear(strided.contiguous(), p.codes, p.scales, p.zero_points, std::nullopt, p.scheme, 64)));
+  CHECK(low_bit_linear(strided, p.weight(), std::nullopt)
+            .equal(low_bit_linear(strided.contiguous(), p.weight(), std::nullopt)));
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // halfbyte's LibTorch operators: products with packed weights for every backend that LibTorch has.
 //
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
-//                            int group_size, ScalarType? out_dtype=None, str arithmetic="float") -> Tensor
+//                            int group_size, ScalarType? out_dtype=None, str arithmetic="float",
+//                            Tensor? offsets=None) -> Tensor
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
-//                        ScalarType dtype) -> Tensor
+//                        ScalarType dtype, Tensor? offsets=None) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
 // Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one. Autocast, of
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -25,16 +27,33 @@ namespace halfbyte::operators {
 // static registrations, so whoever uses the operators by name calls this first.
 void register_operators();
 
+// A packed weight as the operators take it. Shapes: codes int32 (out_features, words), scales (out_features, groups);
+// of schemes that have them, zero_points int32 (out_features / 8 rounded up, groups), offsets of the shape and dtype of
+// the scales.
+struct PackedWeight {
+  at::Tensor codes;
+  at::Tensor scales;
+  std::string_view scheme;
+  std::int64_t group_size;
+  std::optional<at::Tensor> zero_points = std::nullopt;
+  std::optional<at::Tensor> offsets = std::nullopt;
+
+  // What a weight has beside codes and scales in some schemes.
+  struct Extra {
+    Part part;
+    std::optional<at::Tensor> PackedWeight::*tensor;
+    const char* name;
+  };
+  static std::span<const Extra> extras() noexcept;
+};
+
 // Through LibTorch's dispatcher, so that autograd and autocast apply.
-// Shapes: input (..., in_features), codes int32 (out_features, words), scales (out_features, groups), zero_points int32
-// (out_features / 8 rounded up, groups) for schemes that have them, or a scheme's offsets, of the scales' shape and
-// dtype, bias (out_features); result (..., out_features) in
-// out_dtype, or the input's dtype. `arithmetic` is that of quant::linear on the CPU ("float" or "int8"); other backends
-// multiply in floats whatever it says. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its
-// dtype, shape or device, and what was wanted; BackendError where the backend's own operators refuse.
-at::Tensor low_bit_linear(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
-                          const std::optional<at::Tensor>& zero_points, const std::optional<at::Tensor>& bias,
-                          std::string_view scheme, std::int64_t group_size,
+// Shapes: input (..., in_features), bias (out_features); result (..., out_features) in out_dtype, or the input's dtype.
+// `arithmetic` is that of quant::linear on the CPU ("float" or "int8"); other backends multiply in floats whatever it
+// says. Errors: halfbyte::Error kContract or kInvalidArgument naming the operand, its dtype, shape or device, and what
+// was wanted; BackendError where the backend's own operators refuse.
+at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight,
+                          const std::optional<at::Tensor>& bias = std::nullopt,
                           std::optional<at::ScalarType> out_dtype = std::nullopt,
                           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
 
@@ -44,7 +63,6 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
                         std::optional<at::ScalarType> out_dtype = std::nullopt);
 
 // Result: (out_features, in_features).
-at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const std::optional<at::Tensor>& zero_points,
-                      std::string_view scheme, std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype);
+at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 
 }  // namespace halfbyte::operators
