@@ -7,4 +7,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/linear_test.cpp
     quant/onednn_test.cpp
     quant/quantize_test.cpp
-    quant/scale_search_test.cpp)
+    quant/scale_search_test.cpp
+    quant/text_test.cpp)
