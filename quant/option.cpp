@@ -30,6 +30,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kScheme, .name = "scheme"},
     {.option = Option::kSchemeFor, .name = "scheme_for"},
     {.option = Option::kTensors, .name = "tensors"},
+    {.option = Option::kType, .name = "type"},
     {.option = Option::kVerbose, .name = "verbose", .in_cpp = "the option verbose"},
 });
 

@@ -22,6 +22,10 @@ PLANTED = [
                            "quant/operators/b.cpp": '#include <torch/types.h>\n#include "quant/operators/d.h"\n'}, "oneDNN"),
     ("torch with spdlog", {"tools/model/b.cpp": "#include <torch/types.h>\n#include <spdlog/spdlog.h>\n"}, "spdlog"),
     ("printing", {"quant/b.cpp": 'void f() { printf("x"); }\n'}, "quant/b.cpp:1: only tools/"),
+    ("command line", {"convert/b.cpp": 'int a;\nauto s = "exists; --overwrite replaces it";\n'}, "convert/b.cpp:2: only tools/ speaks"),
+    ("command line in a table", {"models/b.inc": '{"a", "b"}, {"say \\"--x\\""},\n'}, "models/b.inc:1: only tools/ speaks"),
+    ("no command line", {"quant/b.cpp": '// "--x"\nconst char* s = "a--, -- b, c - -d";\nint n = 1; --n; /* "--y" */\n',
+                         "tools/cli/b.cpp": 'auto s = "--x";\n'}, None),
     ("printing in words", {"quant/b.cpp": '// printf("x")\nconst char* s = "exit(1)";\nint n = std::snprintf(0, 0, "");\n'}, None),
 ]
 

@@ -29,6 +29,7 @@ enum class Option {
   kScheme,
   kSchemeFor,
   kTensors,
+  kType,
   kVerbose,
 };
 
