@@ -30,7 +30,7 @@ TEST_CASE("export: what a format cannot say is refused by name, and nothing is l
   refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "awq", "; requantize writes it dense, as bfloat16");
   refused({.scheme = "sym_int8"}, "awq", "AWQ has no sym_int8");
   CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "gptq"}),
-                    Catch::Contains("nothing in it is quantised; first `halfbyte quantize"));
+                    Catch::Contains("nothing in it is quantised; first `quantize("));
   CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "onnx"}),
                     Catch::Contains("known are compressed-tensors, bitsandbytes, gptq, awq"));
   convert::quantize(tiny(), scratch / "q", {});
