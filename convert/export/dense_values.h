@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/text.h>
+
 #include "convert/output/image.h"
 #include "loader/files/tensor_reader.h"
 
