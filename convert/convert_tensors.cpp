@@ -137,7 +137,7 @@ class Converter {
     return {bytes.data(), tensor.dtype, static_cast<std::int64_t>(bytes.size() / group.source), group.weights};
   }
 
-  quant::QuantizeOptions how_to(const PlannedTensor& planned) const {
+  quant::GroupOptions how_to(const PlannedTensor& planned) const {
     return {.scheme = planned.scheme,
             .group_size = planned.group_size,
             .search = options_.search,
@@ -168,7 +168,7 @@ class Converter {
     const std::uint64_t first = block.source.begin / group.source;
     GatheredParts& gathered = block.state->gathered;
     const quant::NestedScales nested{quant::nested_codebook(), block.state->record.nested_offset.value_or(0.0f)};
-    quant::QuantizeOptions how = how_to(planned);
+    quant::GroupOptions how = how_to(planned);
     if (planned.is_nested) how.nested = &nested;
     block.buffers.group_stats.resize(groups);
     const auto bad = quant::quantize_groups(

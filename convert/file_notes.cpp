@@ -39,10 +39,10 @@ bool is_quantization_file(const files::fs::path& name) {
   return std::ranges::find(kQuantizationFiles, name.string()) != kQuantizationFiles.end();
 }
 
-std::vector<std::string> file_notes(const files::Checkpoint& source) {
+std::vector<Text> file_notes(const files::Checkpoint& source) {
   for (const auto& name : source.side_files) check_name(source.directory, name);
   for (const auto& file : source.data_files) check_name(source.directory, file->path().filename());
-  std::vector<std::string> out = source.notes;
+  std::vector<Text> out(source.notes.begin(), source.notes.end());
   if (!source.remote_code.empty()) {
     out.push_back("code is never copied: " + listed(source.remote_code) +
                   (files::names_remote_code(source) ? "; config.json still names it (auto_map)" : ""));

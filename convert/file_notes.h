@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/text.h>
+
 #include "loader/files/checkpoint.h"
 
 namespace halfbyte::convert {
@@ -13,6 +15,6 @@ std::string listed(const std::vector<files::fs::path>& names);  // "a, b"
 bool is_quantization_file(const files::fs::path& name);
 // What opening it gave, then which files are not copied. Errors: kUnsupported for a name that the record of a
 // checkpoint, which is JSON, cannot hold.
-std::vector<std::string> file_notes(const files::Checkpoint& source);
+std::vector<Text> file_notes(const files::Checkpoint& source);
 
 }  // namespace halfbyte::convert

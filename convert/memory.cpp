@@ -127,7 +127,7 @@ class MemoryPlanner {
   [[noreturn]] void refuse() const {
     const std::uint64_t needed = fixed_ + largest(kSmallestBlock).total(1);
     const std::string limit = "the memory limit is " + files::printable_bytes(limit_);
-    const std::string cure = "give --memory-limit " + std::to_string((needed + 999'999) / 1'000'000) + "MB";
+    const Text cure = "give " + Option::kMemoryLimit + " " + std::to_string((needed + 999'999) / 1'000'000) + "MB";
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       const Needs one = needs(i, kSmallestBlock);
       if (one.source <= kSmallestBlock || fixed_ + one.total(1) <= limit_) continue;

@@ -24,13 +24,13 @@ constexpr std::string_view kKeepWord = "keep";
 
 struct RoleReason {
   Role role;
-  std::string_view reason;
+  Text reason;
 };
 
 // Why a tensor of a role stays when nobody asked for it.
-constexpr auto kRoleReasons = std::to_array<RoleReason>({
+const auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kEmbedding, "an embedding, not a Linear"},
-    {Role::kHead, "the output head; quantised when --scheme-for asks for it"},
+    {Role::kHead, "the output head; quantised when " + Option::kSchemeFor + " asks for it"},
     {Role::kNorm, "a norm"},
     {Role::kBias, "a bias"},
     {Role::kBuffer, "a buffer"},
@@ -38,11 +38,9 @@ constexpr auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kUnknown, "not known to be a Linear"},
 });
 
-std::string role_reason(Role role) {
-  return std::string(std::ranges::find(kRoleReasons, role, &RoleReason::role)->reason);
-}
+const Text& role_reason(Role role) { return std::ranges::find(kRoleReasons, role, &RoleReason::role)->reason; }
 
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }
+[[noreturn]] void invalid(const Text& message) { throw Error(ErrorCode::kInvalidArgument, message); }
 
 const Scheme& scheme_or_fail(const std::string& name) {
   if (const Scheme* found = find_scheme(name)) return *found;
@@ -77,8 +75,8 @@ void check_group_size(std::int64_t group_size, const Scheme& scheme) {
 // What the user said about one tensor.
 struct Wish {
   const Scheme* scheme = nullptr;
-  std::string keep_reason;             // not empty: keep it
-  const std::string* asked = nullptr;  // the --scheme-for pattern that names it
+  Text keep_reason;                    // not empty: keep it
+  const std::string* asked = nullptr;  // the pattern of scheme_for that names it
 };
 
 class Planner {
@@ -90,13 +88,13 @@ class Planner {
         ties_(files::declared_ties(source)) {
     check_group_size(options.group_size, scheme_);
     if (options.nested_scales && !has_scale_dtype(scheme_, Dtype::kUint8))
-      invalid("--nested-scales is for nf4 and fp4; " + options.scheme + " has no nested scales");
+      invalid(Option::kNestedScales + " is for nf4 and fp4; " + options.scheme + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
     }
     refuse_quantized();
-    for (const std::string& pattern : options.keep) check_pattern("--keep", pattern);
-    for (const auto& [pattern, scheme] : options.scheme_for) check_pattern("--scheme-for", pattern);
+    for (const std::string& pattern : options.keep) check_pattern(Option::kKeep, pattern);
+    for (const auto& [pattern, scheme] : options.scheme_for) check_pattern(Option::kSchemeFor, pattern);
   }
 
   Plan run() {
@@ -123,28 +121,27 @@ class Planner {
     }
   }
 
-  void check_pattern(const char* option, const std::string& pattern) const {
+  void check_pattern(Option option, const std::string& pattern) const {
     const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
     if (std::ranges::any_of(source_.tensors, matches, &StoredTensor::name)) return;
     for (const auto& [alias, owner] : ties_) {
       if (!matches(alias)) continue;
-      if (std::string_view(option) == "--keep") return;
-      invalid(std::string(option) + " " + in_quotes(pattern) + " names " + alias + ", which is tied to " + owner +
+      if (option == Option::kKeep) return;
+      invalid(option + " " + in_quotes(pattern) + " names " + alias + ", which is tied to " + owner +
               ": it has no weights of its own");
     }
-    invalid(std::string(option) + " " + in_quotes(pattern) + " matches no tensor of " +
-            files::printable_path(source_.directory));
+    invalid(option + " " + in_quotes(pattern) + " matches no tensor of " + files::printable_path(source_.directory));
   }
 
   Wish wish(const std::string& name) const {
     Wish out{&scheme_, {}, nullptr};
     for (const std::string& pattern : options_.keep) {
-      if (matches_pattern(pattern, name)) return {nullptr, "matched --keep " + pattern, nullptr};
+      if (matches_pattern(pattern, name)) return {nullptr, "matched " + Option::kKeep + " " + pattern, nullptr};
     }
     for (const auto& [pattern, scheme] : options_.scheme_for) {
       if (!matches_pattern(pattern, name)) continue;
       if (scheme == kKeepWord) {
-        out = {nullptr, "matched --scheme-for " + pattern + "=keep", nullptr};
+        out = {nullptr, "matched " + Option::kSchemeFor + " " + pattern + "=keep", nullptr};
       } else {
         out = {find_scheme(scheme), {}, &pattern};
       }
@@ -207,7 +204,7 @@ class Planner {
     return true;
   }
 
-  PlannedTensor keep(PlannedTensor out, std::string reason) const {
+  PlannedTensor keep(PlannedTensor out, Text reason) const {
     out.reason = std::move(reason);
     out.scheme = nullptr;
     out.group_size = 0;
@@ -270,7 +267,7 @@ class Planner {
     for (const auto& [pattern, reason] : refused_) {
       if (std::ranges::find(granted_, pattern) != granted_.end()) continue;
       throw Error(ErrorCode::kUnsupported,
-                  "--scheme-for " + pattern + " names nothing that can be quantised; " + reason);
+                  Option::kSchemeFor + " " + pattern + " names nothing that can be quantised; " + reason);
     }
   }
 
@@ -294,9 +291,8 @@ class Planner {
     const std::string why = foreign_reader_obstacle(source_, planned_records(source_, out));
     if (why.empty()) return note_mixed_zero_points(out);
     if (!options_.halfbyte_only) {
-      invalid(why +
-              ": no other program reads that; add --halfbyte-only if halfbyte will be its only reader, or choose "
-              "another scheme");
+      invalid(why + ": no other program reads that; add " + Option::kHalfbyteOnly +
+              " if halfbyte will be its only reader, or choose another scheme");
     }
     out.has_foreign_readers = false;
     out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
@@ -312,7 +308,7 @@ class Planner {
               "a Linear");
     }
     if (std::ranges::none_of(out.tensors, [](const PlannedTensor& planned) { return planned.scheme != nullptr; }))
-      out.notes.emplace_back("no tensor is quantised; --dry-run says why of each");
+      out.notes.emplace_back("no tensor is quantised; " + Option::kDryRun + " says why of each");
   }
 
   const files::Checkpoint& source_;

@@ -18,7 +18,7 @@ struct PlannedTensor {
   std::int64_t group_size = 0;     // in_features for one scale a row
   Dtype scale_dtype = Dtype::kBfloat16;
   bool is_nested = false;  // scales in uint8, with scales of their own
-  std::string reason;      // why it is kept, or why the group size differs from the one asked for; else empty
+  Text reason;             // why it is kept, or why the group size differs from the one asked for; else empty
   std::string tied_to;     // not empty: config.json ties it to this stored tensor, and it is not written again
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;  // all parts
@@ -26,7 +26,7 @@ struct PlannedTensor {
 
 struct Plan {
   std::vector<PlannedTensor> tensors;  // in the source's order
-  std::vector<std::string> notes;      // whole-model remarks ("family 'foo' is not known: ...")
+  std::vector<Text> notes;             // whole-model remarks ("family 'foo' is not known: ...")
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;
   bool has_foreign_readers = true;  // false: only halfbyte reads the result

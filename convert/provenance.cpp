@@ -118,8 +118,8 @@ std::optional<std::string> difference(const json& there, const json& here) {
   return first_difference(there, here);
 }
 
-std::optional<std::string> difference_from_complete(const files::fs::path& destination, const files::Checkpoint& source,
-                                                    const ResultLayout& layout, const QuantizeOptions& options) try {
+std::optional<Text> difference_from_complete(const files::fs::path& destination, const files::Checkpoint& source,
+                                             const ResultLayout& layout, const QuantizeOptions& options) try {
   const files::Checkpoint there = files::open_checkpoint(destination);
   if (there.manifest.is_derived) return "it has no halfbyte.json";
   const json identity{{"program", there.manifest.created_by}, {"conversion", there.manifest.conversion}};
@@ -130,7 +130,7 @@ std::optional<std::string> difference_from_complete(const files::fs::path& desti
   return source_difference(there.manifest, source, options.stop);
 } catch (const Error& error) {
   if (error.code() == ErrorCode::kInterrupted) throw;
-  return error.what();
+  return error.text();
 }
 
 }  // namespace halfbyte::convert

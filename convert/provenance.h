@@ -26,7 +26,7 @@ std::optional<std::string> difference(const nlohmann::json& there, const nlohman
 
 // Whether DESTINATION holds, whole, what this conversion would write; reads the source to know. Nothing when it does,
 // else what differs. Errors: as of reading the source; kInterrupted.
-std::optional<std::string> difference_from_complete(const files::fs::path& destination, const files::Checkpoint& source,
-                                                    const ResultLayout& layout, const QuantizeOptions& options);
+std::optional<Text> difference_from_complete(const files::fs::path& destination, const files::Checkpoint& source,
+                                             const ResultLayout& layout, const QuantizeOptions& options);
 
 }  // namespace halfbyte::convert

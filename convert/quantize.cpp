@@ -32,7 +32,7 @@ void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles&
 
 void write_small_files(const files::Checkpoint& source, const Plan& plan, const ResultLayout& layout,
                        const ConversionResult& result, const QuantizeOptions& options, const Destination& destination) {
-  files::Manifest manifest = result_manifest(source, plan, result);
+  files::Manifest manifest = result_manifest(source, plan, result, options.spelling);
   manifest.conversion = conversion_record(options);
   manifest.files = data_file_records(layout);
   SmallFiles out(source, destination);
@@ -93,7 +93,7 @@ bool is_complete(const Preparation& prepared, const fs::path& destination, const
   if (!found || options.overwrite) return !found;
   throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination) +
                                              ": exists already and is not what this run would write (" + *found +
-                                             "); --overwrite replaces it");
+                                             "); " + Option::kOverwrite + " replaces it");
 }
 
 // What is left when a run was killed after the rename; the beginning of another conversion stays.
@@ -114,7 +114,7 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const R
   if (const auto found = difference(journal->identity, identity)) {
     throw Error(ErrorCode::kInvalidArgument,
                 files::printable_path(destination.work_path()) + " is the beginning of another conversion (" + *found +
-                    "); give the same source and options, or leave out --resume to start over");
+                    "); give the same source and options, or leave out " + Option::kResume + " to start over");
   }
   std::vector<fs::path> wanted;
   for (const DataFileLayout& file : layout.files) wanted.emplace_back(file.name);
@@ -152,7 +152,8 @@ QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& pa
   QuantizeSummary summary = summary_of(prepared.source, prepared.plan, result);
   if (destination.had_leftovers() && !options.resume) {
     summary.notes.push_back(files::printable_path(destination.work_path()) +
-                            " was there from an unfinished run and was started over; --resume would have gone on");
+                            " was there from an unfinished run and was started over; " + Option::kResume +
+                            " would have gone on");
   }
   return summary;
 }

@@ -41,8 +41,8 @@ Image image_of(const Checkpoint& source, std::uint64_t shard_size) {
   return lay_out_image(std::move(records), shard_size);
 }
 
-std::vector<std::string> notes_of(const Checkpoint& source) {
-  std::vector<std::string> out = file_notes(source);
+std::vector<Text> notes_of(const Checkpoint& source) {
+  std::vector<Text> out = file_notes(source);
   if (const std::string obstacle = foreign_reader_obstacle(source, source.manifest.tensors); !obstacle.empty())
     out.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + obstacle);
   const auto unknown = std::ranges::count_if(

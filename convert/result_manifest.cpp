@@ -39,7 +39,8 @@ bool is_read_whole(const files::Checkpoint& source, std::size_t file) {
 
 }  // namespace
 
-files::Manifest result_manifest(const files::Checkpoint& source, const Plan& plan, const ConversionResult& result) {
+files::Manifest result_manifest(const files::Checkpoint& source, const Plan& plan, const ConversionResult& result,
+                                const Spelling& spelling) {
   files::Manifest out = source.manifest;  // what it says of ties, buffers and dtypes stays true
   out.is_derived = false;
   out.created_by = program_and_version();
@@ -61,7 +62,7 @@ files::Manifest result_manifest(const files::Checkpoint& source, const Plan& pla
       continue;
     }
     out.tensors.push_back(record(source, planned, result.tensors[i]));
-    if (!planned.scheme) out.kept[name] = planned.reason;
+    if (!planned.scheme) out.kept[name] = planned.reason.str(spelling);
   }
   std::ranges::sort(out.tensors, {}, &files::TensorRecord::name);
   std::ranges::sort(out.ties);

@@ -193,12 +193,11 @@ void CheckpointSource::check_fits_float16(const TensorRecord& record, const at::
     return;
   }
   const double largest = wide.masked_select(lost).abs().max().item<double>();
-  std::ostringstream message;
-  message << record.name << ": " << count << " of " << value.numel()
-          << " values do not fit float16, which ends at 65504 "
-          << "(the largest is " << largest << "); load with --dtype amp:bfloat16, or with --dtype-for '" << record.name
-          << "=float32'";
-  throw Error(ErrorCode::kContract, message.str());
+  std::ostringstream problem;
+  problem << record.name << ": " << count << " of " << value.numel()
+          << " values do not fit float16, which ends at 65504 (the largest is " << largest << ")";
+  throw Error(ErrorCode::kContract, problem.str() + "; load with " + Option::kDtype + " amp:bfloat16, or with " +
+                                        Option::kOverrides + " '" + record.name + "=float32'");
 }
 
 at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {

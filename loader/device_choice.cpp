@@ -18,7 +18,8 @@ struct KindRow {
   const char* title;
   bool has_index;
   const char* driver_files;
-  const char* driver;  // what to install where those files are missing
+  const char* driver;     // what to install where those files are missing
+  const char* container;  // what `docker run` is told to give a container such a GPU; empty: it cannot
 };
 
 // The order is that of preference: `auto` takes the first that is there.
@@ -28,23 +29,43 @@ constexpr auto kKinds = std::to_array<KindRow>({
      .title = "CUDA",
      .has_index = true,
      .driver_files = "/dev/nvidiactl /dev/dxg /dev/kfd",
-     .driver = "install NVIDIA's driver, or give the container the GPU (docker run --gpus all)"},
+     .driver = "install NVIDIA's driver",
+     .container = "gpus all"},
     {.kind = Kind::kXpu,
      .name = "xpu",
      .title = "XPU",
      .has_index = true,
      .driver_files = "/dev/dri /dev/dxg",
-     .driver = "install Intel's compute runtime (intel-opencl-icd, libze-intel-gpu1), or give the container the GPU "
-               "(docker run --device /dev/dri)"},
+     .driver = "install Intel's compute runtime (intel-opencl-icd, libze-intel-gpu1)",
+     .container = "device /dev/dri"},
     {.kind = Kind::kMps,
      .name = "mps",
      .title = "MPS",
      .has_index = false,
      .driver_files = "",
-     .driver = "it is there on macOS only"},
-    {.kind = Kind::kCpu, .name = "cpu", .title = "CPU", .has_index = false, .driver_files = "", .driver = ""},
-    {.kind = Kind::kMeta, .name = "meta", .title = "Meta", .has_index = false, .driver_files = "", .driver = ""},
-    {.kind = Kind::kBest, .name = "auto", .title = "auto", .has_index = false, .driver_files = "", .driver = ""},
+     .driver = "it is there on macOS only",
+     .container = ""},
+    {.kind = Kind::kCpu,
+     .name = "cpu",
+     .title = "CPU",
+     .has_index = false,
+     .driver_files = "",
+     .driver = "",
+     .container = ""},
+    {.kind = Kind::kMeta,
+     .name = "meta",
+     .title = "Meta",
+     .has_index = false,
+     .driver_files = "",
+     .driver = "",
+     .container = ""},
+    {.kind = Kind::kBest,
+     .name = "auto",
+     .title = "auto",
+     .has_index = false,
+     .driver_files = "",
+     .driver = "",
+     .container = ""},
 });
 
 const KindRow& row_of(Kind kind) { return *std::ranges::find(kKinds, kind, &KindRow::kind); }
@@ -65,6 +86,11 @@ std::string without(const std::string& names) { return "this LibTorch was built 
 
 std::string broken_text(const Device& device, const std::string& answer) {
   return device.name() + " is there but does not work: " + answer;
+}
+
+std::string driver_cure(const KindRow& row) {
+  const std::string container = row.container;
+  return row.driver + (container.empty() ? "" : ", or give the container the GPU (docker run --" + container + ")");
 }
 
 // "CUDA, XPU and MPS"
@@ -136,8 +162,8 @@ Absence absence(const Backend& backend) {
     const std::string install = "install a LibTorch with " + name + " and build halfbyte against it (docs/devices.md)";
     return {without(name), backend.kind == Kind::kMps ? row.driver : install};
   }
-  if (!backend.has_driver) return {"there is no driver for " + name, row.driver};
-  return {"LibTorch finds no " + name + " device that it can use", "`halfbyte doctor` says what is missing"};
+  if (!backend.has_driver) return {"there is no driver for " + name, driver_cure(row)};
+  return {"LibTorch finds no " + name + " device that it can use", "`" + Operation::kDoctor + "` says what is missing"};
 }
 
 DeviceChoice choose_device(const Device& wanted, std::span<const Backend> backends, const TryDevice& try_device) {
@@ -148,7 +174,7 @@ DeviceChoice choose_device(const Device& wanted, std::span<const Backend> backen
   const std::string answer = try_device(wanted);
   if (answer.empty()) return {wanted, "asked for"};
   throw Error(ErrorCode::kNoResources,
-              "device " + broken_text(wanted, answer) + "; see `halfbyte doctor`, or choose device cpu");
+              "device " + broken_text(wanted, answer) + "; see `" + Operation::kDoctor + "`, or choose device cpu");
 }
 
 }  // namespace halfbyte

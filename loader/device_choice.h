@@ -7,6 +7,7 @@
 #include <string>
 
 #include <halfbyte/device.h>
+#include <halfbyte/text.h>
 
 namespace halfbyte {
 
@@ -29,7 +30,7 @@ const char* driver_files(Device::Kind kind) noexcept;  // what a driver puts bel
 // Why no device of this kind can be used, and what to do. Empty: there is one.
 struct Absence {
   std::string problem;
-  std::string cure;
+  Text cure;
 };
 Absence absence(const Backend& backend);
 

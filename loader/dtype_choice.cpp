@@ -84,7 +84,8 @@ void check_patterns(const files::Checkpoint& checkpoint, const LoadOptions& opti
     if (matches_any(pattern, names)) return;
     throw Error(ErrorCode::kInvalidArgument,
                 what + " " + files::in_quotes(pattern) + " matches no tensor or module of " +
-                    files::printable_path(checkpoint.directory) + "; 'halfbyte inspect --tensors' lists their names");
+                    files::printable_path(checkpoint.directory) + "; '" +
+                    OperationCall{Operation::kInspect, {}, {{Option::kTensors, ""}}} + "' lists their names");
   };
   for (const std::string& pattern : options.keep_float32) check("keep_float32", pattern);
   for (const DtypeOverride& row : options.overrides)

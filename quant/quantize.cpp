@@ -32,7 +32,7 @@ using kernels::kMaxTerms;  // encode's sums are float32 over at most so many ele
 const Byte* bytes_of(const std::byte* data) { return reinterpret_cast<const Byte*>(data); }
 Byte* bytes_of(std::byte* data) { return reinterpret_cast<Byte*>(data); }
 
-void check(const FloatRows& source, const QuantizeOptions& options) {
+void check(const FloatRows& source, const GroupOptions& options) {
   if (!options.scheme) throw std::invalid_argument("quantize_rows: no scheme");
   if (options.group_size <= 0 || source.in_features % options.group_size != 0) {
     throw std::invalid_argument("quantize_rows: group_size " + std::to_string(options.group_size) +
@@ -64,7 +64,7 @@ struct Job {
   const NestedScales* nested;
   kernels::Coding coding;
 
-  Job(const kernels::Table& table, const FloatRows& source_, const QuantizeOptions& options, PackedRows out_)
+  Job(const kernels::Table& table, const FloatRows& source_, const GroupOptions& options, PackedRows out_)
       : source(source_),
         out(out_),
         context{&table,
@@ -292,7 +292,7 @@ double ErrorStats::rel_rmse() const noexcept {
 namespace {
 
 std::optional<NonFinite> quantize_groups(const kernels::Table& table, const FloatRows& source,
-                                         const QuantizeOptions& options, PackedRows out,
+                                         const GroupOptions& options, PackedRows out,
                                          std::span<ErrorStats> group_stats) {
   const Job job(table, source, options, out);
   const std::int64_t blocks = job.blocks();
@@ -313,14 +313,14 @@ std::optional<NonFinite> quantize_groups(const kernels::Table& table, const Floa
   return finding.get();
 }
 
-std::size_t group_count(const FloatRows& source, const QuantizeOptions& options) {
+std::size_t group_count(const FloatRows& source, const GroupOptions& options) {
   return static_cast<std::size_t>(source.rows * (source.in_features / options.group_size));
 }
 
 }  // namespace
 
 std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatRows& source,
-                                       const QuantizeOptions& options, PackedRows out, ErrorStats& stats) {
+                                       const GroupOptions& options, PackedRows out, ErrorStats& stats) {
   if (source.rows == 0 || source.in_features == 0) return std::nullopt;
   check(source, options);
   std::vector<ErrorStats> group_stats(group_count(source, options));
@@ -329,12 +329,12 @@ std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatR
   return finding;
 }
 
-std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+std::optional<NonFinite> quantize_rows(const FloatRows& source, const GroupOptions& options, PackedRows out,
                                        ErrorStats& stats) {
   return quantize_rows(kernels::kernels(), source, options, out, stats);
 }
 
-std::optional<NonFinite> quantize_groups(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+std::optional<NonFinite> quantize_groups(const FloatRows& source, const GroupOptions& options, PackedRows out,
                                          std::span<ErrorStats> group_stats) {
   if (source.rows == 0 || source.in_features == 0) return std::nullopt;
   check(source, options);
@@ -354,7 +354,7 @@ void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::i
   }
 }
 
-float nested_offset(const FloatRows& first_rows, const QuantizeOptions& options) {
+float nested_offset(const FloatRows& first_rows, const GroupOptions& options) {
   check(first_rows, options);
   const Job job(kernels::kernels(), first_rows, options, {});
   const std::int64_t groups = std::min(job.groups, kNestedBlock);

@@ -11,7 +11,7 @@
 namespace halfbyte::quant {
 
 std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatRows& source,
-                                       const QuantizeOptions& options, PackedRows out, ErrorStats& stats);
+                                       const GroupOptions& options, PackedRows out, ErrorStats& stats);
 void linear(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
 void linear(const kernels::Table& table, std::span<const Product> products);
 void dequantize(const kernels::Table& table, const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end,

@@ -79,7 +79,7 @@ void BlockReader::quantize(std::int64_t first_row, std::int64_t rows, PackedBloc
   const std::int64_t groups = columns_ / result_.group_size;
   const std::int64_t row_bytes = packed_row_bytes(*result_.scheme, columns_);
   const std::int64_t scale_bytes = groups * size_bytes(result_.scale_dtype);
-  const quant::QuantizeOptions how{
+  const quant::GroupOptions how{
       .scheme = result_.scheme, .group_size = result_.group_size, .scale_dtype = result_.scale_dtype, .threads = 1};
   std::vector<std::uint8_t> zero_points(
       result_.scheme->decode == Decode::kZeroPoint ? static_cast<std::size_t>(rows * groups) : 0);

@@ -23,10 +23,10 @@ using files::printable_path;
 void check_source(const files::Checkpoint& source, const fs::path& path, const ExportFormat& format) {
   if (!source.is_quantized()) {
     const std::string scheme(halfbyte::scheme(format.schemes.front()).name);
-    throw Error(ErrorCode::kUnsupported, printable_path(path) +
-                                             ": nothing in it is quantised; first `halfbyte quantize " +
-                                             printable_path(path) + " Q --scheme " + scheme +
-                                             "`, then `halfbyte export Q DST --to " + std::string(format.name) + "`");
+    const OperationCall to_quantise{Operation::kQuantize, {printable_path(path), "Q"}, {{Option::kScheme, scheme}}};
+    const OperationCall to_export{Operation::kExport, {"Q", "DST"}, {{Option::kFormat, std::string(format.name)}}};
+    throw Error(ErrorCode::kUnsupported, printable_path(path) + ": nothing in it is quantised; first `" + to_quantise +
+                                             "`, then `" + to_export + "`");
   }
   if (!source.config.is_object())
     throw Error(ErrorCode::kUnsupported, printable_path(path) + ": there is no config.json, and readers of " +
@@ -108,7 +108,7 @@ ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan
   out.rel_rmse = stats.rel_rmse();
   if (out.requantized_tensors > 0)
     out.notes.push_back("what was quantised again differs from what it was by " + in_percent(out.rel_rmse) +
-                        " (relative RMSE); `halfbyte diff` says it of each tensor");
+                        " (relative RMSE); `" + Operation::kDiff + "` says it of each tensor");
   if (out.rounded_tensors > 0)
     out.notes.push_back("rounding changed a scale by " + in_percent(plan.scale_change) + " at most");
   return out;

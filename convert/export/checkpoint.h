@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <halfbyte/dtype.h>
+#include <halfbyte/text.h>
 
 namespace halfbyte::convert {
 
@@ -34,7 +35,7 @@ struct ExportSummary {
   std::int64_t dequantized_tensors = 0;  // packed before, and dense now
   double rel_rmse = 0;                   // of what was quantised again, against the numbers before
   double seconds = 0;
-  std::vector<std::string> notes;  // for the user
+  std::vector<Text> notes;  // for the user
 };
 
 // The names that `format` takes.

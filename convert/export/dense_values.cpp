@@ -22,9 +22,9 @@ std::int64_t whole_rows(std::int64_t values, std::int64_t row_size) {
   return std::max<std::int64_t>(1, values / row_size) * row_size;
 }
 
-std::string remedy(const DenseTarget& target, Dtype dtype) {
+Text remedy(const DenseTarget& target, Dtype dtype) {
   if (target.through == dtype) return "its own program computes in that dtype";
-  return target.remedy.empty() ? "float32 holds it" : target.remedy;
+  return target.remedy.empty() ? Text("float32 holds it") : target.remedy;
 }
 
 void check_overflow(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
@@ -87,7 +87,7 @@ DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& re
 }
 
 void fail_too_large(const TensorRecord& record, std::int64_t index, float value, std::string_view type,
-                    const std::string& remedy) {
+                    const Text& remedy) {
   const std::int64_t columns = record.shape.empty() ? 1 : record.shape.back();
   throw Error(ErrorCode::kUnsupported, "tensor " + files::in_quotes(record.name) + ": " + std::to_string(value) +
                                            " (row " + std::to_string(index / columns) + ", column " +

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/text.h>
+
 #include "convert/output/image.h"
 #include "loader/files/tensor_reader.h"
 
@@ -17,7 +19,7 @@ struct DenseTarget {
   const files::TensorRecord* record;
   Dtype dtype;                        // float32, float16 or bfloat16
   std::optional<Dtype> through = {};  // values are rounded to it first
-  std::string remedy = {};            // what a user may do about a value that is too large; empty: what holds it
+  Text remedy = {};                   // what a user may do about a value that is too large; empty: what holds it
 };
 
 // With `through` where the checkpoint's own program rounds: bitsandbytes dequantises to the dtype on record, so that in
@@ -31,7 +33,7 @@ void round_values(const DenseTarget& target, std::int64_t first, std::span<float
 
 // Errors: kUnsupported saying that value `index` of the tensor is too large for `type`.
 [[noreturn]] void fail_too_large(const files::TensorRecord& record, std::int64_t index, float value,
-                                 std::string_view type, const std::string& remedy);
+                                 std::string_view type, const Text& remedy);
 
 class DenseReader {
  public:

@@ -24,7 +24,7 @@ struct Restoration {
   std::vector<DenseTarget> targets;  // one for each tensor on record
   Image image;
   std::vector<fs::path> side_files;  // to copy
-  std::vector<std::string> notes;
+  std::vector<Text> notes;
 };
 
 bool is_copied(const DenseTarget& target) {
@@ -56,16 +56,16 @@ class DtypeChoice {
     if (record.original_dtype) {
       throw Error(ErrorCode::kUnsupported, "tensor " + in_quotes(record.name) + " was " +
                                                std::string(name(*record.original_dtype)) +
-                                               ", which is not written back; give --dtype float32");
+                                               ", which is not written back; give " + Option::kDtype + " float32");
     }
     ++unknown_;
     return Dtype::kFloat32;
   }
 
-  void add_notes(std::vector<std::string>& notes) const {
+  void add_notes(std::vector<Text>& notes) const {
     if (unknown_ > 0) {
-      notes.push_back("the original dtype of " + counted_tensors(unknown_) +
-                      " is not on record: written as float32; --assume-original or --dtype chooses another");
+      notes.push_back("the original dtype of " + counted_tensors(unknown_) + " is not on record: written as float32; " +
+                      Option::kAssumeOriginal + " or " + Option::kDtype + " chooses another");
     }
     if (other_floats_ > 0) {
       notes.push_back(counted_tensors(other_floats_) +
@@ -108,11 +108,11 @@ Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOp
   std::vector<ImageRecord> records;
   for (const TensorRecord& record : source.manifest.tensors) {
     DenseTarget& target = out.targets.emplace_back(dense_target(source, record, choose(record)));
-    target.remedy = target.dtype == Dtype::kFloat16 ? "give --dtype float32 or bfloat16" : "give --dtype float32";
+    target.remedy = "give " + Option::kDtype + (target.dtype == Dtype::kFloat16 ? " float32 or bfloat16" : " float32");
     records.push_back(image_record(source, target));
   }
   choose_side_files(source, out);
-  const std::vector<std::string> file = file_notes(source);
+  const std::vector<Text> file = file_notes(source);
   out.notes.insert(out.notes.begin(), file.begin(), file.end());
   choose.add_notes(out.notes);
   out.image = lay_out_image(std::move(records), 0);

@@ -91,8 +91,8 @@ void add_gptq_notes(ExportPlan& plan) {
         "some zero points are code 0, which version 1 of the format cannot say: written as gptq_v2, which GPTQModel, "
         "transformers with it, and newer vLLM read");
   if (!plan.facts.is_gptq_v2 && !plan.facts.is_symmetric)
-    plan.notes.emplace_back(
-        "transformers and vLLM open GPTQ with zero points; GPTQModel by itself only its own; --to awq is for all");
+    plan.notes.emplace_back("transformers and vLLM open GPTQ with zero points; GPTQModel by itself only its own; " +
+                            Option::kFormat + " awq is for all");
 }
 
 // transformers 5 dequantises every tensor as the first group of config.json says.

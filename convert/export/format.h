@@ -15,7 +15,7 @@ namespace halfbyte::convert {
 struct ExportPlan;
 
 struct ExportFormat {
-  std::string_view name;   // of --to
+  std::string_view name;   // as people choose it
   std::string_view title;  // for people
   std::span<const SchemeId> schemes;
   bool is_uniform;            // one number of bits and one group size for all packed tensors

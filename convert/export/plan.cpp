@@ -51,8 +51,8 @@ void check_scales(const TensorRecord& record, std::span<const float> scales, Sca
       throw Error(ErrorCode::kCorrupt, "tensor " + in_quotes(record.name) + " has a scale that is not finite");
     if (!std::isfinite(back[i]))
       throw Error(ErrorCode::kUnsupported, "tensor " + in_quotes(record.name) + " has a scale of " +
-                                               std::to_string(scales[i]) +
-                                               ", too large for float16; --to compressed-tensors keeps it");
+                                               std::to_string(scales[i]) + ", too large for float16; " +
+                                               Option::kFormat + " compressed-tensors keeps it");
     if (!out.is_rounded) out.inexact = scales[i];
     out.is_rounded = true;
     out.change = std::max(out.change, std::abs((double{back[i]} - scales[i]) / scales[i]));
@@ -302,30 +302,31 @@ class Planning {
     const auto others = std::ranges::count_if(plan_.tensors, changed) - 1;
     throw Error(ErrorCode::kUnsupported,
                 "tensor " + in_quotes(first->source->name) + " (" + std::string(first->source->scheme->name) + ", " +
-                    group_text(*first->source) + "): " + first->reason + "; --requantize " + remedy(*first) +
-                    (others > 0 ? " (and would change " + counted_tensors(others) + " more)" : "") + better(*first));
+                    group_text(*first->source) + "): " + first->reason + "; " + Option::kRequantize + " " +
+                    remedy(*first) + (others > 0 ? " (and would change " + counted_tensors(others) + " more)" : "") +
+                    better(*first));
   }
 
-  static std::string remedy(const ExportedTensor& tensor) {
+  static Text remedy(const ExportedTensor& tensor) {
     if (tensor.action == ExportAction::kRoundScales) return "rounds its scales";
     if (tensor.action == ExportAction::kDequantize)
       return "writes it dense, as " + std::string(name(tensor.result.stored_dtype)) +
-             (tensor.source->original_dtype ? "" : " or what --assume-original says");
+             (tensor.source->original_dtype ? Text() : " or what " + Option::kAssumeOriginal + " says");
     return "quantises it again, as " + std::string(tensor.result.scheme->name) + ", " + group_text(tensor.result);
   }
 
   // Another format that keeps its numbers.
-  std::string better(const ExportedTensor& tensor) const {
+  Text better(const ExportedTensor& tensor) const {
     if (tensor.action == ExportAction::kDequantize || !tensor.source->scheme->has_foreign_readers) return {};
     const bool is_bitsandbytes = tensor.source->scheme->layout == Layout::kBitsandbytes;
     const std::string_view other = is_bitsandbytes ? "bitsandbytes" : "compressed-tensors";
-    return other == format_.name ? "" : "; --to " + std::string(other) + " keeps its numbers";
+    return other == format_.name ? Text() : "; " + Option::kFormat + " " + std::string(other) + " keeps its numbers";
   }
 
   void check_packed() const {
     if (std::ranges::any_of(plan_.tensors, [](const ExportedTensor& tensor) { return tensor.result.scheme; })) return;
     throw Error(ErrorCode::kUnsupported, "no tensor of the source can be packed in " + std::string(format_.title) +
-                                             "; --to safetensors writes all of them dense");
+                                             "; " + Option::kFormat + " safetensors writes all of them dense");
   }
 
   void finish_facts() {

@@ -31,7 +31,7 @@ struct ExportPlan {
   std::vector<ExportedTensor> tensors;  // by name
   ExportFacts facts;
   double scale_change = 0;  // the largest, of rounded scales, relative
-  std::vector<std::string> notes;
+  std::vector<Text> notes;
 
   std::vector<files::TensorRecord> results() const;
 };

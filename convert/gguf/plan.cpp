@@ -168,8 +168,8 @@ class Planning {
   }
 
   [[noreturn]] static void refuse(const TensorRecord& record, const std::string& problem) {
-    throw Error(ErrorCode::kUnsupported, "tensor " + in_quotes(record.name) + ": " + problem +
-                                             "; --requantize takes the nearest numbers that GGUF has");
+    throw Error(ErrorCode::kUnsupported, "tensor " + in_quotes(record.name) + ": " + problem + "; " +
+                                             Option::kRequantize + " takes the nearest numbers that GGUF has");
   }
 
   void add_values(const std::string& name, std::vector<float> values) {

@@ -44,7 +44,7 @@ DenseTarget target_of(const files::Checkpoint& source, const GgufOutput& tensor,
   DenseTarget out = dense_target(source, record, tensor.type->dtype.value_or(Dtype::kFloat32));
   if (tensor.shift != 0) out.through.reset();  // of norms; their rounding would come before the shift
   const bool is_float16 = tensor.type->dtype != Dtype::kBfloat16;
-  out.remedy = is_float16 ? "give --type F32 or BF16" : "give --type F32";
+  out.remedy = "give " + Option::kType + (is_float16 ? " F32 or BF16" : " F32");
   return out;
 }
 

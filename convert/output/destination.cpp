@@ -20,7 +20,7 @@ using files::printable_path;
 constexpr const char* kInner = "checkpoint";
 constexpr const char* kInWork[] = {kInner, "journal"};
 
-// What --overwrite may delete: an empty directory or a checkpoint, never somebody's other files.
+// What may be overwritten: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
   if (fs::is_empty(directory) || fs::exists(directory / files::kManifestFile)) return true;
   return std::ranges::any_of(fs::directory_iterator(directory), [](const fs::directory_entry& entry) {
@@ -104,7 +104,8 @@ void Destination::check_final() const {
   const std::string name = printable_path(final_);
   if (!fs::is_directory(status))
     throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a directory; give another name");
-  if (!overwrite_) throw Error(ErrorCode::kAlreadyExists, name + ": exists already; --overwrite replaces it");
+  if (!overwrite_)
+    throw Error(ErrorCode::kAlreadyExists, name + ": exists already; " + Option::kOverwrite + " replaces it");
   if (!is_replaceable(final_)) {
     throw Error(ErrorCode::kAlreadyExists,
                 name + ": holds files that are no checkpoint; it is not overwritten, delete it yourself");
@@ -118,7 +119,8 @@ void Destination::check_final_file() const {
   if (fs::is_directory(final_)) throw Error(ErrorCode::kInvalidArgument, name + ": is a folder; name a file");
   if (!fs::is_regular_file(status) && !fs::is_symlink(status))
     throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a file; give another name");
-  if (!overwrite_) throw Error(ErrorCode::kAlreadyExists, name + ": exists already; --overwrite replaces it");
+  if (!overwrite_)
+    throw Error(ErrorCode::kAlreadyExists, name + ": exists already; " + Option::kOverwrite + " replaces it");
 }
 
 void Destination::check_work() const {
@@ -217,13 +219,13 @@ files::FileRecord Destination::copy_file(const fs::path& from) const {
 }
 
 Error Destination::with_outlook(const Error& error) const {
-  std::string outlook;
+  Text outlook;
   if (is_kept_) {
-    outlook = "; " + printable_path(work_) + " is kept, the same command with --resume goes on";
+    outlook = "; " + printable_path(work_) + " is kept, the same command with " + Option::kResume + " goes on";
   } else if (error.code() == ErrorCode::kInterrupted) {
     outlook = "; what was written has been removed";
   }
-  return Error(error.code(), error.what() + outlook);
+  return Error(error.code(), error.text() + outlook);
 }
 
 void Destination::fill(const std::function<void()>& work) {

@@ -138,16 +138,17 @@ const ChatFamily& choose(const fs::path& directory, const std::string& text, con
     if (const ChatFamily* family = recognise_chat_template(text)) return *family;
     throw Error(ErrorCode::kUnsupported, directory.string() +
                                              ": its chat template is none that this version knows, and a checkpoint's "
-                                             "own code is not run; say --chat-template with one of " +
-                                             chat_family_names());
+                                             "own code is not run; say " +
+                                             Option::kChatTemplate + " with one of " + chat_family_names());
   }
   const std::string type = string_at(read_object(directory / "config.json"), "model_type");
   for (const ChatFamily& family : chat_families()) {
     if (fits(family, type, tokenizer)) return family;
   }
-  throw Error(ErrorCode::kUnsupported,
-              directory.string() + ": has no chat template (is it a base model?), and model_type \"" + type +
-                  "\" with its special tokens tells none; say --chat-template with one of " + chat_family_names());
+  throw Error(ErrorCode::kUnsupported, directory.string() +
+                                           ": has no chat template (is it a base model?), and model_type \"" + type +
+                                           "\" with its special tokens tells none; say " + Option::kChatTemplate +
+                                           " with one of " + chat_family_names());
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
 
 [[noreturn]] void fail_query_or_key(const DtypePolicy& policy) {
   throw Error(ErrorCode::kContract, "a query or key does not fit the dtype that attention multiplies in (policy " +
-                                        policy.name() + "); load with --dtype amp:bfloat16");
+                                        policy.name() + "); load with " + Option::kDtype + " amp:bfloat16");
 }
 
 }  // namespace

@@ -111,8 +111,9 @@ class Explanation {
     throw Error(ErrorCode::kCorrupt, name + " holds " + std::to_string(count) + " of " +
                                          std::to_string(tensor.numel()) +
                                          " values that are NaN or infinite: the checkpoint's weights are damaged, or "
-                                         "were so when they were saved; 'halfbyte verify' compares them with their "
-                                         "hashes, and --against with the original");
+                                         "were so when they were saved; '" +
+                                         Operation::kVerify + "' compares them with their hashes, and " +
+                                         Option::kAgainst + " with the original");
   }
 
   void check_linear(const Linear& linear) const {
@@ -133,16 +134,18 @@ class Explanation {
   }
 
   // `linear`: the module for which an override is a cure; empty: it is none.
-  std::string cure(at::ScalarType type, const std::string& linear) const {
+  Text cure(at::ScalarType type, const std::string& linear) const {
     const std::string under = " (policy " + policy_.name() + ")";
-    if (type != at::kHalf) return under + ": no dtype holds more; the weights may be damaged (halfbyte verify)";
-    return under + "; load with --dtype amp:bfloat16" +
-           (linear.empty() ? "" : ", or with --dtype-for '" + linear + "=float32'");
+    if (type != at::kHalf)
+      return under + ": no dtype holds more; the weights may be damaged (" + Operation::kVerify + ")";
+    Text out = under + "; load with " + Option::kDtype + " amp:bfloat16";
+    if (!linear.empty()) out += ", or with " + Option::kOverrides + " '" + linear + "=float32'";
+    return out;
   }
 
   static std::string size_of(double value) { return std::isfinite(value) ? " of " + number(value) : std::string(); }
 
-  std::string text(const NotFinite& found, const Linear* previous) const {
+  Text text(const NotFinite& found, const Linear* previous) const {
     const std::string name = name_of(*found.linear);
     const at::ScalarType type = found.seen.scalar_type();
     const std::string unfit = " does not fit " + limit_of(type);

@@ -20,11 +20,11 @@ struct Refusal {
   std::array<std::string_view, 8> words;  // in lower case; any of them; empty ones are none
   ErrorCode code;
   const char* cause;
-  const char* cure;
+  Text cure;
   bool is_about_cpu = false;  // what this CPU lacks is worth telling
 };
 
-// The first that matches.
+// The first that matches; the last is for everything else.
 const auto kRefusals = std::to_array<Refusal>({
     {{"out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory"},
      ErrorCode::kNoResources,
@@ -34,17 +34,17 @@ const auto kRefusals = std::to_array<Refusal>({
       "onednn", "needs the cpu support"},
      ErrorCode::kUnsupported,
      "oneDNN has no kernel for these dtypes, together or on this CPU",
-     "load with a dtype policy that it has: --dtype float32, in C++ DtypePolicy::float32()",
+     "load with a dtype policy that it has: " + Option::kDtype + " float32, in C++ DtypePolicy::float32()",
      true},
     {{"not linked with support", "without aten_", "not compiled with", "nvidia driver", "no cuda gpus",
       "no xpu device"},
      ErrorCode::kUnsupported,
      "this LibTorch, or this machine, has no such device",
-     "run `halfbyte doctor` to see which there are, or take the CPU"},
+     "run `" + Operation::kDoctor + "` to see which there are, or take the CPU"},
     {{"could not run '", "not implemented for", "not currently implemented", "no kernel", "not supported on"},
      ErrorCode::kUnsupported,
      "LibTorch has no kernel for it on this device in this dtype",
-     "run it on the CPU, or with --dtype float32 (DtypePolicy::float32())"},
+     "run it on the CPU, or with " + Option::kDtype + " float32 (DtypePolicy::float32())"},
     {{"meta tensor", "meta backend"},
      ErrorCode::kContract,
      "a tensor on Meta has no values",
@@ -60,17 +60,16 @@ const auto kRefusals = std::to_array<Refusal>({
     {{"same dtype", "scalar type", "dtypes", "but found half", "expected dtype", "same type"},
      ErrorCode::kContract,
      "tensors of different dtypes met in one operation",
-     "let a dtype policy cast (--dtype, DtypePolicy) instead of casting modules by hand"},
+     "let a dtype policy cast (" + Option::kDtype + ", DtypePolicy) instead of casting modules by hand"},
     {{"shape", "size", "dimension", "numel"},
      ErrorCode::kInvalidArgument,
      "its tensors' shapes do not fit together",
      "compare them with what the module expects"},
+    {{},
+     ErrorCode::kContract,
+     "LibTorch or oneDNN refused it",
+     Option::kVerbose + " shows their own words, in C++ BackendError::detail()"},
 });
-
-constexpr Refusal kUnknown = {{},
-                              ErrorCode::kContract,
-                              "LibTorch or oneDNN refused it",
-                              "-v shows their own words, in C++ BackendError::detail()"};
 
 const Refusal& refusal_of(const std::string& text) {
   std::string lower = text;
@@ -79,7 +78,7 @@ const Refusal& refusal_of(const std::string& text) {
     const auto is_in = [&](std::string_view word) { return !word.empty() && lower.find(word) != std::string::npos; };
     if (std::ranges::any_of(row.words, is_in)) return row;
   }
-  return kUnknown;
+  return kRefusals.back();
 }
 
 std::string lacking() {
@@ -110,9 +109,9 @@ std::string text_of(const std::exception& error) {
   try {
     throw;
   } catch (const BackendError& error) {
-    throw BackendError(error.code(), name + ": " + error.what(), error.detail());
+    throw BackendError(error.code(), name + ": " + error.text(), error.detail());
   } catch (const Error& error) {
-    throw Error(error.code(), name + ": " + error.what());
+    throw Error(error.code(), name + ": " + error.text());
   }
 }
 

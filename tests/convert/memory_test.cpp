@@ -63,7 +63,7 @@ TEST_CASE("memory: blocks shrink with the limit, end between groups, and cover a
 TEST_CASE("memory: too little is refused with what is enough", "[convert]") {
   const Scratch scratch;
   const auto source = open(scratch, {float_tensor("a.weight", {3, 64})});
-  check_error(ErrorCode::kNoResources, {"1.00 MB", "needs", "--memory-limit"},
+  check_error(ErrorCode::kNoResources, {"1.00 MB", "needs", "give memory_limit"},
               [&] { plan_of(source, {.threads = 1, .memory_limit = 1'000'000}); });
   std::uint64_t least = 1'000'000;
   std::string advice;
@@ -72,7 +72,7 @@ TEST_CASE("memory: too little is refused with what is enough", "[convert]") {
   } catch (const Error& error) {
     advice = error.what();
   }
-  least = 1'000'000 * std::stoull(advice.substr(advice.find("--memory-limit ") + 15));
+  least = 1'000'000 * std::stoull(advice.substr(advice.find("memory_limit ") + 13));
   CHECK_NOTHROW(plan_of(source, {.threads = 1, .memory_limit = least}));
   CHECK_THROWS_AS(plan_of(source, {.threads = 1, .memory_limit = least - 1'000'000}), Error);
 }
@@ -82,7 +82,7 @@ TEST_CASE("memory: one scale for a row that does not fit is refused before anyth
   open(scratch, {float_tensor("a.weight", {4, 64}), float_tensor("wide.weight", {2, 1'000'000})});
   const convert::QuantizeOptions options{.group_size = kPerChannel, .threads = 2, .memory_limit = kSmall};
   check_error(ErrorCode::kNoResources,
-              {"\"wide.weight\"", "1000000 weights", "13.50 MB", "--memory-limit", "group size"},
+              {"\"wide.weight\"", "1000000 weights", "13.50 MB", "give memory_limit", "group size"},
               [&] { quantize(scratch / "src", scratch / "dst", options); });
   CHECK(names_in(scratch.path()) == std::vector<std::string>{"src"});
   // With room for one thread's tile, but not for two.

@@ -179,8 +179,8 @@ TEST_CASE("quantize: what is copied and what is not", "[convert]") {
   CHECK_FALSE(fs::is_symlink(scratch / "dst" / "link.txt"));
   CHECK(read_text(scratch / "dst" / "link.txt") == "linked");
   REQUIRE(summary.notes.size() == 2);
-  CHECK(summary.notes[0].find("modeling.py") != std::string::npos);
-  CHECK(summary.notes[1].find("adapter.safetensors") != std::string::npos);
+  CHECK(summary.notes[0].str().find("modeling.py") != std::string::npos);
+  CHECK(summary.notes[1].str().find("adapter.safetensors") != std::string::npos);
 }
 
 TEST_CASE("quantize: every flipped bit of a result is found", "[convert][hostile]") {

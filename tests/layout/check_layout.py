@@ -23,6 +23,9 @@ KINDS = {  # libraries that must not meet in one translation unit, by the first 
     "spdlog": re.compile(r"^(spdlog|fmt)/"),
 }
 NEVER_TOGETHER = [("torch", "oneDNN"), ("torch", "spdlog")]
+# Only tools/ knows the command line: elsewhere messages name an option by what it is (halfbyte/option.h).
+COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|\'(?:\\.|[^\'\\\n])\'|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+FLAG = re.compile(r"--[a-z]")
 # Only tools/ prints, and only main() ends the process.
 PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|(?<![\w.>])(printf|fprintf|puts|fputs|perror|abort|exit|_exit)\s*\(")
 
@@ -42,7 +45,7 @@ class Source:
 
 
 def read_sources(root):
-    paths = [path for folder in FOLDERS for pattern in ("*.h", "*.cpp") for path in (root / folder).rglob(pattern)]
+    paths = [path for folder in FOLDERS for pattern in ("*.h", "*.cpp", "*.inc") for path in (root / folder).rglob(pattern)]
     return {source.name: source for source in (Source(root, path) for path in sorted(paths))}
 
 
@@ -101,8 +104,7 @@ def check_libraries(layout, source):
 
 
 def without_comments_and_strings(text):
-    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-    return pattern.sub(lambda found: "\n" * found.group().count("\n"), text)
+    return COMMENT_OR_STRING.sub(lambda found: "\n" * found.group().count("\n"), text)
 
 
 def check_printing(source):
@@ -123,6 +125,15 @@ def check_all_sizes(root):
             yield from sizes.check_sizes(name, path.read_text(encoding="utf-8", errors="replace"))
 
 
+def check_flags(source):
+    if source.folder == "tools":
+        return
+    for found in COMMENT_OR_STRING.finditer(source.text):
+        if found.group().startswith('"') and FLAG.search(found.group()):
+            line = source.text.count("\n", 0, found.start()) + 1
+            yield f"{source.name}:{line}: only tools/ speaks command line ({found.group()}); name the option (halfbyte/option.h)"
+
+
 def violations(root):
     root = pathlib.Path(root)
     yield from check_all_sizes(root)
@@ -131,6 +142,7 @@ def violations(root):
         yield from check_direction(layout, source)
         yield from check_libraries(layout, source)
         yield from check_printing(source)
+        yield from check_flags(source)
 
 
 def main():

@@ -52,7 +52,7 @@ inline bool can_quantize(const Scheme& scheme, std::int64_t group_size) {
 // A quantised matrix that owns its bytes. Each buffer is exactly as long as the format says, so that a sanitizer sees
 // any access beyond it.
 struct Packed {
-  QuantizeOptions options;
+  GroupOptions options;
   std::int64_t rows, in_features;
   std::vector<std::byte> codes, scales;
   std::vector<std::uint8_t> zero_points;  // one a group, and as words
@@ -83,7 +83,7 @@ struct Packed {
 };
 
 inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std::int64_t in_features,
-                        QuantizeOptions options) {
+                        GroupOptions options) {
   Packed packed{options,     static_cast<std::int64_t>(weights.size()) / size_bytes(dtype) / in_features,
                 in_features, {},
                 {},          {},
@@ -101,7 +101,7 @@ inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std:
   return packed;
 }
 
-inline Packed quantized(const std::vector<float>& weights, std::int64_t in_features, QuantizeOptions options) {
+inline Packed quantized(const std::vector<float>& weights, std::int64_t in_features, GroupOptions options) {
   return quantized(to_dtype(weights, Dtype::kFloat32), Dtype::kFloat32, in_features, options);
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("nf4 and fp4: golden bytes", "[quant]") {
   const Codebook& nf4 = *scheme(SchemeId::kNf4).codebook;
   std::vector<float> weights;
   for (const float value : nf4) weights.push_back(2 * value);
-  const QuantizeOptions options{&scheme(SchemeId::kNf4), 16, Search::kAbsmax, Dtype::kFloat32};
+  const GroupOptions options{&scheme(SchemeId::kNf4), 16, Search::kAbsmax, Dtype::kFloat32};
   const Packed packed = quantized(weights, 16, options);
   CHECK(bytes_of(packed.scales) == std::vector<int>{0, 0, 0, 0x40});
   CHECK(bytes_of(packed.codes) == std::vector<int>{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef});

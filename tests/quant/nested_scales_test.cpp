@@ -30,7 +30,7 @@ std::vector<float> nested_weights() {
 }
 
 // The result, which is the same on every level and with any number of threads.
-NestedResult nested_result(const FloatRows& source, QuantizeOptions options) {
+NestedResult nested_result(const FloatRows& source, GroupOptions options) {
   std::size_t level_count = 0;
   const kernels::Level* levels = kernels::levels(&level_count);
   std::optional<NestedResult> first;
@@ -50,7 +50,7 @@ NestedResult nested_result(const FloatRows& source, QuantizeOptions options) {
   return *first;
 }
 
-std::vector<float> dequantized(const NestedResult& result, const NestedScales& nested, const QuantizeOptions& options) {
+std::vector<float> dequantized(const NestedResult& result, const NestedScales& nested, const GroupOptions& options) {
   std::vector<float> scales(700), values(700 * 32);
   expand_nested(reinterpret_cast<const std::uint8_t*>(result.scales.data()), nested.codebook.data(),
                 result.nested_scales.data(), nested.offset, 0, 700, scales.data());
@@ -70,7 +70,7 @@ TEST_CASE("nested scales are rounded before codes are chosen, and do not depend 
   const std::vector<float> weights = nested_weights();
   const std::vector<std::byte> bytes = to_dtype(weights, Dtype::kFloat32);
   const FloatRows source{bytes.data(), Dtype::kFloat32, 700, 32};
-  QuantizeOptions options{&scheme(SchemeId::kNf4), 32, Search::kSquaredError, Dtype::kFloat32, 1};
+  GroupOptions options{&scheme(SchemeId::kNf4), 32, Search::kSquaredError, Dtype::kFloat32, 1};
   const NestedScales nested{nested_codebook(), nested_offset(source, options)};
   options.nested = &nested;
   const NestedResult result = nested_result(source, options);

@@ -54,7 +54,7 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
         std::vector<float> values = gaussian(static_cast<std::size_t>(37 * c.in_features), 9);
         for (std::size_t i = 5; i < values.size(); i += 61) values[i] *= 25.0f;
         const std::vector<std::byte> weights = to_dtype(values, dtype);
-        QuantizeOptions options{scheme, c.group_size, search, dtype, 1};
+        GroupOptions options{scheme, c.group_size, search, dtype, 1};
         const Packed expected = quantized(weights, dtype, c.in_features, options);
         for (std::size_t i = 0; i < level_count; ++i) {
           if (!levels[i].is_available()) continue;
@@ -104,7 +104,7 @@ TEST_CASE("the statistics are those of the dequantised weights", "[quant]") {
 
 TEST_CASE("statistics add up whether rows come in one call or many", "[quant]") {
   const std::vector<std::byte> weights = to_dtype(gaussian(24 * 128, 6), Dtype::kBfloat16);
-  const QuantizeOptions options{&int4(), 32};
+  const GroupOptions options{&int4(), 32};
   const Packed whole = quantized(weights, Dtype::kBfloat16, 128, options);
   ErrorStats stats;
   std::vector<std::byte> codes(whole.codes.size()), scales(whole.scales.size());
@@ -165,7 +165,7 @@ TEST_CASE("the search never does worse than absmax", "[quant]") {
       std::vector<float> weights = gaussian(static_cast<std::size_t>(c.group_size), seed, 1.0f);
       weights[seed % weights.size()] *= static_cast<float>(seed * seed);
       CAPTURE(scheme->name, c.in_features, c.group_size, seed);
-      const QuantizeOptions absmax{scheme, c.group_size, Search::kAbsmax}, search{scheme, c.group_size};
+      const GroupOptions absmax{scheme, c.group_size, Search::kAbsmax}, search{scheme, c.group_size};
       const double before = quantized(weights, c.group_size, absmax).stats.sum_squared_error;
       CHECK(quantized(weights, c.group_size, search).stats.sum_squared_error <= before * (1 + 1e-6));
     }
@@ -262,7 +262,7 @@ TEST_CASE("the first weight that is not finite is reported, whatever the threads
       weights[333 * 64 + 50] = -INFINITY;
       weights[333 * 64 + 60] = INFINITY;
       const std::vector<std::byte> bytes = to_dtype(weights, dtype);
-      QuantizeOptions options{&int4(), 32};
+      GroupOptions options{&int4(), 32};
       options.threads = threads;
       for (const std::optional<NonFinite>& found : {quantized(bytes, dtype, 64, options).non_finite,
                                                     find_non_finite({bytes.data(), dtype, 700, 64}, threads)}) {

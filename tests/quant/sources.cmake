@@ -10,4 +10,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/onednn_test.cpp
     quant/parts_test.cpp
     quant/quantize_test.cpp
-    quant/scale_search_test.cpp)
+    quant/scale_search_test.cpp
+    quant/text_test.cpp)

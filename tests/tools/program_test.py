@@ -148,6 +148,31 @@ class RoundTrip(CommandLineTest):
         done = self.json_of("quantize", TINY_LLAMA, self.result)
         self.assertEqual((plan["bytes_before"], plan["bytes_after"]), (done["source_bytes"], done["result_bytes"]))
 
+    def test_options_are_flags_wherever_the_program_names_them(self):
+        plan = self.json_of("quantize", TINY_LLAMA, self.result, "--dry-run", "--keep", "*.up_proj.*", "--scheme-for", "*.o_proj.*=keep")
+        reasons = {tensor["name"]: tensor["reason"] for tensor in plan["tensors"]}
+        self.assertEqual(reasons["lm_head.weight"], "the output head; quantised when --scheme-for asks for it")
+        self.assertEqual(reasons["model.layers.0.mlp.up_proj.weight"], "matched --keep *.up_proj.*")
+        self.assertEqual(reasons["model.layers.0.self_attn.o_proj.weight"], "matched --scheme-for *.o_proj.*=keep")
+        self.succeeds("quantize", TINY_LLAMA, self.result, "--keep", "*.up_proj.*", "--scheme-for", "*.o_proj.*=keep")
+        kept = json.loads((self.result / "halfbyte.json").read_text())["kept"]
+        self.assertEqual(kept, {name: reasons[name] for name in kept})
+        for line, words in [("--overwrite replaces it", [TINY_LLAMA, self.result, "--scheme", "nf4"]),
+                            ('--keep "nothing" matches no tensor', [TINY_LLAMA, self.scratch / "x", "--keep", "nothing"]),
+                            ("give --memory-limit ", [TINY_LLAMA, self.scratch / "x", "--memory-limit", "1MB"]),
+                            ("--nested-scales is for nf4", [TINY_LLAMA, self.scratch / "x", "--nested-scales"]),
+                            ("add --halfbyte-only if", [TINY_LLAMA, self.scratch / "x", "--scheme", "fp4_e2m1"]),
+                            ("--resume: the source is quantised already and keeps its codes; say --scheme to quantise it again",
+                             [self.result, self.scratch / "x", "--resume"]),
+                            ("--dry-run: the source is quantised already and keeps its codes; say --scheme to quantise it again",
+                             [self.result, self.scratch / "x", "--dry-run"])]:
+            with self.subTest(line):
+                done = run("quantize", *words)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(line, done.stderr)
+        nothing = run("quantize", TINY_LLAMA, self.scratch / "x", "--keep", "*")
+        self.assertIn("no tensor is quantised; --dry-run says why of each", nothing.stderr)
+
     def test_an_original_is_inspected_with_a_derived_manifest(self):
         self.assertIn("there is no halfbyte.json", self.succeeds("inspect", TINY_LLAMA))
         self.assertEqual(self.json_of("inspect", TINY_LLAMA)["manifest"], "derived")

@@ -11,6 +11,7 @@
 #include <halfbyte/error.h>
 
 #include "tools/cli/log.h"
+#include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -40,11 +41,11 @@ ExitStatus report_current_exception() {
   } catch (const UsageError& error) {
     return say(error.what(), ExitStatus::kUsage);
   } catch (const BackendError& error) {
-    const ExitStatus status = say(error.what(), exit_status(error.code()));
+    const ExitStatus status = say(said(error), exit_status(error.code()));
     log_info("the library's own words: " + error.detail());
     return status;
   } catch (const Error& error) {
-    return say(error.what(), exit_status(error.code()));
+    return say(said(error), exit_status(error.code()));
   } catch (const std::bad_alloc&) {
     return say("out of memory", ExitStatus::kNoResources);
   } catch (const std::filesystem::filesystem_error& error) {

@@ -3,6 +3,7 @@
 #include <halfbyte/error.h>
 
 #include "tools/cli/parse.h"
+#include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -12,7 +13,7 @@ std::string problem_with(const std::string& policy) {
     DtypePolicy::parse(policy);
     return "";
   } catch (const Error& error) {
-    return error.what();
+    return said(error);
   }
 }
 

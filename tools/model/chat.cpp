@@ -13,6 +13,7 @@
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/spelling.h"
 #include "tools/model/chat_options.h"
 #include "tools/model/chat_session.h"
 #include "tools/model/model_options.h"
@@ -190,7 +191,7 @@ void Chat::ask(const std::string& text) {
   try {
     answer(text);
   } catch (const Error& error) {
-    note(error.what());
+    note(said(error));
   }
 }
 

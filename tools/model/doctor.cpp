@@ -37,6 +37,7 @@
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/trial.h"
 #include "tools/model/model_verbs.h"
 
@@ -194,7 +195,7 @@ Trial attempt(const Probe& probe, at::ScalarType dtype) {
     trial.reason = "the result differs from that in float64";
   } catch (const Error& error) {
     trial.verdict = Verdict::kRefused;
-    trial.reason = error.what();
+    trial.reason = said(error);
   } catch (const std::exception& error) {
     trial.verdict = Verdict::kRefused;
     trial.reason = cause_of(error);

@@ -7,6 +7,7 @@
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 
@@ -19,7 +20,7 @@ CLI::Validator device_name() {
       if (Device::parse(value).kind() != Device::Kind::kMeta) return "";
       return "'meta' holds no values, so no model runs there";
     } catch (const Error& error) {
-      return error.what();
+      return said(error);
     }
   };
   return CLI::Validator(check, "auto|cpu|cuda[:N]|xpu[:N]|mps");

@@ -13,6 +13,7 @@
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -84,7 +85,7 @@ PolicyRow row_of(const std::string& policy, const PolicyTableRequest& request, c
     measure(request, reference, common, row);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInterrupted) throw;
-    row.problem = error.what();
+    row.problem = said(error);
   }
   return row;
 }

@@ -13,6 +13,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/verbs.h"
 
 namespace halfbyte::cli {
@@ -65,7 +66,7 @@ nlohmann::ordered_json json_of(const Words& words, const convert::DequantizeSumm
           {"cast_tensors", summary.cast_tensors},
           {"copied_tensors", summary.copied_tensors},
           {"seconds", summary.seconds},
-          {"notes", summary.notes}};
+          {"notes", said(summary.notes)}};
 }
 
 std::string done_line(const convert::DequantizeSummary& summary) {
@@ -78,7 +79,7 @@ std::string done_line(const convert::DequantizeSummary& summary) {
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const convert::DequantizeSummary summary = dequantize_with_progress(words, common);
-  for (const std::string& note : summary.notes) log_warning(note);
+  for (const Text& note : summary.notes) log_warning(said(note));
   if (common.is_json) {
     print_json(json_of(words, summary));
   } else {

@@ -11,6 +11,7 @@
 #include "loader/versions.h"
 #include "quant/kernels/kernels.h"
 #include "quant/kernels/onednn/onednn.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/verbs.h"
 
 namespace halfbyte::cli {
@@ -31,7 +32,7 @@ void look_at_kernels(Diagnosis& out) {
     out.isa = quant::isa_name();
     out.trials = try_kernels();
   } catch (const Error& error) {
-    out.broken.push_back({error.what(), "unset HALFBYTE_ISA"});
+    out.broken.push_back({said(error), "unset HALFBYTE_ISA"});
   }
   if (out.isas.size() == 1) {
     out.notes.emplace_back("this CPU has no AVX2: products run on portable code, many times slower");

@@ -11,6 +11,7 @@
 
 #include "quant/kernels/onednn/onednn.h"
 #include "tools/cli/format.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/doctor.h"
 
 namespace halfbyte::cli {
@@ -133,7 +134,7 @@ Trial try_product(const std::string& operation, const std::vector<Weight>& weigh
     judge(dtype, trial);
   } catch (const std::exception& error) {
     trial.verdict = Verdict::kRefused;
-    trial.reason = error.what();
+    trial.reason = said(error);
   }
   return trial;
 }

@@ -16,6 +16,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/verbs.h"
 
 namespace halfbyte::cli {
@@ -115,10 +116,10 @@ Summary to_safetensors(const Words& words, const CommonOptions& common) {
                        {"source_bytes", done.source_bytes},
                        {"result_bytes", done.result_bytes},
                        {"dequantized_tensors", done.dequantized_tensors},
-                       {"notes", done.notes}};
+                       {"notes", said(done.notes)}};
   std::string line = human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + " (" +
                      counted(done.dequantized_tensors, "tensor") + " dequantised)";
-  return {std::move(json), std::move(line), done.notes};
+  return {std::move(json), std::move(line), said(done.notes)};
 }
 
 std::string line_of(const convert::ExportSummary& done) {
@@ -149,8 +150,8 @@ Summary to_packed(const Words& words, const CommonOptions& common) {
                        {"dequantized_tensors", done.dequantized_tensors},
                        {"rel_rmse", done.rel_rmse},
                        {"seconds", done.seconds},
-                       {"notes", done.notes}};
-  return {std::move(json), line_of(done), done.notes};
+                       {"notes", said(done.notes)}};
+  return {std::move(json), line_of(done), said(done.notes)};
 }
 
 Summary exported(const Words& words, const CommonOptions& common) {

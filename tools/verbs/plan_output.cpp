@@ -4,6 +4,7 @@
 
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
+#include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -18,7 +19,7 @@ ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTe
                       {"scheme", nullptr},
                       {"group_size", nullptr},
                       {"scale_dtype", nullptr},
-                      {"reason", tensor.reason},
+                      {"reason", said(tensor.reason)},
                       {"tied_to", nullptr},
                       {"bytes_before", tensor.bytes_before},
                       {"bytes_after", tensor.bytes_after}};
@@ -37,15 +38,15 @@ void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan)
     tensors.push_back(json_of(source.tensors[tensor.source], tensor));
   print_json({{"bytes_before", plan.bytes_before},
               {"bytes_after", plan.bytes_after},
-              {"notes", plan.notes},
+              {"notes", said(plan.notes)},
               {"tensors", std::move(tensors)}});
 }
 
 std::string treatment(const convert::PlannedTensor& tensor) {
   if (!tensor.tied_to.empty()) return "tied to " + tensor.tied_to + ": not written again";
-  if (tensor.scheme == nullptr) return "kept: " + tensor.reason;
+  if (tensor.scheme == nullptr) return "kept: " + said(tensor.reason);
   const std::string scheme = std::string(tensor.scheme->name) + " g" + std::to_string(tensor.group_size);
-  return tensor.reason.empty() ? scheme : scheme + " (" + tensor.reason + ")";
+  return tensor.reason.empty() ? scheme : scheme + " (" + said(tensor.reason) + ")";
 }
 
 void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan) {

@@ -19,6 +19,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/plan_output.h"
 #include "tools/verbs/verbs.h"
 
@@ -164,12 +165,13 @@ convert::QuantizeOptions options_of(const Words& words) {
   options.requantize = words.chooses_codes;
   options.resume = words.resume;
   options.overwrite = words.overwrite;
+  options.spelling = command_line();
   return options;
 }
 
 // What the user may not expect of the result; on stderr.
-void log_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) log_warning(note);
+void log_notes(const std::vector<Text>& notes) {
+  for (const Text& note : notes) log_warning(said(note));
 }
 
 // "154 tensors to sym_int4, 1 tensor to sym_int8, 46 kept".
@@ -199,7 +201,7 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"was_complete", summary.was_complete},
           {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
           {"seconds", summary.seconds},
-          {"notes", summary.notes}};
+          {"notes", said(summary.notes)}};
 }
 
 std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeSummary& summary) {

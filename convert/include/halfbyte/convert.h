@@ -13,6 +13,7 @@
 
 #include <halfbyte/error.h>
 #include <halfbyte/quantize.h>
+#include <halfbyte/text.h>
 
 namespace halfbyte::convert {
 
@@ -35,6 +36,8 @@ struct QuantizeOptions {
   // refused: repack() keeps its codes.
   bool requantize = false;
   bool overwrite = false;
+  // How the result's record, which people read, spells options (`kept` in halfbyte.json).
+  Spelling spelling = cpp_spelling();
   // Go on where a killed or interrupted run with the same source and options stopped, in DST.partial. An error or a
   // stop leaves what was written there for the next time.
   bool resume = false;
@@ -52,7 +55,7 @@ struct QuantizeSummary {
   bool was_complete = false;        // DST held this result already; nothing was done
   double rel_rmse = 0;              // over all quantised weights together
   double seconds = 0;
-  std::vector<std::string> notes;  // for the user: files that were not copied, an unknown family ...
+  std::vector<Text> notes;  // for the user: files that were not copied, an unknown family ...
 };
 
 // Streams SRC into DST, which appears under its name only when it is complete and synced. The bytes depend on the
@@ -97,7 +100,7 @@ struct DequantizeSummary {
   std::int64_t cast_tensors = 0;    // dense before, in another dtype
   std::int64_t copied_tensors = 0;  // the same bytes
   double seconds = 0;
-  std::vector<std::string> notes;
+  std::vector<Text> notes;
 };
 
 // Writes the plain Hugging Face checkpoint that SRC was: names, shapes and, unless `dtype` asks for another, the dtypes

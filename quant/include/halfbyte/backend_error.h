@@ -12,8 +12,7 @@ namespace halfbyte {
 // have many lines, is in detail(): for a log, not for a user.
 class BackendError : public Error {
  public:
-  BackendError(ErrorCode code, const std::string& message, std::string detail)
-      : Error(code, message), detail_(std::move(detail)) {}
+  BackendError(ErrorCode code, const Text& text, std::string detail) : Error(code, text), detail_(std::move(detail)) {}
   const std::string& detail() const noexcept { return detail_; }
 
  private:

@@ -1,8 +1,10 @@
 // The one exception type of every halfbyte library, and the codes callers branch on.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
-#include <string>
+
+#include <halfbyte/text.h>
 
 namespace halfbyte {
 
@@ -19,14 +21,17 @@ enum class ErrorCode {
 };
 
 // Ends the call that throws it. what() is one line that names the file or tensor, what was found, what was wanted and
-// what to do.
+// what to do; options have the names of their fields in it. text() is the same for whoever spells them otherwise.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const Text& text)
+      : std::runtime_error(text.str()), code_(code), text_(std::make_shared<const Text>(text)) {}
   ErrorCode code() const noexcept { return code_; }
+  const Text& text() const noexcept { return *text_; }
 
  private:
   ErrorCode code_;
+  std::shared_ptr<const Text> text_;  // shared: exceptions are copied without a throw
 };
 
 }  // namespace halfbyte

@@ -23,7 +23,8 @@ struct NestedScales {
   float offset;
 };
 
-struct QuantizeOptions {
+// How groups of weights become codes.
+struct GroupOptions {
   const Scheme* scheme = nullptr;
   std::int64_t group_size = 64;  // divides in_features; in_features itself for one scale a row
   Search search = Search::kSquaredError;
@@ -79,12 +80,12 @@ struct NonFinite {
 // word of a row is the code of zero. Returns the first NaN or infinity in row order, in which case the output is not to
 // be used. Errors: std::invalid_argument when an option does not fit (a defect of the caller); std::bad_alloc: a thread
 // needs 64 bytes a weight of a group; Error(kUnsupported) as isa_name().
-std::optional<NonFinite> quantize_rows(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+std::optional<NonFinite> quantize_rows(const FloatRows& source, const GroupOptions& options, PackedRows out,
                                        ErrorStats& stats);
 
 // The same, with each group's errors by themselves, for a caller that cuts a matrix into calls made at once. Shape:
 // group_stats (rows * in_features / group_size), in which NonFinite leaves anything.
-std::optional<NonFinite> quantize_groups(const FloatRows& source, const QuantizeOptions& options, PackedRows out,
+std::optional<NonFinite> quantize_groups(const FloatRows& source, const GroupOptions& options, PackedRows out,
                                          std::span<ErrorStats> group_stats);
 
 // Eight rows of zero points to a word, the first one lowest. Shapes: zero_points (rows, groups), words
@@ -96,7 +97,7 @@ void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::i
 const std::array<float, 256>& nested_codebook() noexcept;
 // What to subtract from the scales of a tensor before they are quantised: the mean of those of the first rows, at most
 // kNestedBlock groups. Errors: as quantize_rows.
-float nested_offset(const FloatRows& first_rows, const QuantizeOptions& options);
+float nested_offset(const FloatRows& first_rows, const GroupOptions& options);
 // Scales from their bytes: codebook[byte] * nested_scales[index / kNestedBlock] + offset, for scales
 // [begin, begin + count). codebook: 256 values.
 void expand_nested(const std::uint8_t* bytes, const float* codebook, const float* nested_scales, float offset,

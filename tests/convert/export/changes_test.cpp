@@ -21,16 +21,16 @@ TEST_CASE("export: what a format cannot say is refused by name, and nothing is l
   };
   const std::string first = "\"model.layers.0.mlp.down_proj.weight\" (";
   refused({.scheme = "nf4"}, "gptq",
-          first + "nf4, groups of 64): GPTQ has no nf4; --requantize quantises it again, as sym_int4");
-  refused({.scheme = "nf4"}, "compressed-tensors", "--to bitsandbytes keeps its numbers");
-  refused({.scheme = "sym_int4"}, "bitsandbytes", "--to compressed-tensors keeps its numbers");
+          first + "nf4, groups of 64): GPTQ has no nf4; requantize quantises it again, as sym_int4");
+  refused({.scheme = "nf4"}, "compressed-tensors", "; format bitsandbytes keeps its numbers");
+  refused({.scheme = "sym_int4"}, "bitsandbytes", "; format compressed-tensors keeps its numbers");
   refused({.scheme_for = {{"*down_proj*", "sym_int8"}}}, "gptq", "GPTQ has one number of bits for all tensors");
   refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "gptq",
           "\"lm_head.weight\" (sym_int4, groups of 64): transformers looks for no");
-  refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "awq", "--requantize writes it dense, as bfloat16");
+  refused({.scheme_for = {{"lm_head", "sym_int4"}}}, "awq", "; requantize writes it dense, as bfloat16");
   refused({.scheme = "sym_int8"}, "awq", "AWQ has no sym_int8");
   CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "gptq"}),
-                    Catch::Contains("nothing in it is quantised; first `halfbyte quantize"));
+                    Catch::Contains("nothing in it is quantised; first `quantize("));
   CHECK_THROWS_WITH(export_checkpoint(tiny(), scratch / "e", {.format = "onnx"}),
                     Catch::Contains("known are compressed-tensors, bitsandbytes, gptq, awq"));
   convert::quantize(tiny(), scratch / "q", {});
@@ -56,7 +56,7 @@ TEST_CASE("export: scales that float16 does not hold are rounded on demand, thos
   write_hand_made(scratch / "s", {{"a.weight", weight}});
   CHECK_THROWS_WITH(export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq"}),
                     Catch::Contains("\"a.weight\"") && Catch::Contains("e-07 is no float16 number") &&
-                        Catch::Contains("--requantize rounds its scales"));
+                        Catch::Contains("; requantize rounds its scales"));
   const auto summary = export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq", .requantize = true});
   CHECK(summary.rounded_tensors == 1);
   CHECK(summary.exact_tensors == 0);
@@ -142,8 +142,9 @@ TEST_CASE("export: what is written dense has the dtype on record, or the one tha
   HandMade narrow = weight;
   narrow.rows = 4;
   write_hand_made(scratch / "s", {{"a.weight", weight}, {"b.weight", narrow}});
-  CHECK_THROWS_WITH(export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq"}),
-                    Catch::Contains("out_features 4 is no multiple of 8") && Catch::Contains("--assume-original"));
+  CHECK_THROWS_WITH(
+      export_checkpoint(scratch / "s", scratch / "e", {.format = "gptq"}),
+      Catch::Contains("out_features 4 is no multiple of 8") && Catch::Contains("what assume_original says"));
   for (const std::optional<Dtype> dtype : {std::optional<Dtype>(), std::optional(Dtype::kBfloat16)}) {
     const auto summary =
         export_checkpoint(scratch / "s", scratch / "e",
@@ -167,7 +168,7 @@ TEST_CASE("export: blocks that bitsandbytes has not are no longer its own", "[ex
   write_text(scratch / "s" / "model.safetensors", safetensors(tensors));
   write_text(scratch / "s" / "config.json", bitsandbytes_config().dump());
   CHECK_THROWS_WITH(export_checkpoint(scratch / "s", scratch / "e", {.format = "bitsandbytes"}),
-                    Catch::Contains("bitsandbytes has no blocks of 16; --requantize writes it dense"));
+                    Catch::Contains("bitsandbytes has no blocks of 16; requantize writes it dense"));
   const auto summary = export_checkpoint(scratch / "s", scratch / "e", {.format = "bitsandbytes", .requantize = true});
   CHECK(summary.exact_tensors == 1);
   CHECK(summary.dequantized_tensors == 1);

@@ -139,7 +139,7 @@ TEST_CASE("dequantize: an original is copied, or cast", "[dequantize]") {
   CHECK(cast.cast_tensors == 4);
   CHECK(cast.copied_tensors == 5);
   REQUIRE(cast.notes.size() == 1);
-  CHECK(cast.notes[0].find("1 tensor of other floating dtypes") != std::string::npos);
+  CHECK(cast.notes[0].str().find("1 tensor of other floating dtypes") != std::string::npos);
 }
 
 TEST_CASE("dequantize: what does not fit is named, infinities stay", "[dequantize]") {
@@ -153,7 +153,7 @@ TEST_CASE("dequantize: what does not fit is named, infinities stay", "[dequantiz
   CHECK(values_of(open_checkpoint(scratch / "f16"), "mask") == std::vector<float>{0, 1, kInfinity, 2, 65504, 3});
   write(65520.0F);
   check_error(ErrorCode::kUnsupported,
-              {"\"mask\"", "row 1, column 1", "65520", "float16", "--dtype float32 or bfloat16"},
+              {"\"mask\"", "row 1, column 1", "65520", "float16", "give dtype float32 or bfloat16"},
               [&] { convert::dequantize(scratch / "o", scratch / "x", {.dtype = Dtype::kFloat16}); });
   write(std::numeric_limits<float>::max());
   check_error(ErrorCode::kUnsupported, {"\"mask\"", "bfloat16"},
@@ -169,7 +169,7 @@ TEST_CASE("dequantize: an unknown original dtype becomes float32, and is told", 
   const auto summary = convert::dequantize(scratch / "m", scratch / "f32");
   CHECK(name(open_checkpoint(scratch / "f32").find("a.weight")->dtype) == "float32");
   REQUIRE_FALSE(summary.notes.empty());
-  CHECK(summary.notes.back().find("original dtype of 1 tensor is not on record") != std::string::npos);
+  CHECK(summary.notes.back().str().find("original dtype of 1 tensor is not on record") != std::string::npos);
 }
 
 TEST_CASE("dequantize: no side file calls the result quantised", "[dequantize]") {
@@ -180,7 +180,7 @@ TEST_CASE("dequantize: no side file calls the result quantised", "[dequantize]")
   const auto summary = convert::dequantize(scratch / "m", scratch / "plain");
   CHECK(names_in(scratch / "plain") == std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"});
   REQUIRE_FALSE(summary.notes.empty());
-  CHECK(summary.notes[0].find("quantize_config.json") != std::string::npos);
+  CHECK(summary.notes[0].str().find("quantize_config.json") != std::string::npos);
 }
 
 TEST_CASE("dequantize: tied aliases are left out, threads change nothing", "[dequantize]") {

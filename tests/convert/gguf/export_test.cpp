@@ -89,7 +89,7 @@ TEST_CASE("export to GGUF: affine_int4 and iq4_nl are Q4_1 and IQ4_NL, and come 
     convert::export_gguf(scratch / "q", scratch / "q8.gguf", {.type = "Q8_0", .requantize = true, .overwrite = true});
     convert::quantize(tiny(), scratch / "b",
                       {.scheme = scheme, .group_size = 16, .halfbyte_only = true, .overwrite = true});
-    check_error(ErrorCode::kUnsupported, {"16", "--requantize"},
+    check_error(ErrorCode::kUnsupported, {"16", "; requantize takes"},
                 [&] { convert::export_gguf(scratch / "b", scratch / "b.gguf", {.overwrite = true}); });
     convert::export_gguf(scratch / "b", scratch / "b.gguf", {.requantize = true, .overwrite = true});
   }
@@ -117,7 +117,7 @@ TEST_CASE("export to GGUF: the blocks that llama.cpp wrote come out as they went
 TEST_CASE("export to GGUF: what it cannot say is refused, unless asked to be said nearly", "[export]") {
   const Scratch scratch;
   convert::quantize(tiny(), scratch / "nf4", {.scheme = "nf4", .group_size = 64});
-  check_error(ErrorCode::kUnsupported, {"model.layers", "nf4", "--requantize"},
+  check_error(ErrorCode::kUnsupported, {"model.layers", "nf4", "; requantize takes"},
               [&] { convert::export_gguf(scratch / "nf4", scratch / "m.gguf"); });
   CHECK(names_in(scratch.path()) == std::vector<std::string>{"nf4"});
   const auto summary = convert::export_gguf(scratch / "nf4", scratch / "m.gguf", {.requantize = true});
@@ -132,7 +132,7 @@ TEST_CASE("export to GGUF: what it cannot say is refused, unless asked to be sai
     error = std::max(error, std::abs(wanted[i] - found[i]));
   }
   CHECK(error < largest / 127);
-  check_error(ErrorCode::kAlreadyExists, {"m.gguf", "--overwrite"},
+  check_error(ErrorCode::kAlreadyExists, {"m.gguf", "; overwrite replaces"},
               [&] { convert::export_gguf(tiny(), scratch / "m.gguf"); });
   check_error(ErrorCode::kInvalidArgument, {"Q3"},
               [&] { convert::export_gguf(tiny(), scratch / "n.gguf", {.type = "Q3"}); });

@@ -48,7 +48,7 @@ TEST_CASE("file destination: without a commit nothing is left", "[destination]")
 TEST_CASE("file destination: a file in the way is replaced only when asked for", "[destination]") {
   const Scratch scratch;
   write_text(scratch / "m.gguf", "old");
-  check_error(ErrorCode::kAlreadyExists, {"/m.gguf", "--overwrite"}, [&] { Destination(scratch / "m.gguf", kNew); });
+  check_error(ErrorCode::kAlreadyExists, {"/m.gguf", "; overwrite replaces"}, [&] { Destination(scratch / "m.gguf", kNew); });
   CHECK(names_in(scratch.path()) == Names{"m.gguf"});
   write(Destination(scratch / "m.gguf", kReplacing), "lost");
   CHECK(read_text(scratch / "m.gguf") == "old");

@@ -38,7 +38,7 @@ TEST_CASE("destination: a directory in the way is replaced only when asked for",
   write_source(scratch);
   quantize(scratch / "src", scratch / "dst");
   const auto before = contents_of(scratch / "dst");
-  check_error(ErrorCode::kAlreadyExists, {"/dst", "--overwrite"},
+  check_error(ErrorCode::kAlreadyExists, {"/dst", "; overwrite replaces it"},
               [&] { quantize(scratch / "src", scratch / "dst", {.group_size = 32}); });
   CHECK(contents_of(scratch / "dst") == before);
   write_text(scratch / "dst" / "old.txt", "x");

@@ -333,7 +333,8 @@ TEST_CASE("without a template the model type and the special tokens decide", "[c
 TEST_CASE("what cannot be read or is not known is refused in a line", "[chat]") {
   Folder unknown;
   unknown.with("chat_template.jinja", "{{ 'Human: ' + x }}");
-  CHECK_THAT(unknown.refusal(), Catch::Contains("none that this version knows") && Catch::Contains("--chat-template"));
+  CHECK_THAT(unknown.refusal(),
+             Catch::Contains("none that this version knows") && Catch::Contains("say chat_template with one of"));
   CHECK(unknown.code_ == ErrorCode::kUnsupported);
   CHECK_THAT(unknown.refusal({.name = "lama2"}), Catch::Contains("\"lama2\"") && Catch::Contains("llama2"));
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {

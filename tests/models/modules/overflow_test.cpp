@@ -79,9 +79,9 @@ TEST_CASE("an activation beyond float16 is an error that names its module and th
     // Mixed precision: what lies between products is float32, the operand of the next one is not.
     refuses(load(path, "amp:float16"), ErrorCode::kContract,
             {kDown + ": an activation of ", "float16, which ends at 65504", "policy amp:float16",
-             "--dtype amp:bfloat16", "--dtype-for '" + kDown + "=float32'"});
+             "load with dtype amp:bfloat16", "with overrides '" + kDown + "=float32'"});
     refuses(load(path, "half"), ErrorCode::kContract,
-            {kUp + ": a result of ", "65504", "policy half", "--dtype amp:bfloat16"});
+            {kUp + ": a result of ", "65504", "policy half", "load with dtype amp:bfloat16"});
     for (const char* policy : {"amp:bfloat16", "bfloat16", "float32", "original"}) {
       INFO(policy);
       generates(load(path, policy));
@@ -100,7 +100,7 @@ TEST_CASE("queries and keys that are not finite are found in short sequences too
   write_changed(scratch / "large", scaled(key + ".weight", 1 << 18), Dtype::kFloat32);
   refuses(load(scratch / "large", "half", {{key, DtypePolicy::bfloat16()}}), ErrorCode::kContract, {key, "65504"});
   refuses(load(scratch / "large", "amp:float16", {{key, DtypePolicy::bfloat16()}}), ErrorCode::kContract,
-          {"a query or key does not fit", "amp:float16", "--dtype amp:bfloat16"});
+          {"a query or key does not fit", "amp:float16", "load with dtype amp:bfloat16"});
   generates(load(scratch / "large", "amp:bfloat16"));
   write_changed(scratch / "damaged", [&](const std::string& name, at::Tensor& values) {
     if (name == query + ".weight") values[0][0] = std::numeric_limits<float>::quiet_NaN();
@@ -117,7 +117,7 @@ TEST_CASE("an overflow between products is an error that names who reads it", "[
     if (name == kUp + ".weight" || name == "model.layers.2.mlp.gate_proj.weight") values.mul_(300);
   });
   refuses(load(scratch / "dense", "half"), ErrorCode::kContract,
-          {kDown + ": an activation it multiplies does not fit float16", "--dtype-for '" + kDown + "=float32'"});
+          {kDown + ": an activation it multiplies does not fit float16", "with overrides '" + kDown + "=float32'"});
   write_changed(scratch / "small", [](const std::string& name, at::Tensor& values) {
     if (name == kUp + ".weight" || name == "model.layers.2.mlp.gate_proj.weight") values.mul_(300);
     if (name == kDown + ".weight") values.mul_(1e-3);
@@ -180,8 +180,8 @@ TEST_CASE("a finite weight that does not fit float16 is an error of loading, and
   });
   for (const char* policy : {"half", "amp:float16"}) {
     testing::check_error(ErrorCode::kContract,
-                         {name + ": 2 of ", "float16, which ends at 65504", "the largest is 99", "--dtype amp:bfloat16",
-                          "--dtype-for '" + name + "=float32'"},
+                         {name + ": 2 of ", "float16, which ends at 65504", "the largest is 99",
+                          "load with dtype amp:bfloat16", "with overrides '" + name + "=float32'"},
                          [&] { load(scratch / "wide", policy); });
     load(scratch / "wide", policy, {{name, DtypePolicy::float32()}});
   }

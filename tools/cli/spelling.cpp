@@ -1,0 +1,58 @@
+#include "tools/cli/spelling.h"
+
+#include <algorithm>
+#include <array>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::cli {
+namespace {
+
+struct FlagRow {
+  Option option;
+  std::string_view flag;
+};
+
+// Those whose flag is not the option's name.
+constexpr auto kFlags = std::to_array<FlagRow>({
+    {Option::kFormat, "--to"},
+    {Option::kOverrides, "--dtype-for"},
+    {Option::kVerbose, "-v"},
+});
+
+// "halfbyte quantize llama Q --scheme nf4".
+std::string command(const OperationCall& call) {
+  std::string out = "halfbyte " + std::string(name(call.operation));
+  for (const std::string& argument : call.arguments) out += " " + argument;
+  for (const auto& [option, value] : call.options) out += " " + flag(option) + (value.empty() ? "" : " ") + value;
+  return out;
+}
+
+constexpr Spelling kCommandLine{.option = flag, .call = command};
+
+}  // namespace
+
+std::string flag(Option option) {
+  const auto row = std::ranges::find(kFlags, option, &FlagRow::option);
+  if (row != kFlags.end()) return std::string(row->flag);
+  std::string out = "--" + std::string(name(option));
+  std::ranges::replace(out, '_', '-');
+  return out;
+}
+
+const Spelling& command_line() noexcept { return kCommandLine; }
+
+std::string said(const Text& text) { return text.str(kCommandLine); }
+
+std::vector<std::string> said(const std::vector<Text>& texts) {
+  std::vector<std::string> out;
+  for (const Text& text : texts) out.push_back(said(text));
+  return out;
+}
+
+std::string said(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours ? said(ours->text()) : error.what();
+}
+
+}  // namespace halfbyte::cli
