@@ -140,7 +140,7 @@ class Converter {
   quant::GroupOptions how_to(const PlannedTensor& planned) const {
     return {.scheme = planned.scheme,
             .group_size = planned.group_size,
-            .search = options_.search,
+            .search = options_.search.value_or(kDefaultSearch),
             .scale_dtype = planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype,
             .threads = 1};
   }

@@ -84,11 +84,12 @@ class Planner {
   Planner(const files::Checkpoint& source, const QuantizeOptions& options)
       : source_(source),
         options_(options),
-        scheme_(scheme_or_fail(options.scheme)),
+        scheme_(scheme_or_fail(options.scheme.value_or(kDefaultScheme))),
+        group_size_(options.group_size.value_or(kDefaultGroupSize)),
         ties_(files::declared_ties(source)) {
-    check_group_size(options.group_size, scheme_);
+    check_group_size(group_size_, scheme_);
     if (options.nested_scales && !has_scale_dtype(scheme_, Dtype::kUint8))
-      invalid(Option::kNestedScales + " is for nf4 and fp4; " + options.scheme + " has no nested scales");
+      invalid(Option::kNestedScales + " is for nf4 and fp4; " + std::string(scheme_.name) + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
     }
@@ -117,7 +118,7 @@ class Planner {
       throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) + ": tensor " +
                                                in_quotes(record.name) + " is quantised already (" +
                                                std::string(record.scheme->name) +
-                                               "); quantise the original checkpoint, or requantize");
+                                               "); quantise the original checkpoint, or " + Option::kRequantize);
     }
   }
 
@@ -187,8 +188,8 @@ class Planner {
   // Sets group_size, or gives the reason why there is none.
   bool choose_group_size(std::int64_t in_features, PlannedTensor& out) const {
     const auto sizes = group_sizes(*out.scheme);
-    const bool is_known = has_group_size(*out.scheme, options_.group_size);
-    out.group_size = options_.group_size == kPerChannel ? in_features : options_.group_size;
+    const bool is_known = has_group_size(*out.scheme, group_size_);
+    out.group_size = group_size_ == kPerChannel ? in_features : group_size_;
     if (is_known && in_features % out.group_size == 0) return true;
     const std::string in = "in_features " + std::to_string(in_features) + ": ";
     const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
@@ -198,8 +199,8 @@ class Planner {
     }
     out.reason = is_known ? in + "group size " + std::to_string(out.group_size) + " does not divide it, " +
                                 std::to_string(*fits) + " does"
-                          : std::string(out.scheme->name) + " has no " + group_size_text(options_.group_size) +
-                                "; groups of " + std::to_string(*fits) + " instead";
+                          : std::string(out.scheme->name) + " has no " + group_size_text(group_size_) + "; groups of " +
+                                std::to_string(*fits) + " instead";
     out.group_size = *fits;
     return true;
   }
@@ -314,6 +315,7 @@ class Planner {
   const files::Checkpoint& source_;
   const QuantizeOptions& options_;
   const Scheme& scheme_;
+  std::int64_t group_size_;
   std::vector<std::pair<std::string, std::string>> ties_;
   std::map<std::string, std::string> refused_;  // pattern -> the first tensor it named in vain, and why
   std::vector<std::string> granted_;

@@ -91,15 +91,24 @@ bool has_headers(const files::Manifest& there, const ResultLayout& layout) {
 
 std::string program_and_version() { return "halfbyte " HALFBYTE_VERSION; }
 
+bool chooses_codes(const QuantizeOptions& options) noexcept {
+  return options.scheme || options.group_size || options.search || options.nested_scales || !options.keep.empty() ||
+         !options.scheme_for.empty();
+}
+
+bool may_requantize(const QuantizeOptions& options) noexcept {
+  return options.requantize || (options.keep_codes && chooses_codes(options));
+}
+
 json conversion_record(const QuantizeOptions& options) {
-  json out{{"scheme", options.scheme},
-           {"group_size", options.group_size},
-           {"search", options.search == quant::Search::kAbsmax ? "absmax" : "search"},
+  json out{{"scheme", options.scheme.value_or(kDefaultScheme)},
+           {"group_size", options.group_size.value_or(kDefaultGroupSize)},
+           {"search", options.search.value_or(kDefaultSearch) == quant::Search::kAbsmax ? "absmax" : "search"},
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};
   if (options.nested_scales) out["nested_scales"] = true;
   if (options.halfbyte_only) out["halfbyte_only"] = true;
-  if (options.requantize) out["requantize"] = true;
+  if (may_requantize(options)) out["requantize"] = true;
   if (options.shard_size > 0) out["shard_size"] = options.shard_size;
   if (options.assume_original) out["assume_original"] = name(*options.assume_original);
   return out;

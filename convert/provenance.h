@@ -14,6 +14,11 @@ namespace halfbyte::convert {
 // "halfbyte 0.1.0"
 std::string program_and_version();
 
+// Whether an option says how to quantise.
+bool chooses_codes(const QuantizeOptions& options) noexcept;
+// Whether a source that is quantised already may be quantised again.
+bool may_requantize(const QuantizeOptions& options) noexcept;
+
 // The options that decide bytes, for people and for a later run: the manifest's "conversion". Without threads and
 // memory, which decide nothing.
 nlohmann::json conversion_record(const QuantizeOptions& options);

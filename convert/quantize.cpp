@@ -1,12 +1,11 @@
+// Quantises the tensors of a prepared conversion into a new checkpoint.
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include <halfbyte/convert.h>
 
+#include "convert/conversion.h"
 #include "convert/convert_tensors.h"
-#include "convert/export/dequantized_view.h"
-#include "convert/memory.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
 #include "convert/output/small_files.h"
@@ -14,7 +13,6 @@
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
 #include "convert/tied_duplicates.h"
-#include "convert/translated_errors.h"
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
 
@@ -59,50 +57,6 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
   return out;
 }
 
-// Everything that is known before a byte is written.
-struct Preparation {
-  files::Checkpoint source;
-  Plan plan;
-  ResultLayout layout;
-  MemoryPlan memory;
-};
-
-files::Checkpoint source_of(const fs::path& path, const QuantizeOptions& options) {
-  files::Checkpoint out = files::open_checkpoint(path);
-  if (options.assume_original) files::assume_original(out, *options.assume_original);
-  return options.requantize && out.is_quantized() ? dequantized_view(std::move(out)) : std::move(out);
-}
-
-Preparation prepare(const fs::path& source_path, const fs::path& destination, const QuantizeOptions& options) {
-  if (options.threads < 0)
-    throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
-  Preparation out{source_of(source_path, options), {}, {}, {}};
-  check_apart(source_path, destination);
-  out.plan = plan(out.source, options);
-  out.layout = lay_out(out.source, out.plan, options.shard_size);
-  out.memory = plan_memory(out.source, out.plan, options);
-  check_tied_duplicates(out.source, out.plan);
-  return out;
-}
-
-// Whether an earlier run finished all and was killed then, or was never disturbed. Errors: kAlreadyExists when
-// something else is there that may not be replaced.
-bool is_complete(const Preparation& prepared, const fs::path& destination, const QuantizeOptions& options) {
-  if (!fs::is_directory(fs::symlink_status(destination))) return false;
-  const auto found = difference_from_complete(destination, prepared.source, prepared.layout, options);
-  if (!found || options.overwrite) return !found;
-  throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination) +
-                                             ": exists already and is not what this run would write (" + *found +
-                                             "); " + Option::kOverwrite + " replaces it");
-}
-
-// What is left when a run was killed after the rename; the beginning of another conversion stays.
-void clear_away(const fs::path& destination, const Preparation& prepared, const QuantizeOptions& options) {
-  const auto journal = read_journal(work_path(destination));
-  if (!journal || journal->identity == identity_of(prepared.source, prepared.layout, options))
-    remove_leftovers(destination);
-}
-
 // Errors: kInvalidArgument when NAME.partial is the work of another conversion.
 std::optional<JournalContents> find_unfinished(Destination& destination, const ResultLayout& layout,
                                                const nlohmann::json& identity) {
@@ -122,50 +76,84 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const R
   return journal;
 }
 
-ConversionResult convert_into(Destination& destination, const Preparation& prepared, const QuantizeOptions& options) {
-  const nlohmann::json identity = identity_of(prepared.source, prepared.layout, options);
-  const auto unfinished = options.resume ? find_unfinished(destination, prepared.layout, identity) : std::nullopt;
-  ConversionResult result;
-  destination.fill([&] {
-    destination.check_space(prepared.layout.size_bytes + small_file_bytes(prepared.source));
-    Journal journal =
-        unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
-    if (options.resume) destination.keep();
-    const Workplace workplace{destination.partial_path(), journal,
-                              unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
-    result = convert_tensors(prepared.source, prepared.plan, prepared.layout, prepared.memory, options, workplace);
-    write_small_files(prepared.source, prepared.plan, prepared.layout, result, options, destination);
-  });
-  return result;
-}
+// One run of a conversion that was prepared: goes on, finds it complete, or begins.
+class Run {
+ public:
+  Run(const Conversion& conversion, const Quantization& work, const fs::path& path)
+      : source_(*conversion.source),
+        plan_(work.plan),
+        layout_(work.layout),
+        memory_(work.memory),
+        options_(conversion.options),
+        path_(path) {}
 
-QuantizeSummary quantize_or_find(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {
-  const Preparation prepared = prepare(source_path, path, options);
-  if (options.resume && is_complete(prepared, path, options)) {
-    clear_away(path, prepared, options);
-    QuantizeSummary summary = summary_of(prepared.source, prepared.plan, {});
-    summary.was_complete = true;
+  QuantizeSummary run() const {
+    check_tied_duplicates(source_, plan_);
+    if (options_.resume && is_complete()) {
+      clear_away();
+      QuantizeSummary summary = summary_of(source_, plan_, {});
+      summary.was_complete = true;
+      return summary;
+    }
+    Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = options_.resume});
+    QuantizeSummary summary = summary_of(source_, plan_, convert_into(destination));
+    if (destination.had_leftovers() && !options_.resume) {
+      summary.notes.push_back(files::printable_path(destination.work_path()) +
+                              " was there from an unfinished run and was started over; " + Option::kResume +
+                              " would have gone on");
+    }
     return summary;
   }
-  Destination destination(path, {.overwrite = options.overwrite, .keep_leftovers = options.resume});
-  const ConversionResult result = convert_into(destination, prepared, options);
-  QuantizeSummary summary = summary_of(prepared.source, prepared.plan, result);
-  if (destination.had_leftovers() && !options.resume) {
-    summary.notes.push_back(files::printable_path(destination.work_path()) +
-                            " was there from an unfinished run and was started over; " + Option::kResume +
-                            " would have gone on");
+
+ private:
+  nlohmann::json identity() const { return identity_of(source_, layout_, options_); }
+
+  // Whether an earlier run finished all and was killed then, or was never disturbed. Errors: kAlreadyExists when
+  // something else is there that may not be replaced.
+  bool is_complete() const {
+    if (!fs::is_directory(fs::symlink_status(path_))) return false;
+    const auto found = difference_from_complete(path_, source_, layout_, options_);
+    if (!found || options_.overwrite) return !found;
+    throw Error(ErrorCode::kAlreadyExists, files::printable_path(path_) +
+                                               ": exists already and is not what this run would write (" + *found +
+                                               "); " + Option::kOverwrite + " replaces it");
   }
-  return summary;
-}
+
+  // What is left when a run was killed after the rename; the beginning of another conversion stays.
+  void clear_away() const {
+    const auto journal = read_journal(work_path(path_));
+    if (!journal || journal->identity == identity()) remove_leftovers(path_);
+  }
+
+  ConversionResult convert_into(Destination& destination) const {
+    const nlohmann::json identity = this->identity();
+    const auto unfinished = options_.resume ? find_unfinished(destination, layout_, identity) : std::nullopt;
+    ConversionResult result;
+    destination.fill([&] {
+      destination.check_space(layout_.size_bytes + small_file_bytes(source_));
+      Journal journal =
+          unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
+      if (options_.resume) destination.keep();
+      const Workplace workplace{destination.partial_path(), journal,
+                                unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
+      result = convert_tensors(source_, plan_, layout_, memory_, options_, workplace);
+      write_small_files(source_, plan_, layout_, result, options_, destination);
+    });
+    return result;
+  }
+
+  const files::Checkpoint& source_;
+  const Plan& plan_;
+  const ResultLayout& layout_;
+  const MemoryPlan& memory_;
+  const QuantizeOptions& options_;
+  const fs::path& path_;
+};
 
 }  // namespace
 
-QuantizeSummary quantize(const fs::path& source_path, const fs::path& path, const QuantizeOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  QuantizeSummary summary = with_translated_errors(
-      "converting", source_path, [&] { return quantize_or_find(source_path, destination_path(path), options); });
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return summary;
+QuantizeSummary run_quantization(const Conversion& conversion, const Quantization& work, const fs::path& destination) {
+  return Run(conversion, work, destination).run();
 }
 
 }  // namespace halfbyte::convert

@@ -1,10 +1,10 @@
 // A checkpoint that is quantised already, in any format that is read -> halfbyte's own: the same numbers, not quantised
 // again.
 #include <algorithm>
-#include <chrono>
 
 #include <halfbyte/convert.h>
 
+#include "convert/conversion.h"
 #include "convert/file_notes.h"
 #include "convert/output/destination.h"
 #include "convert/output/image.h"
@@ -12,7 +12,6 @@
 #include "convert/output/stored_parts.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
-#include "convert/translated_errors.h"
 #include "loader/files/directory.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
@@ -86,45 +85,34 @@ void write_small_files(const Checkpoint& source, const Image& image, files::Mani
   destination.write_file(files::kManifestFile, files::manifest_to_json(manifest));
 }
 
-QuantizeSummary summary_of(const Checkpoint& source, const Image& image) {
+QuantizeSummary summary_of(const Checkpoint& source, const Repacking& work) {
   QuantizeSummary out;
   out.source_bytes = source.size_bytes;
-  out.result_bytes = image.size_bytes;
-  out.notes = notes_of(source);
+  out.result_bytes = work.image.size_bytes;
+  out.notes = work.notes;
   for (const TensorRecord& record : source.manifest.tensors)
     ++(record.scheme ? out.quantized_tensors : out.kept_tensors);
   return out;
 }
 
-QuantizeSummary write_repacked(const fs::path& source_path, const fs::path& target, const RepackOptions& options) {
-  Checkpoint source = files::open_checkpoint(source_path);
-  if (options.assume_original) files::assume_original(source, *options.assume_original);
-  if (!source.is_quantized()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                files::printable_path(source_path) + ": nothing in it is quantised, so there is nothing to repack");
-  }
-  check_apart(source_path, target);
-  const Image image = image_of(source, options.shard_size);
-  QuantizeSummary summary = summary_of(source, image);
-  Destination destination(target, {.overwrite = options.overwrite});
-  destination.check_space(image.file_bytes() + small_file_bytes(source));
-  destination.fill([&] {
-    const std::vector<std::string> hashes = write_image(
-        image, destination.partial_path(),
-        {.threads = options.threads, .is_hashed = true, .progress = options.progress, .stop = options.stop});
-    write_small_files(source, image, manifest_of(source, image, hashes), destination);
-  });
-  return summary;
-}
-
 }  // namespace
 
-QuantizeSummary repack(const fs::path& source_path, const fs::path& path, const RepackOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  QuantizeSummary summary = with_translated_errors(
-      "repacking", source_path, [&] { return write_repacked(source_path, destination_path(path), options); });
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return summary;
+Repacking repacking_of(const Checkpoint& source, std::uint64_t shard_size) {
+  return {image_of(source, shard_size), notes_of(source)};
+}
+
+QuantizeSummary run_repacking(const Conversion& conversion, const Repacking& work, const fs::path& path) {
+  const Checkpoint& source = *conversion.source;
+  const QuantizeOptions& options = conversion.options;
+  Destination destination(path, {.overwrite = options.overwrite});
+  destination.check_space(work.image.file_bytes() + small_file_bytes(source));
+  destination.fill([&] {
+    const std::vector<std::string> hashes = write_image(
+        work.image, destination.partial_path(),
+        {.threads = options.threads, .is_hashed = true, .progress = options.progress, .stop = options.stop});
+    write_small_files(source, work.image, manifest_of(source, work.image, hashes), destination);
+  });
+  return summary_of(source, work);
 }
 
 }  // namespace halfbyte::convert

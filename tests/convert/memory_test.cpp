@@ -32,7 +32,7 @@ TEST_CASE("memory: bytes do not depend on the limit", "[convert]") {
       {.scheme = "nf4", .nested_scales = true},
   };
   for (convert::QuantizeOptions options : kinds) {
-    INFO(options.scheme);
+    INFO(options.scheme.value_or(convert::kDefaultScheme));
     const Scratch scratch;
     open(scratch, {float_tensor("wide.weight", {2, 300'000 / 64 * 64}), float_tensor("tall.weight", {700, 1024}),
                    float_tensor("kept", {1'000'003})});

@@ -10,8 +10,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/scheme.h>
 
-#include "convert/export/dequantized_view.h"
-#include "convert/plan.h"
+#include "convert/conversion.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
@@ -31,8 +30,8 @@ using nlohmann::ordered_json;
 struct Words {
   std::string source;
   std::string destination;
-  std::string scheme = "sym_int4";
-  std::string group_size = "64";
+  std::string scheme = convert::kDefaultScheme;
+  std::string group_size = std::to_string(convert::kDefaultGroupSize);
   std::string search = "search";
   std::vector<std::string> keep;
   std::vector<std::string> scheme_for;
@@ -45,12 +44,7 @@ struct Words {
   bool overwrite = false;
   bool resume = false;
   bool dry_run = false;
-  bool chooses_codes = false;  // an option says how to quantise
 };
-
-// Options that say how to quantise: without them a source that is quantised keeps its codes.
-constexpr const char* kQuantizingOptions[] = {"--scheme",        "--group-size", "--search",
-                                              "--nested-scales", "--scheme-for", "--keep"};
 
 struct SearchName {
   const char* name;
@@ -144,13 +138,19 @@ void declare(CLI::App& app, Words& words) {
   app.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
 }
 
-convert::QuantizeOptions options_of(const Words& words) {
+quant::Search search_of(const std::string& word) {
+  return std::ranges::find(kSearches, word, &SearchName::name)->search;
+}
+
+// Only what was said is set: without options that say how to quantise, a source that is quantised keeps its codes.
+convert::QuantizeOptions options_of(const Words& words, const CLI::App& app) {
+  const auto is_given = [&](const char* name) { return app.count(name) > 0; };
   convert::QuantizeOptions options;
-  options.scheme = words.scheme;
-  options.group_size = words.group_size == "channel" ? kPerChannel : std::stoll(words.group_size);
-  for (const SearchName& row : kSearches) {
-    if (words.search == row.name) options.search = row.search;
-  }
+  options.keep_codes = true;
+  if (is_given("--scheme")) options.scheme = words.scheme;
+  if (is_given("--group-size"))
+    options.group_size = words.group_size == "channel" ? kPerChannel : std::stoll(words.group_size);
+  if (is_given("--search")) options.search = search_of(words.search);
   options.keep = words.keep;
   for (const std::string& pair : words.scheme_for) {
     const std::size_t equals = pair.rfind('=');
@@ -162,7 +162,6 @@ convert::QuantizeOptions options_of(const Words& words) {
   if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
-  options.requantize = words.chooses_codes;
   options.resume = words.resume;
   options.overwrite = words.overwrite;
   options.spelling = command_line();
@@ -219,61 +218,43 @@ std::string repacked_line(const convert::QuantizeSummary& summary, const std::st
          " with the same codes and scales, " + std::to_string(summary.kept_tensors) + " kept)";
 }
 
-// The source is quantised, and nothing was said of another scheme.
-ExitStatus repack(const Words& words, const CommonOptions& common, const files::Checkpoint& source,
-                  const InterruptWatch& interrupt) {
-  if (words.dry_run || words.resume)
-    throw UsageError(std::string(words.dry_run ? "--dry-run" : "--resume") +
-                     ": the source is quantised already and keeps its codes; say --scheme to quantise it again");
-  convert::RepackOptions options;
-  if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
-  options.threads = words.threads;
-  if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
-  options.overwrite = words.overwrite;
-  options.stop = interrupt.token();
-  convert::QuantizeSummary summary;
-  {
-    Progress progress("repack", !common.is_quiet);
-    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-    summary = convert::repack(words.source, words.destination, options);
+// The rest of a line or of JSON about what was done, by kind of conversion.
+void print_done(const Words& words, const convert::Conversion& conversion, const convert::QuantizeSummary& summary,
+                bool is_json) {
+  const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
+  if (is_json) {
+    ordered_json json = json_of(words, summary);
+    if (!quantization) json["rel_rmse"] = nullptr;  // of the original, which is not here
+    return print_json(json);
   }
-  log_notes(summary.notes);
-  ordered_json json = json_of(words, summary);
-  json["rel_rmse"] = nullptr;  // of the original, which is not here
-  common.is_json ? print_json(json) : print_line(repacked_line(summary, source.kind));
+  print_line(quantization ? line_of(words, quantization->plan, summary)
+                          : repacked_line(summary, conversion.source->kind));
+}
+
+ExitStatus show(const convert::Conversion& conversion, bool is_json) {
+  const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
+  if (!quantization) throw UsageError(flag(Option::kDryRun) + ": " + said(convert::keeps_codes_text()));
+  log_notes(quantization->plan.notes);
+  print_plan(*conversion.source, quantization->plan, is_json);
   return ExitStatus::kDone;
 }
 
-ExitStatus run(const Words& words, const CommonOptions& common) {
+convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, const Words& words, bool is_shown) {
+  const bool is_repacking = std::holds_alternative<convert::Repacking>(conversion.work);
+  Progress progress(is_repacking ? "repack" : "quantize", is_shown);
+  conversion.options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  return convert::run(conversion, words.destination);
+}
+
+ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common) {
   const InterruptWatch interrupt;  // before OpenMP's threads
-  convert::QuantizeOptions options = options_of(words);
-  files::Checkpoint source = files::open_checkpoint(words.source);
-  if (source.is_quantized()) {
-    if (!words.chooses_codes) return repack(words, common, source, interrupt);
-    log_warning("the source is quantised already (" + source.kind +
-                "): its errors stay, and those of another rounding are added; the original would be better");
-    if (options.assume_original) files::assume_original(source, *options.assume_original);
-    source = convert::dequantized_view(std::move(source));
-  }
-  const convert::Plan plan = convert::plan(source, options);
-  if (words.dry_run) {
-    log_notes(plan.notes);
-    print_plan(source, plan, common.is_json);
-    return ExitStatus::kDone;
-  }
   options.stop = interrupt.token();
-  convert::QuantizeSummary summary;
-  {
-    Progress progress("quantize", !common.is_quiet);
-    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-    summary = convert::quantize(words.source, words.destination, options);
-  }
+  convert::Conversion conversion = convert::prepare(words.source, options);
+  if (!conversion.warning.empty()) log_warning(said(conversion.warning));
+  if (words.dry_run) return show(conversion, common.is_json);
+  const convert::QuantizeSummary summary = run_with_progress(conversion, words, !common.is_quiet);
   log_notes(summary.notes);
-  if (common.is_json) {
-    print_json(json_of(words, summary));
-  } else {
-    print_line(line_of(words, plan, summary));
-  }
+  print_done(words, conversion, summary, common.is_json);
   return ExitStatus::kDone;
 }
 
@@ -282,11 +263,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 Action prepare_quantize(CLI::App& app, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(app, *words);
-  return [words, &common, &app] {
-    words->chooses_codes =
-        std::ranges::any_of(kQuantizingOptions, [&](const char* name) { return app.count(name) > 0; });
-    return run(*words, common);
-  };
+  return [words, &common, &app] { return run(*words, options_of(*words, app), common); };
 }
 
 }  // namespace halfbyte::cli

@@ -17,10 +17,15 @@
 
 namespace halfbyte::convert {
 
+inline constexpr const char* kDefaultScheme = "sym_int4";
+inline constexpr std::int64_t kDefaultGroupSize = 64;
+inline constexpr quant::Search kDefaultSearch = quant::Search::kSquaredError;
+
 struct QuantizeOptions {
-  std::string scheme = "sym_int4";
-  std::int64_t group_size = 64;  // 128, 64, 32, 16, or quant's kPerChannel (0)
-  quant::Search search = quant::Search::kSquaredError;
+  std::optional<std::string> scheme = {};  // nothing: kDefaultScheme
+  // 128, 64, 32, 16, or quant's kPerChannel (0); nothing: kDefaultGroupSize
+  std::optional<std::int64_t> group_size = {};
+  std::optional<quant::Search> search = {};  // nothing: kDefaultSearch
   bool nested_scales = false;  // nf4, fp4: scales in 8 bits with scales of their own (bitsandbytes's double quant)
   bool halfbyte_only = false;  // allow what no other program reads: schemes, or two families of them in one checkpoint
   std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
@@ -32,9 +37,11 @@ struct QuantizeOptions {
   // The process's peak, about, however large the model. Units: bytes.
   std::uint64_t memory_limit = std::uint64_t{512} << 20;
   std::uint64_t shard_size = 0;  // bytes of tensors in a file of the result, at most; 0: sharded as the source is
-  // A source that is quantised already is quantised again, from the values that its codes stand for. Else it is
-  // refused: repack() keeps its codes.
+  // A source that is quantised already is quantised again, from the values that its codes stand for.
   bool requantize = false;
+  // It keeps its codes, as with repack(), unless something above says how to quantise (scheme, group_size, search,
+  // nested_scales, keep, scheme_for): then it is quantised again. With neither it is refused.
+  bool keep_codes = false;
   bool overwrite = false;
   // How the result's record, which people read, spells options (`kept` in halfbyte.json).
   Spelling spelling = cpp_spelling();

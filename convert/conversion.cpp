@@ -1,0 +1,126 @@
+#include "convert/conversion.h"
+
+#include <chrono>
+
+#include "convert/export/dequantized_view.h"
+#include "convert/output/destination.h"
+#include "convert/provenance.h"
+#include "convert/translated_errors.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using files::Checkpoint;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Checkpoint open(const fs::path& path, const QuantizeOptions& options) {
+  if (options.threads < 0)
+    throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
+  Checkpoint out = files::open_checkpoint(path);
+  if (options.assume_original) files::assume_original(out, *options.assume_original);
+  return out;
+}
+
+Text requantize_warning(const Checkpoint& source) {
+  return "the source is quantised already (" + source.kind +
+         "): its errors stay, and those of another rounding are added; the original would be better";
+}
+
+Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& options) {
+  Quantization out;
+  out.plan = plan(source, options);
+  out.layout = lay_out(source, out.plan, options.shard_size);
+  out.memory = plan_memory(source, out.plan, options);
+  return out;
+}
+
+Conversion quantized(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {
+  Text warning;
+  if (source.is_quantized() && may_requantize(options)) {
+    warning = requantize_warning(source);
+    source = dequantized_view(std::move(source));
+  }
+  Quantization work = quantization_of(source, options);
+  return {path, options, std::make_shared<const Checkpoint>(std::move(source)), std::move(work), std::move(warning)};
+}
+
+Conversion repacked(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {
+  if (!source.is_quantized()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                files::printable_path(path) + ": nothing in it is quantised, so there is nothing to repack");
+  }
+  Repacking work = repacking_of(source, options.shard_size);
+  return {path, options, std::make_shared<const Checkpoint>(std::move(source)), std::move(work)};
+}
+
+Conversion decided(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {
+  const bool keeps_codes = source.is_quantized() && options.keep_codes && !may_requantize(options);
+  return keeps_codes ? repacked(path, std::move(source), options) : quantized(path, std::move(source), options);
+}
+
+template <class Decide>
+Conversion prepared(std::string_view doing, const fs::path& path, const QuantizeOptions& options,
+                    const Decide& decide) {
+  const Clock::time_point start = Clock::now();
+  Conversion out = with_translated_errors(doing, path, [&] { return decide(path, open(path, options), options); });
+  out.seconds = seconds_since(start);
+  return out;
+}
+
+QuantizeSummary run_kind(const Conversion& conversion, const fs::path& destination) {
+  const auto* quantization = std::get_if<Quantization>(&conversion.work);
+  if (!quantization && conversion.options.resume)
+    throw Error(ErrorCode::kInvalidArgument, Option::kResume + ": " + keeps_codes_text());
+  const fs::path path = destination_path(destination);
+  check_apart(conversion.source_path, path);
+  if (quantization) return run_quantization(conversion, *quantization, path);
+  return run_repacking(conversion, std::get<Repacking>(conversion.work), path);
+}
+
+QuantizeOptions options_of(const RepackOptions& options) {
+  return {.assume_original = options.assume_original,
+          .threads = options.threads,
+          .shard_size = options.shard_size,
+          .keep_codes = true,
+          .overwrite = options.overwrite,
+          .progress = options.progress,
+          .stop = options.stop};
+}
+
+}  // namespace
+
+Text keeps_codes_text() {
+  return "the source is quantised already and keeps its codes; say " + Option::kScheme + " to quantise it again";
+}
+
+Conversion prepare(const fs::path& source, const QuantizeOptions& options) {
+  return prepared("converting", source, options, decided);
+}
+
+Conversion prepare_repacking(const fs::path& source, const QuantizeOptions& options) {
+  return prepared("repacking", source, options, repacked);
+}
+
+QuantizeSummary run(const Conversion& conversion, const fs::path& destination) {
+  const Clock::time_point start = Clock::now();
+  const bool is_repacking = std::holds_alternative<Repacking>(conversion.work);
+  QuantizeSummary out = with_translated_errors(is_repacking ? "repacking" : "converting", conversion.source_path,
+                                               [&] { return run_kind(conversion, destination); });
+  out.seconds = conversion.seconds + seconds_since(start);
+  return out;
+}
+
+QuantizeSummary quantize(const fs::path& source, const fs::path& destination, const QuantizeOptions& options) {
+  const Conversion conversion = prepare(source, options);
+  QuantizeSummary out = run(conversion, destination);
+  if (!conversion.warning.empty()) out.notes.insert(out.notes.begin(), conversion.warning);
+  return out;
+}
+
+QuantizeSummary repack(const fs::path& source, const fs::path& destination, const RepackOptions& options) {
+  return run(prepare_repacking(source, options_of(options)), destination);
+}
+
+}  // namespace halfbyte::convert
