@@ -6,7 +6,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_version=2.13.0
-build_time="3 to 10 minutes on two cores"  # test.sh says another
+build_time="6 to 12 minutes on two cores"  # test.sh says another
 torch_index=https://download.pytorch.org/whl/cpu
 packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libbenchmark-dev libcli11-dev libdnnl-dev
           libedit-dev libpcre2-dev libspdlog-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev

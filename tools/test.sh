@@ -12,7 +12,7 @@ test_preset() {
   ctest --preset "$1" --parallel "$(nproc)" --no-label-summary | without_passed
 }
 
-build_time="15 to 40 minutes on two cores, tests included"
+build_time="15 to 30 minutes on two cores, tests included"
 set_up
 say "building (log: build/quickstart.log)"
 build asan all
