@@ -1,10 +1,11 @@
 # Precompiled headers, one for each kind of source, made once and used by every target of that kind:
 #
-#   halfbyte_precompiled(TARGET core|cli|torch)
+#   halfbyte_precompiled(TARGET core|torch)
 #
-# core: nlohmann-json and the standard library. cli: the same and CLI11. torch: LibTorch's modules. A compiler takes a
-# precompiled header only where macros and code generation are the same, so the targets of a kind share them: core and cli
-# are compiled with OpenMP, and programs as position independent as libraries are (-fPIC, not -fPIE).
+# core: nlohmann-json and the standard library. torch: LibTorch's modules. A compiler takes a precompiled header only
+# where macros and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and
+# programs as position independent as libraries are (-fPIC, not -fPIE). CLI11 is in none: every source that sees it makes
+# its validators, 5 seconds, so those that need it include it.
 option(HALFBYTE_PRECOMPILED_HEADERS "Precompile headers: half the time of a build" ON)
 
 function(halfbyte_precompiled target kind)
@@ -38,8 +39,5 @@ function(halfbyte_make_precompiled kind)
     target_link_libraries(${owner} PRIVATE torch)
   else()
     target_link_libraries(${owner} PRIVATE nlohmann_json::nlohmann_json)
-  endif()
-  if(kind STREQUAL cli)
-    target_link_libraries(${owner} PRIVATE CLI11::CLI11)
   endif()
 endfunction()

@@ -6,6 +6,8 @@
 
 #include <halfbyte/error.h>
 
+#include <CLI/CLI.hpp>
+
 #include "tests/catch.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/exit_status.h"

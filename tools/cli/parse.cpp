@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+
 #include "tools/cli/errors.h"
 #include "tools/cli/output.h"
 #include "tools/cli/suggest.h"

@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+class FormatterBase;
+class Validator;
+}  // namespace CLI
 
 namespace halfbyte::cli {
 

@@ -1,5 +1,7 @@
 #include "tools/cli/policy.h"
 
+#include <CLI/CLI.hpp>
+
 #include <halfbyte/error.h>
 
 #include "tools/cli/parse.h"

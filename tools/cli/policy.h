@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/load_options.h>
+
+namespace CLI {
+class Validator;
+}
 
 namespace halfbyte::cli {
 

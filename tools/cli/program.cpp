@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"

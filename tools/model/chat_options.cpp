@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "loader/files/tokenizer_directory.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"

@@ -6,11 +6,13 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/generate.h>
 
 #include "models/chat/chat_template.h"
+
+namespace CLI {
+class App;
+}
 
 namespace halfbyte::cli {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "loader/files/tokenizer_directory.h"
 #include "loader/thread_count.h"
 #include "tools/cli/format.h"

@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/load_low_bit.h>
 
 #include "models/tokenizers/tokenizer.h"
 #include "tools/cli/policy.h"
 #include "tools/cli/verb.h"
+
+namespace CLI {
+class App;
+}
 
 namespace halfbyte::cli {
 

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include <CLI/CLI.hpp>
+
 #include "tools/cli/parse.h"
 
 namespace halfbyte::cli {

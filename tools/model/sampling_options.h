@@ -1,9 +1,11 @@
 // What the verbs that make text ask for: how long, how random, where to stop.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/generate.h>
+
+namespace CLI {
+class App;
+}
 
 namespace halfbyte::cli {
 

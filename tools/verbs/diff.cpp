@@ -2,6 +2,8 @@
 #include <memory>
 #include <string>
 
+#include <CLI/CLI.hpp>
+
 #include "loader/files/parallel.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"

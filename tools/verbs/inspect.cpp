@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "loader/files/checkpoint.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/parse.h"

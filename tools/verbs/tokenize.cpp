@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <CLI/CLI.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/tokenizer_directory.h"
