@@ -1,4 +1,4 @@
-// Conversion between the dtypes of weights and activations, and the name of the kernels that do it.
+// Casts between the dtypes of weights and activations, and the name of the kernels that do it.
 #include <algorithm>
 #include <cstring>
 
