@@ -10,8 +10,8 @@ NO_FUNCTION = re.compile(r"\s*(?:namespace|struct|class|enum|union|extern|typede
 # The head of a function's body: parameters, then at most qualifiers, a return type or initialisers of members.
 FUNCTION = re.compile(r"\)(?:\s*(?:const|noexcept|override|final|mutable|->\s*[\w:<>,&*\s]+))*(?:\s*:\s.*)?\s*\{$", re.DOTALL)
 MACRO_CASE = re.compile(r"(?:TEST_CASE|SECTION|TEMPLATE_TEST_CASE)\(.*\)\s*\{$", re.DOTALL)
-# A call of CLI11 that declares an option.
-OPTION = re.compile(r"(?:->|\.)add_(?:option|flag|option_function|flag_callback|subcommand)\b|\badd_\w*(?:option|flag)\w*\(")
+# A call that declares an option.
+OPTION = re.compile(r"(?:->|\.)add_(?:option|flag)\b|\badd_\w*(?:option|flag)\w*\(")
 # Where a table begins that stands in a function: const Row rows[] = {, static const std::vector<Case> cases{
 TABLE = re.compile(r"\s*(?:static |constexpr |const )+[^=;(]*(?:\[\]|>|Rows|rows)[^=;(]*(?:= ?)?\{$")
 

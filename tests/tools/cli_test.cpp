@@ -6,8 +6,6 @@
 
 #include <halfbyte/error.h>
 
-#include <CLI/CLI.hpp>
-
 #include "tests/catch.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/exit_status.h"
@@ -102,12 +100,12 @@ TEST_CASE("cli: sizes with and without units", "[cli]") {
   };
   for (auto [text, bytes] : sizes) {
     INFO(text);
-    CHECK(byte_size()(text).empty());
+    CHECK(byte_size().problem_with(text).empty());
     CHECK(parse_bytes(text) == bytes);
   }
   for (std::string text : {"", "0", "0MB", "MB", "-1", "1.5GB", "1 M B", "1QB", "8388608TiB", "99999999999999999999"}) {
     INFO(text);
-    CHECK_FALSE(byte_size()(text).empty());
+    CHECK_FALSE(byte_size().problem_with(text).empty());
   }
 }
 

@@ -1,10 +1,7 @@
 #include "tools/cli/policy.h"
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/error.h>
 
-#include "tools/cli/parse.h"
 #include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
@@ -25,28 +22,28 @@ std::vector<std::string> policy_names() {
   return {"amp:bfloat16", "amp:float16", "half", "bfloat16", "float32", "original"};
 }
 
-CLI::Validator dtype_policy() {
-  return CLI::Validator([](std::string& value) { return problem_with(value); }, "");
+Check dtype_policy() {
+  return {[](std::string& value) { return problem_with(value); }, ""};
 }
 
-CLI::Validator policy_word() {
-  const CLI::Validator known = one_of(policy_names());
+Check policy_word() {
+  const Check known = one_of(policy_names());
   const auto check = [known](std::string& value) -> std::string {
     if (value == "float16") value = "half";
     if (value == "amp") value = "amp:bfloat16";
-    return known(value);
+    return known.problem_with(value);
   };
-  return CLI::Validator(check, known.get_description());
+  return {check, known.values};
 }
 
-CLI::Validator policy_assignment() {
+Check policy_assignment() {
   const auto check = [](std::string& value) -> std::string {
     const std::size_t equals = value.rfind('=');
     if (equals == std::string::npos || equals == 0)
       return "'" + value + "' is not PATTERN=POLICY ('*down_proj=float32')";
     return problem_with(value.substr(equals + 1));
   };
-  return CLI::Validator(check, "");
+  return {check};
 }
 
 std::vector<DtypeOverride> parse_overrides(const std::vector<std::string>& words) {

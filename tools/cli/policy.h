@@ -6,20 +6,18 @@
 
 #include <halfbyte/load_options.h>
 
-namespace CLI {
-class Validator;
-}
+#include "tools/cli/parse.h"
 
 namespace halfbyte::cli {
 
 std::vector<std::string> policy_names();
 
 // Any name that DtypePolicy::parse takes. For Option::check().
-CLI::Validator dtype_policy();
+Check dtype_policy();
 // One of policy_names(), also as "float16" and "amp". For options whose help lists them.
-CLI::Validator policy_word();
+Check policy_word();
 // "*down_proj*=float32".
-CLI::Validator policy_assignment();
+Check policy_assignment();
 
 // Of words that policy_assignment() let through, in their order.
 std::vector<DtypeOverride> parse_overrides(const std::vector<std::string>& words);

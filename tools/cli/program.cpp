@@ -3,12 +3,10 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
+#include "tools/cli/option_parser.h"
 #include "tools/cli/output.h"
-#include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/suggest.h"
 #include "tools/cli/verb.h"
@@ -60,20 +58,19 @@ ExitStatus become_model_program(std::string_view verb, char** argv) {
   become(program, argv);
 }
 
-void add_common_options(CLI::App& app, CommonOptions& common) {
-  app.add_flag("--json", common.is_json, "print the result as JSON (docs/json.md)");
-  app.add_flag("-v,--verbose", common.verbosity, "say more on stderr");
-  app.add_flag("-q,--quiet", common.is_quiet, "no warnings, no progress");
+void add_common_options(OptionParser& parser, CommonOptions& common) {
+  parser.add_flag("--json", common.is_json, "print the result as JSON (docs/json.md)");
+  parser.add_flag("-v,--verbose", common.verbosity, "say more on stderr");
+  parser.add_flag("-q,--quiet", common.is_quiet, "no warnings, no progress");
 }
 
 ExitStatus run_verb(const VerbInfo& verb, const VerbRow& row, int argc, char** argv) {
-  CLI::App app(std::string(verb.summary), "halfbyte " + std::string(verb.name));
-  app.formatter(help_formatter());
-  app.footer("Examples:\n" + std::string(verb.examples));
+  OptionParser parser(std::string(verb.summary), "halfbyte " + std::string(verb.name),
+                      "Examples:\n" + std::string(verb.examples));
   CommonOptions common;
-  const Action action = row.prepare(app, common);
-  add_common_options(app, common);
-  if (!parse_words(app, argc, argv)) return ExitStatus::kDone;
+  const Action action = row.prepare(parser, common);
+  add_common_options(parser, common);
+  if (!parser.parse(argc, argv)) return ExitStatus::kDone;
   if (common.is_quiet && common.verbosity > 0) throw UsageError("-q and -v exclude each other");
   set_log_level(common.is_quiet ? LogLevel::kQuiet : common.verbosity > 0 ? LogLevel::kVerbose : LogLevel::kNormal);
   return action();

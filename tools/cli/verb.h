@@ -11,11 +11,9 @@
 
 #include "tools/cli/exit_status.h"
 
-namespace CLI {
-class App;
-}
-
 namespace halfbyte::cli {
+
+class OptionParser;
 
 enum class Home { kCore, kModel };
 
@@ -41,11 +39,11 @@ struct CommonOptions {
 
 using Action = std::function<ExitStatus()>;
 
-// A program's implementation of one row of verbs(). `prepare` declares the verb's options on `app` and returns what to
-// do once they are parsed; `common` outlives the action.
+// A program's implementation of one row of verbs(). `prepare` declares the verb's options on `parser` and returns what
+// to do once they are parsed; both arguments outlive the action.
 struct VerbRow {
   std::string_view name;
-  Action (*prepare)(CLI::App& app, const CommonOptions& common);
+  Action (*prepare)(OptionParser& parser, const CommonOptions& common);
 };
 
 // Everything between main() and a verb: parsing, help, version, errors, exit status.

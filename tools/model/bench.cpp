@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/linear.h>
@@ -40,26 +39,27 @@ constexpr std::int64_t kPromptTokens = 512;
 // Of the prompt with which a load is timed.
 constexpr std::int64_t kFirstPromptTokens = 8;
 
-void declare(CLI::App& app, Words& words) {
-  declare_model(app, words.model);
-  app.add_option("--prompt-tokens", words.sizes.prompt_tokens,
-                 "tokens of the prompt; 512, or what the context has room for")
-      ->check(whole_number(1, 1'000'000));
-  app.add_option("--gen-tokens", words.sizes.gen_tokens, "tokens decoded after it")
-      ->check(whole_number(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--batch", words.sizes.batch, "sequences side by side; rates are of all of them together")
-      ->check(whole_number(1, 4096))
-      ->capture_default_str();
-  app.add_option("--depth", words.sizes.depth, "tokens of context before the prompt, which are not timed")
-      ->check(whole_number(0, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str();
-  app.add_option("--loads", words.loads, "times to load the model, for the median of the time to a first token")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str();
+void declare(OptionParser& parser, Words& words) {
+  declare_model(parser, words.model);
+  parser
+      .add_option("--prompt-tokens", words.sizes.prompt_tokens,
+                  "tokens of the prompt; 512, or what the context has room for")
+      .check(whole_number(1, 1'000'000));
+  parser.add_option("--gen-tokens", words.sizes.gen_tokens, "tokens decoded after it")
+      .check(whole_number(1, 1'000'000))
+      .show_default();
+  parser.add_option("--batch", words.sizes.batch, "sequences side by side; rates are of all of them together")
+      .check(whole_number(1, 4096))
+      .show_default();
+  parser.add_option("--depth", words.sizes.depth, "tokens of context before the prompt, which are not timed")
+      .check(whole_number(0, 10'000'000))
+      .show_default();
+  parser.add_option("--runs", words.runs, "runs to take the median of, after one that is not counted")
+      .check(whole_number(1, 1000))
+      .show_default();
+  parser.add_option("--loads", words.loads, "times to load the model, for the median of the time to a first token")
+      .check(whole_number(1, 1000))
+      .show_default();
 }
 
 // The command line's sizes, made to fit the model where the user left them open. Errors: UsageError.
@@ -228,9 +228,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_bench(CLI::App& app, const CommonOptions& common) {
+Action prepare_bench(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -32,10 +32,10 @@ struct Words {
   GenerateOptions options{.max_gen_len = 1024};
 };
 
-void declare(CLI::App& app, Words& words) {
-  declare_model(app, words.model);
-  declare_chat(app, words.chat);
-  declare_sampling(app, words.options);
+void declare(OptionParser& parser, Words& words) {
+  declare_model(parser, words.model);
+  declare_chat(parser, words.chat);
+  declare_sampling(parser, words.options);
 }
 
 // What is said beside the conversation: on stderr, faint on a terminal.
@@ -280,9 +280,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_chat(CLI::App& app, const CommonOptions& common) {
+Action prepare_chat(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
-
 #include "loader/files/tokenizer_directory.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
@@ -11,17 +9,17 @@
 
 namespace halfbyte::cli {
 
-void declare_chat(CLI::App& app, ChatWords& words) {
+void declare_chat(OptionParser& parser, ChatWords& words) {
   std::vector<std::string> names;
   for (const models::ChatFamily& family : models::chat_families()) names.emplace_back(family.name);
-  app.add_option("--system", words.system, "what the model is told before the first turn")
-      ->type_name("TEXT")
-      ->expected(1);
-  app.add_option("--chat-template", words.choice.name, "how turns are written, if not as the checkpoint says")
-      ->type_name("NAME")
-      ->check(one_of(names));
-  app.add_option("--date", words.choice.date, "for templates that tell the model one (Llama 3.1 and later)")
-      ->type_name("'26 Jul 2024'");
+  parser.add_option("--system", words.system, "what the model is told before the first turn")
+      .type_name("TEXT")
+      .one_value();
+  parser.add_option("--chat-template", words.choice.name, "how turns are written, if not as the checkpoint says")
+      .type_name("NAME")
+      .check(one_of(names));
+  parser.add_option("--date", words.choice.date, "for templates that tell the model one (Llama 3.1 and later)")
+      .type_name("'26 Jul 2024'");
 }
 
 models::ChatTemplate chat_template_of(const std::string& checkpoint, const models::Tokenizer* tokenizer,

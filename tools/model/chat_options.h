@@ -10,18 +10,16 @@
 
 #include "models/chat/chat_template.h"
 
-namespace CLI {
-class App;
-}
-
 namespace halfbyte::cli {
+
+class OptionParser;
 
 struct ChatWords {
   std::optional<std::string> system;
   models::ChatChoice choice;
 };
 
-void declare_chat(CLI::App& app, ChatWords& words);
+void declare_chat(OptionParser& parser, ChatWords& words);
 
 // Logs the template's name with -v. Errors: kUnsupported without a tokenizer or a template.
 models::ChatTemplate chat_template_of(const std::string& checkpoint, const models::Tokenizer* tokenizer,

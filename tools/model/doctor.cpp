@@ -283,7 +283,7 @@ ExitStatus run() {
 
 }  // namespace
 
-Action prepare_doctor(CLI::App&, const CommonOptions&) {
+Action prepare_doctor(OptionParser&, const CommonOptions&) {
   return [] { return run(); };
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "models/architectures/model_config.h"
@@ -37,29 +36,27 @@ struct Words {
   GenerateOptions options;
 };
 
-void declare(CLI::App& app, Words& words) {
-  declare_model(app, words.model);
-  app.add_option("--prompt", words.prompts, "text to continue; repeat for a batch")
-      ->type_name("TEXT")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);  // or "[a, b]" would be two, without their brackets
-  app.add_option("--prompt-tokens", words.prompt_tokens, "token ids to continue, as they are; repeat for a batch")
-      ->type_name("ID,ID,...")
-      ->expected(1)
-      ->take_all();
+void declare(OptionParser& parser, Words& words) {
+  declare_model(parser, words.model);
+  parser.add_option("--prompt", words.prompts, "text to continue; repeat for a batch")
+      .type_name("TEXT")
+      .repeatable()
+      .as_written();  // or "[a, b]" would be two, without their brackets
+  parser.add_option("--prompt-tokens", words.prompt_tokens, "token ids to continue, as they are; repeat for a batch")
+      .type_name("ID,ID,...")
+      .repeatable();
   GenerateOptions& options = words.options;
-  app.add_flag("--chat", words.is_chat, "each prompt is a user's turn, written as the model's chat template has it");
-  declare_chat(app, words.chat);
-  app.add_option("--messages", words.message_files,
-                 "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON; repeatable")
-      ->type_name("FILE")
-      ->expected(1)
-      ->take_all();
-  declare_sampling(app, options);
-  app.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
-  app.add_flag("--echo", options.echo, "begin with the prompt");
-  app.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");
+  parser.add_flag("--chat", words.is_chat, "each prompt is a user's turn, written as the model's chat template has it");
+  declare_chat(parser, words.chat);
+  parser
+      .add_option("--messages", words.message_files,
+                  "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON; repeatable")
+      .type_name("FILE")
+      .repeatable();
+  declare_sampling(parser, options);
+  parser.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
+  parser.add_flag("--echo", options.echo, "begin with the prompt");
+  parser.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");
 }
 
 TokenIds parse_token_ids(const std::string& list) {
@@ -281,9 +278,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_generate(CLI::App& app, const CommonOptions& common) {
+Action prepare_generate(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
-
 #include "loader/files/tokenizer_directory.h"
 #include "loader/thread_count.h"
 #include "tools/cli/format.h"
@@ -16,7 +14,7 @@ namespace halfbyte::cli {
 namespace {
 
 // Meta has shapes and no values, so nothing can be run there.
-CLI::Validator device_name() {
+Check device_name() {
   const auto check = [](std::string& value) -> std::string {
     try {
       if (Device::parse(value).kind() != Device::Kind::kMeta) return "";
@@ -25,7 +23,7 @@ CLI::Validator device_name() {
       return said(error);
     }
   };
-  return CLI::Validator(check, "auto|cpu|cuda[:N]|xpu[:N]|mps");
+  return {check, "auto|cpu|cuda[:N]|xpu[:N]|mps"};
 }
 
 struct ComputeWord {
@@ -47,33 +45,34 @@ ComputeMode parse_compute(const std::string& word) {
 
 }  // namespace
 
-void declare_model(CLI::App& app, ModelWords& words) {
-  app.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")->required();
-  app.add_option("--dtype", words.dtype,
-                 "dtype policy: automatic mixed precision, one dtype for everything, or as recorded")
-      ->check(policy_word())
-      ->capture_default_str();
-  app.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
-      ->type_name("PATTERN")
-      ->expected(1)
-      ->take_all();
-  app.add_option("--dtype-for", words.dtype_for,
-                 "another policy for some modules or tensors; the last match wins; repeatable")
-      ->type_name("PATTERN=POLICY")
-      ->check(policy_assignment())
-      ->expected(1)
-      ->take_all();
-  app.add_option("--device", words.device, "where to run it; auto: the best that is there")
-      ->check(device_name())
-      ->capture_default_str();
-  app.add_option(
-         "--compute", words.compute,
-         "how packed integer codes are multiplied on the CPU: in floats, or with activations rounded to 8 bits; "
-         "auto: the faster of them for 4-bit codes under amp, else floats")
-      ->check(one_of(compute_words()))
-      ->capture_default_str();
-  app.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
-  app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
+void declare_model(OptionParser& parser, ModelWords& words) {
+  parser.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original").required();
+  parser
+      .add_option("--dtype", words.dtype,
+                  "dtype policy: automatic mixed precision, one dtype for everything, or as recorded")
+      .check(policy_word())
+      .show_default();
+  parser.add_option("--keep-float32", words.keep_float32, "tensors that stay float32 whatever the policy; repeatable")
+      .type_name("PATTERN")
+      .repeatable();
+  parser
+      .add_option("--dtype-for", words.dtype_for,
+                  "another policy for some modules or tensors; the last match wins; repeatable")
+      .type_name("PATTERN=POLICY")
+      .check(policy_assignment())
+      .repeatable();
+  parser.add_option("--device", words.device, "where to run it; auto: the best that is there")
+      .check(device_name())
+      .show_default();
+  parser
+      .add_option(
+          "--compute", words.compute,
+          "how packed integer codes are multiplied on the CPU: in floats, or with activations rounded to 8 bits; "
+          "auto: the faster of them for 4-bit codes under amp, else floats")
+      .check(one_of(compute_words()))
+      .show_default();
+  parser.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
+  parser.add_option("--threads", words.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
 }
 
 void log_report(const LoadReport& report) {

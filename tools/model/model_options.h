@@ -11,10 +11,6 @@
 #include "tools/cli/policy.h"
 #include "tools/cli/verb.h"
 
-namespace CLI {
-class App;
-}
-
 namespace halfbyte::cli {
 
 struct ModelWords {
@@ -28,7 +24,7 @@ struct ModelWords {
   std::string compute = "auto";
 };
 
-void declare_model(CLI::App& app, ModelWords& words);
+void declare_model(OptionParser& parser, ModelWords& words);
 
 // Sets the threads, loads the model, and logs what the load report says with -v.
 Model load_model(const ModelWords& words, const CommonOptions& common);

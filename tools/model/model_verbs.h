@@ -5,10 +5,10 @@
 
 namespace halfbyte::cli {
 
-Action prepare_generate(CLI::App& app, const CommonOptions& common);
-Action prepare_chat(CLI::App& app, const CommonOptions& common);
-Action prepare_perplexity(CLI::App& app, const CommonOptions& common);
-Action prepare_doctor(CLI::App& app, const CommonOptions& common);
-Action prepare_bench(CLI::App& app, const CommonOptions& common);
+Action prepare_generate(OptionParser& parser, const CommonOptions& common);
+Action prepare_chat(OptionParser& parser, const CommonOptions& common);
+Action prepare_perplexity(OptionParser& parser, const CommonOptions& common);
+Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
+Action prepare_bench(OptionParser& parser, const CommonOptions& common);
 
 }  // namespace halfbyte::cli

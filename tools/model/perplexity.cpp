@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/evaluate.h>
@@ -48,39 +47,42 @@ std::vector<std::string> split(const std::string& list) {
   return out;
 }
 
-CLI::Validator policy_list() {
+Check policy_list() {
   const auto check = [](std::string& value) -> std::string {
     if (value == "all") return "";
     if (value.empty()) return "expected policies, with commas between them, or all";
     for (std::string& item : split(value)) {
-      if (std::string problem = dtype_policy()(item); !problem.empty()) return problem;
+      if (std::string problem = dtype_policy().problem_with(item); !problem.empty()) return problem;
     }
     return "";
   };
-  return CLI::Validator(check, "");
+  return {check};
 }
 
-void declare(CLI::App& app, Words& words) {
-  declare_model(app, words.model);
-  app.add_option("--text", words.text, "text to predict, UTF-8")->type_name("FILE")->required();
-  app.add_option("--ctx", words.context,
-                 "tokens a window; the second half of each is scored; 512 or what the model has room for")
-      ->check(whole_number(4, 1'000'000'000));
-  app.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
-      ->check(whole_number(0, 1'000'000'000))
-      ->capture_default_str();
-  app.add_option("--windows", words.windows, "'llama.cpp': the windows and scored tokens of llama-perplexity")
-      ->check(one_of({"prefixed", kLlamaCppWindows}))
-      ->capture_default_str();
-  app.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")->type_name("SRC");
-  app.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
-      ->check(policy_word())
-      ->capture_default_str();
-  app.add_option("--policies", words.policies,
-                 "one table over dtype policies instead: 'all', or some with commas between them")
-      ->type_name("LIST")
-      ->check(policy_list())
-      ->excludes("--dtype");
+void declare(OptionParser& parser, Words& words) {
+  declare_model(parser, words.model);
+  parser.add_option("--text", words.text, "text to predict, UTF-8").type_name("FILE").required();
+  parser
+      .add_option("--ctx", words.context,
+                  "tokens a window; the second half of each is scored; 512 or what the model has room for")
+      .check(whole_number(4, 1'000'000'000));
+  parser.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
+      .check(whole_number(0, 1'000'000'000))
+      .show_default();
+  parser.add_option("--windows", words.windows, "'llama.cpp': the windows and scored tokens of llama-perplexity")
+      .check(one_of({"prefixed", kLlamaCppWindows}))
+      .show_default();
+  parser.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")
+      .type_name("SRC");
+  parser.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
+      .check(policy_word())
+      .show_default();
+  parser
+      .add_option("--policies", words.policies,
+                  "one table over dtype policies instead: 'all', or some with commas between them")
+      .type_name("LIST")
+      .check(policy_list())
+      .excludes("--dtype");
 }
 
 std::string read_text(const std::string& path) {
@@ -141,7 +143,7 @@ std::unique_ptr<models::Tokenizer> wanted_tokenizer(const std::string& checkpoin
 std::int64_t room_of(const std::string& checkpoint) {
   const files::Checkpoint opened = files::open_checkpoint(checkpoint);
   if (!opened.architecture) return kUsualContext;
-  return opened.architecture->parse(nlohmann::json(opened.config)).max_position_embeddings;
+  return opened.model_config().max_position_embeddings;
 }
 
 std::int64_t context_of(const Words& words) {
@@ -194,9 +196,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_perplexity(CLI::App& app, const CommonOptions& common) {
+Action prepare_perplexity(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -3,14 +3,12 @@
 
 #include <halfbyte/generate.h>
 
-namespace CLI {
-class App;
-}
-
 namespace halfbyte::cli {
 
+class OptionParser;
+
 // Declares the options; parsing fills `options`, whose values are the defaults.
-void declare_sampling(CLI::App& app, GenerateOptions& options);
+void declare_sampling(OptionParser& parser, GenerateOptions& options);
 
 // "stop", "length", "context", "cancelled".
 const char* finish_reason_name(FinishReason reason) noexcept;

@@ -7,6 +7,8 @@
 #include <set>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/verbs/inspection.h"
 
 namespace halfbyte::cli {
@@ -83,7 +85,7 @@ CheckpointDiff diff(const files::Checkpoint& a, const files::Checkpoint& b,
   CheckpointDiff out;
   for (const files::Comparison& row : files::compare(b, a, progress)) out.tensors.push_back(describe(row));
   std::ranges::stable_sort(out.tensors, std::greater(), rank);
-  out.config = config_lines(a.config, b.config);
+  out.config = config_lines(*a.config, *b.config);
   return out;
 }
 

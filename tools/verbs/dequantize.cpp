@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/convert.h>
@@ -31,17 +30,18 @@ struct Words {
   bool overwrite = false;
 };
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("CKPT", words.checkpoint, "model to read; an original one is copied, or cast")->required();
-  app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
-  app.add_option("--dtype", words.dtype, "of floating tensors: what each one was, or one dtype for all")
-      ->check(one_of({kRecorded, "float32", "float16", "bfloat16"}))
-      ->capture_default_str();
-  app.add_option("--assume-original", words.assume_original,
-                 "what tensors were of which CKPT does not say it (float32)")
-      ->check(one_of({"float32", "float16", "bfloat16"}));
-  app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
-  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+void declare(OptionParser& parser, Words& words) {
+  parser.add_option("CKPT", words.checkpoint, "model to read; an original one is copied, or cast").required();
+  parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
+  parser.add_option("--dtype", words.dtype, "of floating tensors: what each one was, or one dtype for all")
+      .check(one_of({kRecorded, "float32", "float16", "bfloat16"}))
+      .show_default();
+  parser
+      .add_option("--assume-original", words.assume_original,
+                  "what tensors were of which CKPT does not say it (float32)")
+      .check(one_of({"float32", "float16", "bfloat16"}));
+  parser.add_option("--threads", words.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
+  parser.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
 }
 
 convert::DequantizeSummary dequantize_with_progress(const Words& words, const CommonOptions& common) {
@@ -91,9 +91,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_dequantize(CLI::App& app, const CommonOptions& common) {
+Action prepare_dequantize(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -2,8 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "loader/files/parallel.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
@@ -21,11 +19,11 @@ struct Words {
   bool exit_code = false;
 };
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("A", words.a, "model to read; errors are relative to its values")->required();
-  app.add_option("B", words.b, "model to compare with it; both may be quantised")->required();
-  app.add_flag("--tensors", words.tensors, "list every tensor, equal ones too");
-  app.add_flag("--exit-code", words.exit_code, "end with status 1, and no line on stderr, when the two differ");
+void declare(OptionParser& parser, Words& words) {
+  parser.add_option("A", words.a, "model to read; errors are relative to its values").required();
+  parser.add_option("B", words.b, "model to compare with it; both may be quantised").required();
+  parser.add_flag("--tensors", words.tensors, "list every tensor, equal ones too");
+  parser.add_flag("--exit-code", words.exit_code, "end with status 1, and no line on stderr, when the two differ");
 }
 
 CheckpointDiff diff_with_progress(const files::Checkpoint& a, const files::Checkpoint& b, const CommonOptions& common) {
@@ -49,9 +47,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_diff(CLI::App& app, const CommonOptions& common) {
+Action prepare_diff(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
@@ -138,7 +140,7 @@ Diagnosis diagnose() {
   return out;
 }
 
-Action prepare_doctor(CLI::App&, const CommonOptions& common) {
+Action prepare_doctor(OptionParser&, const CommonOptions& common) {
   return [&common] {
     const Diagnosis diagnosis = diagnose();
     (common.is_json ? print_diagnosis_json : print_diagnosis)(diagnosis);

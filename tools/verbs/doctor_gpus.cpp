@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/verbs/doctor.h"
 
 namespace halfbyte::cli {

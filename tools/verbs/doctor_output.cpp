@@ -1,6 +1,8 @@
 // What `doctor` prints, as text and as JSON.
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/platform.h"
 #include "quant/threads.h"
 #include "tools/cli/errors.h"

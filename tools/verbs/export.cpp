@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/convert.h>
@@ -41,23 +40,27 @@ std::vector<std::string> formats() {
   return out;
 }
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("CKPT", words.checkpoint, "model to read")->required();
-  app.add_option("DST", words.destination,
-                 "what to write: a .gguf file, or a directory; it appears when it is complete")
-      ->required();
-  app.add_option("--to", words.format,
-                 "gguf: for llama.cpp; compressed-tensors, gptq, awq (integer schemes), bitsandbytes (nf4, fp4): for "
-                 "transformers and vLLM; safetensors: dequantised, every tensor in the dtype it had")
-      ->check(one_of(formats()))
-      ->required();
-  app.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
-      ->check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
-  app.add_option("--assume-original", words.assume_original,
-                 "what tensors were of which CKPT does not say it: the dtype of those that are written dense (float32)")
-      ->check(one_of({"float32", "float16", "bfloat16"}));
-  app.add_flag("--requantize", words.requantize, "allow other numbers where the format cannot say the same");
-  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+void declare(OptionParser& parser, Words& words) {
+  parser.add_option("CKPT", words.checkpoint, "model to read").required();
+  parser
+      .add_option("DST", words.destination,
+                  "what to write: a .gguf file, or a directory; it appears when it is complete")
+      .required();
+  parser
+      .add_option("--to", words.format,
+                  "gguf: for llama.cpp; compressed-tensors, gptq, awq (integer schemes), bitsandbytes (nf4, fp4): for "
+                  "transformers and vLLM; safetensors: dequantised, every tensor in the dtype it had")
+      .check(one_of(formats()))
+      .required();
+  parser.add_option("--type", words.type, "gguf: how matrices are written (as they are stored, where GGUF can say it)")
+      .check(one_of({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
+  parser
+      .add_option(
+          "--assume-original", words.assume_original,
+          "what tensors were of which CKPT does not say it: the dtype of those that are written dense (float32)")
+      .check(one_of({"float32", "float16", "bfloat16"}));
+  parser.add_flag("--requantize", words.requantize, "allow other numbers where the format cannot say the same");
+  parser.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
 }
 
 struct Summary {
@@ -169,9 +172,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_export(CLI::App& app, const CommonOptions& common) {
+Action prepare_export(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "loader/files/checkpoint.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/parse.h"
@@ -49,24 +47,24 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_inspect(CLI::App& app, const CommonOptions& common) {
+Action prepare_inspect(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  app.add_option("CKPT", words->checkpoint, "model to read; only its headers are")->required();
-  app.add_flag("--tensors", words->tensors, "list every tensor");
-  app.add_option("--policy", words->policy,
-                 "say instead what loading under a dtype policy will cost (half, amp:bfloat16 ...)")
-      ->type_name("POLICY")
-      ->check(dtype_policy());
-  app.add_option("--keep-float32", words->keep_float32, "with --policy: tensors that stay float32; repeatable")
-      ->type_name("PATTERN")
-      ->expected(1)
-      ->take_all();
-  app.add_option("--dtype-for", words->dtype_for,
-                 "with --policy: another policy for some modules or tensors; repeatable")
-      ->type_name("PATTERN=POLICY")
-      ->check(policy_assignment())
-      ->expected(1)
-      ->take_all();
+  parser.add_option("CKPT", words->checkpoint, "model to read; only its headers are").required();
+  parser.add_flag("--tensors", words->tensors, "list every tensor");
+  parser
+      .add_option("--policy", words->policy,
+                  "say instead what loading under a dtype policy will cost (half, amp:bfloat16 ...)")
+      .type_name("POLICY")
+      .check(dtype_policy());
+  parser.add_option("--keep-float32", words->keep_float32, "with --policy: tensors that stay float32; repeatable")
+      .type_name("PATTERN")
+      .repeatable();
+  parser
+      .add_option("--dtype-for", words->dtype_for,
+                  "with --policy: another policy for some modules or tensors; repeatable")
+      .type_name("PATTERN=POLICY")
+      .check(policy_assignment())
+      .repeatable();
   return [words, &common] { return run(*words, common); };
 }
 

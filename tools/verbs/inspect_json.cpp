@@ -1,5 +1,8 @@
 // `inspect --json`; docs/json.md has it field by field.
 #include "tools/cli/output.h"
+
+#include <nlohmann/json.hpp>
+
 #include "tools/verbs/inspect_output.h"
 
 namespace halfbyte::cli {

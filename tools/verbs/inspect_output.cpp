@@ -19,7 +19,7 @@ std::string family_of(const files::Checkpoint& checkpoint) {
     return std::string(checkpoint.architecture->model_type) + " (" + std::string(checkpoint.architecture->class_name) +
            ")";
   }
-  if (!checkpoint.config.is_object()) return "not known: there is no config.json";
+  if (!checkpoint.has_config()) return "not known: there is no config.json";
   const std::string name = files::family_in_quotes(checkpoint);
   return "not known: " + (name.empty() ? "config.json has neither a model_type nor architectures" : name);
 }

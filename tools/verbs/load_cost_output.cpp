@@ -1,5 +1,8 @@
 // What `inspect --policy` prints, as text and as JSON.
 #include "tools/cli/errors.h"
+
+#include <nlohmann/json.hpp>
+
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/verbs/inspect_output.h"

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/convert.h>
@@ -82,7 +81,7 @@ std::vector<std::string> search_names() {
 }
 
 // PATTERN=SCHEME, split at the last '='; "keep" is a scheme here.
-CLI::Validator scheme_assignment() {
+Check scheme_assignment() {
   const auto check = [](std::string& value) -> std::string {
     const std::size_t equals = value.rfind('=');
     if (equals == std::string::npos || equals == 0)
@@ -90,53 +89,56 @@ CLI::Validator scheme_assignment() {
     std::vector<std::string> names = scheme_names();
     names.emplace_back("keep");
     std::string scheme = value.substr(equals + 1);
-    return one_of(names)(scheme);
+    return one_of(names).problem_with(scheme);
   };
-  return CLI::Validator(check, "");
+  return {check};
 }
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("SRC", words.source,
-                 "model to read, a directory or a file; one that is quantised keeps its codes unless --scheme is said")
-      ->required();
-  app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
-  app.add_option("--scheme", words.scheme, "how Linear weights are stored")
-      ->check(one_of(scheme_names()))
-      ->capture_default_str();
-  app.add_option("--group-size", words.group_size, "weights that share a scale")
-      ->check(one_of(group_size_names()))
-      ->capture_default_str();
-  app.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")
-      ->check(one_of(search_names()))
-      ->capture_default_str();
-  app.add_flag("--nested-scales", words.nested_scales,
-               "nf4, fp4: scales in 8 bits too (bitsandbytes's double quantisation)");
-  app.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
-      ->type_name("PATTERN")
-      ->expected(1)
-      ->take_all();
-  app.add_option("--scheme-for", words.scheme_for,
-                 "another scheme (or 'keep') for some tensors; the last match wins; repeatable")
-      ->type_name("PATTERN=SCHEME")
-      ->check(scheme_assignment())
-      ->expected(1)
-      ->take_all();
-  app.add_option("--assume-original", words.assume_original, "dtype to record where SRC does not say what a tensor was")
-      ->check(one_of({"float32", "float16", "bfloat16"}));
-  app.add_flag(
+void declare(OptionParser& parser, Words& words) {
+  parser
+      .add_option("SRC", words.source,
+                  "model to read, a directory or a file; one that is quantised keeps its codes unless --scheme is said")
+      .required();
+  parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
+  parser.add_option("--scheme", words.scheme, "how Linear weights are stored")
+      .check(one_of(scheme_names()))
+      .show_default();
+  parser.add_option("--group-size", words.group_size, "weights that share a scale")
+      .check(one_of(group_size_names()))
+      .show_default();
+  parser.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")
+      .check(one_of(search_names()))
+      .show_default();
+  parser.add_flag("--nested-scales", words.nested_scales,
+                  "nf4, fp4: scales in 8 bits too (bitsandbytes's double quantisation)");
+  parser.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
+      .type_name("PATTERN")
+      .repeatable();
+  parser
+      .add_option("--scheme-for", words.scheme_for,
+                  "another scheme (or 'keep') for some tensors; the last match wins; repeatable")
+      .type_name("PATTERN=SCHEME")
+      .check(scheme_assignment())
+      .repeatable();
+  parser
+      .add_option("--assume-original", words.assume_original,
+                  "dtype to record where SRC does not say what a tensor was")
+      .check(one_of({"float32", "float16", "bfloat16"}));
+  parser.add_flag(
       "--halfbyte-only", words.halfbyte_only,
       "allow what no other program reads: " + own_schemes() + ", or schemes of two families in one checkpoint");
-  app.add_option("--threads", words.threads, "0: one a core")->check(whole_number(0, 4096))->capture_default_str();
-  app.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
-      ->type_name("SIZE")
-      ->check(byte_size())
-      ->capture_default_str();
-  app.add_option("--shard-size", words.shard_size, "split the result into files of this many bytes (as SRC is split)")
-      ->type_name("SIZE")
-      ->check(byte_size());
-  app.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
-  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
-  app.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
+  parser.add_option("--threads", words.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
+  parser.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
+      .type_name("SIZE")
+      .check(byte_size())
+      .show_default();
+  parser
+      .add_option("--shard-size", words.shard_size, "split the result into files of this many bytes (as SRC is split)")
+      .type_name("SIZE")
+      .check(byte_size());
+  parser.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
+  parser.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+  parser.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
 }
 
 quant::Search search_of(const std::string& word) {
@@ -144,14 +146,13 @@ quant::Search search_of(const std::string& word) {
 }
 
 // Only what was said is set: without options that say how to quantise, a source that is quantised keeps its codes.
-convert::QuantizeOptions options_of(const Words& words, const CLI::App& app) {
-  const auto is_given = [&](const char* name) { return app.count(name) > 0; };
+convert::QuantizeOptions options_of(const Words& words, const OptionParser& parser) {
   convert::QuantizeOptions options;
   options.keep_codes = true;
-  if (is_given("--scheme")) options.scheme = words.scheme;
-  if (is_given("--group-size"))
+  if (parser.is_given("--scheme")) options.scheme = words.scheme;
+  if (parser.is_given("--group-size"))
     options.group_size = words.group_size == "channel" ? kPerChannel : std::stoll(words.group_size);
-  if (is_given("--search")) options.search = search_of(words.search);
+  if (parser.is_given("--search")) options.search = search_of(words.search);
   options.keep = words.keep;
   for (const std::string& pair : words.scheme_for) {
     const std::size_t equals = pair.rfind('=');
@@ -261,10 +262,10 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
 
 }  // namespace
 
-Action prepare_quantize(CLI::App& app, const CommonOptions& common) {
+Action prepare_quantize(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
-  return [words, &common, &app] { return run(*words, options_of(*words, app), common); };
+  declare(parser, *words);
+  return [words, &common, &parser] { return run(*words, options_of(*words, parser), common); };
 }
 
 }  // namespace halfbyte::cli

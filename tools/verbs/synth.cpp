@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "convert/synth.h"
@@ -26,18 +25,18 @@ struct Words {
   bool overwrite = false;
 };
 
-void declare(CLI::App& app, Words& words) {
+void declare(OptionParser& parser, Words& words) {
   std::vector<std::string> shapes;
   for (const std::string_view shape : convert::synth_shapes()) shapes.emplace_back(shape);
-  app.add_option("DST", words.destination, "directory to write; it appears when it is complete")->required();
-  app.add_option("--like", words.like, "whose shape")->check(one_of(shapes))->capture_default_str();
-  app.add_option("--dtype", words.dtype, "of every tensor")
-      ->check(one_of({"bfloat16", "float16", "float32"}))
-      ->capture_default_str();
-  app.add_option("--seed", words.seed, "the same seed gives the same bytes on every machine")
-      ->check(whole_number(0, INT64_MAX))
-      ->capture_default_str();
-  app.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
+  parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
+  parser.add_option("--like", words.like, "whose shape").check(one_of(shapes)).show_default();
+  parser.add_option("--dtype", words.dtype, "of every tensor")
+      .check(one_of({"bfloat16", "float16", "float32"}))
+      .show_default();
+  parser.add_option("--seed", words.seed, "the same seed gives the same bytes on every machine")
+      .check(whole_number(0, INT64_MAX))
+      .show_default();
+  parser.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
@@ -72,9 +71,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_synth(CLI::App& app, const CommonOptions& common) {
+Action prepare_synth(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

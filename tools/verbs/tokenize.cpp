@@ -4,8 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include <CLI/CLI.hpp>
-
 #include <halfbyte/error.h>
 
 #include "loader/files/tokenizer_directory.h"
@@ -27,38 +25,30 @@ struct Words {
   std::string checkpoint;
   std::string text;
   std::string file;
-  bool has_text = false;
   bool is_decode = false;
   bool is_no_special = false;
   bool is_special_as_text = false;
   bool is_lines = false;
   bool is_null = false;
-  TokenView view = TokenView::kIds;
+  bool is_pieces = false;
+  bool is_count = false;
 };
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("CKPT", words.checkpoint, "model whose tokenizer is read")->required();
-  auto* const text = app.add_option_function<std::string>(
-      "--text",
-      [&words](const std::string& given) {
-        words.text = given;
-        words.has_text = true;
-      },
-      "text to split into tokens");
-  text->type_name("TEXT");
-  app.add_option("--file", words.file, "file with the text; - is standard input")->type_name("FILE")->excludes(text);
-  app.add_flag("--decode", words.is_decode,
-               "make text of token ids: 1,306,4658 or 1 306 4658; from standard input too");
-  app.add_flag("--no-special", words.is_no_special, "the text alone, without what stands before and after every text");
-  app.add_flag("--special-as-text", words.is_special_as_text,
-               "read </s> in the text as four characters; --decode: write special tokens out");
-  auto* const pieces = app.add_flag_callback(
-      "--pieces", [&words] { words.view = TokenView::kPieces; }, "a line a token: id, bytes of the text, piece");
-  app.add_flag_callback(
-         "--count", [&words] { words.view = TokenView::kCount; }, "only how many tokens there are")
-      ->excludes(pieces);
-  auto* const lines = app.add_flag("--lines", words.is_lines, "every line is a text by itself, and gives a line");
-  app.add_flag("-0,--null", words.is_null, "--lines, but texts (--decode: results) end with a zero byte")->needs(lines);
+void declare(OptionParser& parser, Words& words) {
+  parser.add_option("CKPT", words.checkpoint, "model whose tokenizer is read").required();
+  const auto text = parser.add_option("--text", words.text, "text to split into tokens").type_name("TEXT");
+  parser.add_option("--file", words.file, "file with the text; - is standard input").type_name("FILE").excludes(text);
+  parser.add_flag("--decode", words.is_decode,
+                  "make text of token ids: 1,306,4658 or 1 306 4658; from standard input too");
+  parser.add_flag("--no-special", words.is_no_special,
+                  "the text alone, without what stands before and after every text");
+  parser.add_flag("--special-as-text", words.is_special_as_text,
+                  "read </s> in the text as four characters; --decode: write special tokens out");
+  const auto pieces = parser.add_flag("--pieces", words.is_pieces, "a line a token: id, bytes of the text, piece");
+  parser.add_flag("--count", words.is_count, "only how many tokens there are").excludes(pieces);
+  const auto lines = parser.add_flag("--lines", words.is_lines, "every line is a text by itself, and gives a line");
+  parser.add_flag("-0,--null", words.is_null, "--lines, but texts (--decode: results) end with a zero byte")
+      .needs(lines);
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& checkpoint) {
@@ -90,12 +80,17 @@ void decode_one(const Tokenizer& tokenizer, const Words& words, std::string_view
   printer.print_text(tokenizer.decode(parse_ids(list), /*skip_special=*/!words.is_special_as_text));
 }
 
-ExitStatus run(const Words& words, const CommonOptions& common) {
-  if (!words.has_text && words.file.empty() && !words.is_decode)
+TokenView view_of(const Words& words) {
+  if (words.is_pieces) return TokenView::kPieces;
+  return words.is_count ? TokenView::kCount : TokenView::kIds;
+}
+
+ExitStatus run(const Words& words, bool has_text, const CommonOptions& common) {
+  if (!has_text && words.file.empty() && !words.is_decode)
     throw UsageError("which text? give --text TEXT or --file FILE (- is standard input)");
   const auto tokenizer = open_tokenizer(words.checkpoint);
-  const std::string text = words.has_text ? words.text : read_input(words.file.empty() ? "-" : words.file);
-  TokenPrinter printer(*tokenizer, words.view, common.is_json, words.is_null ? '\0' : '\n');
+  const std::string text = has_text ? words.text : read_input(words.file.empty() ? "-" : words.file);
+  TokenPrinter printer(*tokenizer, view_of(words), common.is_json, words.is_null ? '\0' : '\n');
   const auto act = words.is_decode ? decode_one : encode_one;
   if (!words.is_lines) {
     act(*tokenizer, words, text, printer);
@@ -108,10 +103,10 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_tokenize(CLI::App& app, const CommonOptions& common) {
+Action prepare_tokenize(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
-  return [words, &common] { return run(*words, common); };
+  declare(parser, *words);
+  return [words, &common, &parser] { return run(*words, parser.is_given("--text"), common); };
 }
 
 }  // namespace halfbyte::cli

@@ -5,14 +5,14 @@
 
 namespace halfbyte::cli {
 
-Action prepare_quantize(CLI::App& app, const CommonOptions& common);
-Action prepare_inspect(CLI::App& app, const CommonOptions& common);
-Action prepare_verify(CLI::App& app, const CommonOptions& common);
-Action prepare_dequantize(CLI::App& app, const CommonOptions& common);
-Action prepare_diff(CLI::App& app, const CommonOptions& common);
-Action prepare_export(CLI::App& app, const CommonOptions& common);
-Action prepare_doctor(CLI::App& app, const CommonOptions& common);
-Action prepare_synth(CLI::App& app, const CommonOptions& common);
-Action prepare_tokenize(CLI::App& app, const CommonOptions& common);
+Action prepare_quantize(OptionParser& parser, const CommonOptions& common);
+Action prepare_inspect(OptionParser& parser, const CommonOptions& common);
+Action prepare_verify(OptionParser& parser, const CommonOptions& common);
+Action prepare_dequantize(OptionParser& parser, const CommonOptions& common);
+Action prepare_diff(OptionParser& parser, const CommonOptions& common);
+Action prepare_export(OptionParser& parser, const CommonOptions& common);
+Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
+Action prepare_synth(OptionParser& parser, const CommonOptions& common);
+Action prepare_tokenize(OptionParser& parser, const CommonOptions& common);
 
 }  // namespace halfbyte::cli

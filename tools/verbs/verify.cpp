@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "loader/files/verify.h"
@@ -34,9 +33,10 @@ struct Words {
   std::string against;
 };
 
-void declare(CLI::App& app, Words& words) {
-  app.add_option("CKPT", words.checkpoint, "model to read")->required();
-  app.add_option("--against", words.against, "the original: also say how far each tensor is from it")->type_name("SRC");
+void declare(OptionParser& parser, Words& words) {
+  parser.add_option("CKPT", words.checkpoint, "model to read").required();
+  parser.add_option("--against", words.against, "the original: also say how far each tensor is from it")
+      .type_name("SRC");
 }
 
 files::VerifyReport verify_with_progress(const Words& words, const CommonOptions& common) {
@@ -125,9 +125,9 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 }  // namespace
 
-Action prepare_verify(CLI::App& app, const CommonOptions& common) {
+Action prepare_verify(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  declare(app, *words);
+  declare(parser, *words);
   return [words, &common] { return run(*words, common); };
 }
 

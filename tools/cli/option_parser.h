@@ -1,0 +1,68 @@
+// The options of a verb: declared here, parsed by CLI11, which options.cpp alone sees: whoever includes it compiles its
+// validators, five seconds a source.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace halfbyte::cli {
+
+// What the value of an option must be.
+struct Check {
+  // What is wrong with a value, which may be put into its usual form; empty: nothing.
+  std::function<std::string(std::string& value)> problem_with;
+  std::string values = {};  // for --help: "auto|cpu"
+};
+
+// One option, while it is being declared.
+class DeclaredOption {
+ public:
+  explicit DeclaredOption(CLI::Option* option) : option_(option) {}
+
+  DeclaredOption required();
+  DeclaredOption check(Check check);
+  DeclaredOption type_name(const std::string& name);  // for --help: "PATTERN"
+  DeclaredOption one_value();                         // the word after it, whatever that begins with
+  DeclaredOption repeatable();                        // one value each time; all of them are kept
+  DeclaredOption show_default();                      // --help says what the target holds now
+  DeclaredOption excludes(const DeclaredOption& other);
+  DeclaredOption excludes(const std::string& other);  // "--dtype"
+  DeclaredOption needs(const DeclaredOption& other);
+  DeclaredOption as_written();  // a value like "[a, b]" is one, not two
+
+ private:
+  CLI::Option* option_;
+};
+
+class OptionParser {
+ public:
+  // `usage` is what the user typed before them: "halfbyte quantize".
+  OptionParser(const std::string& summary, const std::string& usage, const std::string& footer);
+  ~OptionParser();
+  OptionParser(const OptionParser&) = delete;
+  OptionParser& operator=(const OptionParser&) = delete;
+
+  // `name` without a dash is positional. The target gets the value when it is parsed and must outlive that: a string,
+  // a number, an optional string, or a vector of strings or token ids.
+  template <class Target>
+  DeclaredOption add_option(const std::string& name, Target& target, const std::string& help);
+  // "-v,--verbose". An int counts how often it is given.
+  DeclaredOption add_flag(const std::string& name, bool& target, const std::string& help);
+  DeclaredOption add_flag(const std::string& name, int& target, const std::string& help);
+
+  // Reads the words after the verb. Returns false when --help was asked for (and printed). Errors: UsageError, one line
+  // that says what was meant, perhaps.
+  bool parse(int argc, char** argv);
+  bool is_given(const std::string& name) const;  // "--scheme", once parsed
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace halfbyte::cli
