@@ -18,6 +18,12 @@ function(halfbyte_flags target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
 endfunction()
 
+# What optimising more than CMAKE_CXX_FLAGS_RELEASE does pays for, by measurement; such sources go without a precompiled
+# header. (quant/ is all of that kind.)
+function(halfbyte_hot)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 function(halfbyte_library name)
   cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   set(target halfbyte_${name})

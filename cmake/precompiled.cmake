@@ -1,22 +1,47 @@
-# Precompiled headers, one for each kind of source, made once and used by every target of that kind:
+# Precompiled headers, one for each kind of source, made once and used by every target that has such sources:
 #
 #   halfbyte_precompiled(TARGET core|torch)
 #
-# core: nlohmann-json and the standard library. torch: LibTorch's modules. A compiler takes a precompiled header only
-# where macros and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and
-# programs as position independent as libraries are (-fPIC, not -fPIE). CLI11 is in none: every source that sees it makes
-# its validators, 5 seconds, so those that need it include it.
+# core: the standard library; the sources that include nlohmann-json themselves get it too, from a second header, because
+# to see it costs half a second each. torch: LibTorch's modules. A compiler takes a precompiled header only where macros
+# and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and programs as
+# position independent as libraries are (-fPIC, not -fPIE). What is
+# optimised more goes without (halfbyte_hot in cmake/halfbyte_target.cmake).
 option(HALFBYTE_PRECOMPILED_HEADERS "Precompile headers: half the time of a build" ON)
 
 function(halfbyte_precompiled target kind)
   if(NOT HALFBYTE_PRECOMPILED_HEADERS)
     return()
   endif()
-  if(NOT TARGET halfbyte_precompiled_${kind})
-    halfbyte_make_precompiled(${kind})
-  endif()
   halfbyte_code_generation(${target} ${kind})
-  target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_${kind})
+  if(kind STREQUAL core AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    halfbyte_make_precompiled(core)
+    halfbyte_make_precompiled(json)
+    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_json)
+    halfbyte_without_json(${target})
+  elseif(kind STREQUAL core)
+    halfbyte_make_precompiled(json)
+    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_json)
+  else()
+    halfbyte_make_precompiled(${kind})
+    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_${kind})
+  endif()
+endfunction()
+
+# Gives the sources of a target that do not include nlohmann-json the header without it.
+function(halfbyte_without_json target)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "[$]<")  # not known yet; they get the header with JSON
+  get_target_property(header halfbyte_precompiled_core HALFBYTE_HEADER)
+  foreach(source IN LISTS sources)
+    get_source_file_property(is_without ${source} SKIP_PRECOMPILE_HEADERS)
+    file(STRINGS ${source} json REGEX "^#include <nlohmann/json.hpp>")
+    if(NOT json AND NOT is_without)
+      set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -Winvalid-pch -include ${header})
+      set_property(SOURCE ${source} APPEND PROPERTY OBJECT_DEPENDS ${header}.gch)
+    endif()
+  endforeach()
 endfunction()
 
 function(halfbyte_code_generation target kind)
@@ -29,15 +54,19 @@ endfunction()
 
 function(halfbyte_make_precompiled kind)
   set(owner halfbyte_precompiled_${kind})
+  if(TARGET ${owner})
+    return()
+  endif()
   set(source ${PROJECT_BINARY_DIR}/precompiled/${kind}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(${owner} OBJECT ${source})
   halfbyte_flags(${owner})
   halfbyte_code_generation(${owner} ${kind})
   target_precompile_headers(${owner} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled/${kind}.h)
+  set_target_properties(${owner} PROPERTIES HALFBYTE_HEADER ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${owner}.dir/cmake_pch.hxx)
   if(kind STREQUAL torch)
     target_link_libraries(${owner} PRIVATE torch)
-  else()
+  elseif(kind STREQUAL json)
     target_link_libraries(${owner} PRIVATE nlohmann_json::nlohmann_json)
   endif()
 endfunction()

@@ -301,7 +301,7 @@ class Planner {
 
   void add_notes(Plan& out) const {
     out.notes = file_notes(source_);
-    if (!source_.architecture && source_.config.is_object()) {
+    if (!source_.architecture && source_.has_config()) {
       out.notes.insert(
           out.notes.begin(),
           files::family_subject(source_) +

@@ -131,7 +131,7 @@ std::optional<Text> difference_from_complete(const files::fs::path& destination,
                                              const ResultLayout& layout, const QuantizeOptions& options) try {
   const files::Checkpoint there = files::open_checkpoint(destination);
   if (there.manifest.is_derived) return "it has no halfbyte.json";
-  const json identity{{"program", there.manifest.created_by}, {"conversion", there.manifest.conversion}};
+  const json identity{{"program", there.manifest.created_by}, {"conversion", *there.manifest.conversion}};
   if (auto found =
           difference(identity, {{"program", program_and_version()}, {"conversion", conversion_record(options)}}))
     return found;

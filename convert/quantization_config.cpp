@@ -109,8 +109,8 @@ std::set<std::string> kept_modules(const files::Checkpoint& source, Records reco
     if (!record.scheme && may_be_linear) out.insert(module_of(record.name));
   }
   for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
-  const auto is_tied = source.config.find("tie_word_embeddings");
-  if (!source.architecture && is_tied != source.config.end() && *is_tied == true) out.insert("lm_head");
+  const auto is_tied = source.config->find("tie_word_embeddings");
+  if (!source.architecture && is_tied != source.config->end() && *is_tied == true) out.insert("lm_head");
   return out;
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/convert.h>
 
 #include "convert/conversion.h"
@@ -20,10 +22,10 @@ namespace halfbyte::convert {
 namespace {
 
 void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles& out) {
-  if (source.config.is_null()) return;
+  if (!source.has_config()) return;
   nlohmann::ordered_json quantization = quantization_config(source, plan);
   if (quantization.is_null() && source.has_config_file) return out.copy(files::kConfigFile);
-  nlohmann::ordered_json config = source.config;
+  nlohmann::ordered_json config = *source.config;
   if (!quantization.is_null()) config["quantization_config"] = std::move(quantization);
   out.write(files::kConfigFile, config.dump(2) + "\n");
 }
@@ -65,7 +67,7 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const R
     destination.start_over();
     return std::nullopt;
   }
-  if (const auto found = difference(journal->identity, identity)) {
+  if (const auto found = difference(*journal->identity, identity)) {
     throw Error(ErrorCode::kInvalidArgument,
                 files::printable_path(destination.work_path()) + " is the beginning of another conversion (" + *found +
                     "); give the same source and options, or leave out " + Option::kResume + " to start over");
@@ -122,7 +124,7 @@ class Run {
   // What is left when a run was killed after the rename; the beginning of another conversion stays.
   void clear_away() const {
     const auto journal = read_journal(work_path(path_));
-    if (!journal || journal->identity == identity()) remove_leftovers(path_);
+    if (!journal || *journal->identity == identity()) remove_leftovers(path_);
   }
 
   ConversionResult convert_into(Destination& destination) const {

@@ -2,6 +2,8 @@
 // again.
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/convert.h>
 
 #include "convert/conversion.h"
@@ -56,7 +58,7 @@ files::Manifest manifest_of(const Checkpoint& source, const Image& image, const 
   files::Manifest out = source.manifest;
   out.is_derived = false;
   out.created_by = program_and_version();
-  out.conversion = {{"repacked_from", source.kind}};
+  out.conversion = nlohmann::json{{"repacked_from", source.kind}};
   out.files.clear();
   for (std::size_t i = 0; i < out.tensors.size(); ++i) {
     out.tensors[i].xxh3_128 = hashes[i];
@@ -72,8 +74,8 @@ void write_small_files(const Checkpoint& source, const Image& image, files::Mani
                        const Destination& destination) {
   SmallFiles out(source, destination);
   out.write_index(image.files);
-  if (source.config.is_object()) {
-    nlohmann::ordered_json config = source.config;
+  if (source.has_config()) {
+    nlohmann::ordered_json config = *source.config;
     config["quantization_config"] = quantization_config(source, source.manifest.tensors);
     out.write(files::kConfigFile, config.dump(2) + "\n");
   }

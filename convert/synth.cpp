@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "convert/output/destination.h"

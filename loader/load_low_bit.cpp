@@ -19,7 +19,7 @@ namespace halfbyte {
 namespace {
 
 std::string why_unknown(const files::Checkpoint& checkpoint) {
-  if (!checkpoint.config.is_object()) return "there is no config.json, so the family of this model is not known";
+  if (!checkpoint.has_config()) return "there is no config.json, so the family of this model is not known";
   const std::string code = files::names_remote_code(checkpoint) ? ", and code from a checkpoint is never run" : "";
   if (!files::family_in_quotes(checkpoint).empty()) return files::family_subject(checkpoint) + " is not known" + code;
   return "config.json has neither a model_type nor architectures, so the family of this model is not known" + code;
@@ -66,7 +66,7 @@ void move_derived_buffers(models::CausalLM& module, at::Device device) {
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const models::Architecture& architecture = known_architecture(checkpoint);
-  models::ModelConfig config = architecture.parse(nlohmann::json(checkpoint.config));
+  models::ModelConfig config = checkpoint.model_config();
   architecture.choose_naming(config,
                              [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
   check_tensors(checkpoint, config);

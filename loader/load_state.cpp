@@ -41,7 +41,7 @@ State build(const files::Checkpoint& checkpoint, const StateOptions& options) {
   for (const models::DerivedBuffer& buffer : checkpoint.manifest.buffers) {
     state.report.notes.push_back(buffer.name + " is not stored: a model derives it (" + buffer.how + ")");
   }
-  if (!checkpoint.architecture && checkpoint.config.is_object()) {
+  if (!checkpoint.architecture && checkpoint.has_config()) {
     state.report.notes.push_back(files::family_subject(checkpoint) +
                                  " is not known: which buffers its model derives is not known either");
   }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "convert/export/image.h"
@@ -28,7 +30,7 @@ void check_source(const files::Checkpoint& source, const fs::path& path, const E
     throw Error(ErrorCode::kUnsupported, printable_path(path) + ": nothing in it is quantised; first `" + to_quantise +
                                              "`, then `" + to_export + "`");
   }
-  if (!source.config.is_object())
+  if (!source.has_config())
     throw Error(ErrorCode::kUnsupported, printable_path(path) + ": there is no config.json, and readers of " +
                                              std::string(format.title) + " need one; put it beside the weights");
 }
@@ -42,7 +44,7 @@ void ask_for_float16(const ExportPlan& plan, nlohmann::ordered_json& config) {
 }
 
 void add_dtype_note(const files::Checkpoint& source, ExportPlan& plan) {
-  const std::optional<Dtype> declared = models::declared_dtype(nlohmann::json(source.config));
+  const std::optional<Dtype> declared = models::declared_dtype(nlohmann::json(*source.config));
   if (!declared) return;
   if (plan.format->has_float16_scales) {
     if (*declared != Dtype::kFloat16)
@@ -65,7 +67,7 @@ void write_small_files(const files::Checkpoint& source, const ExportPlan& plan, 
   SmallFiles out(source, destination);
   out.write_index(image.files);
   const nlohmann::ordered_json quantization = plan.format->config(source, plan);
-  nlohmann::ordered_json config = source.config;
+  nlohmann::ordered_json config = *source.config;
   ask_for_float16(plan, config);
   for (const char* key : {"quantization_config", "compression_config"}) config.erase(key);
   config["quantization_config"] = quantization;  // last, wherever the source has it

@@ -79,8 +79,7 @@ class DensePart final : public ImageSource {
 
 DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& record, Dtype dtype) {
   DenseTarget out{.record = &record, .dtype = dtype};
-  const bool is_rounded = source.manifest.is_derived && source.kind == "bitsandbytes" &&
-                          (record.scheme || record.stored_dtype == Dtype::kFloat32);
+  const bool is_rounded = source.rounds_values && (record.scheme || record.stored_dtype == Dtype::kFloat32);
   const bool is_known = record.original_dtype && is_weight_dtype(*record.original_dtype);
   if (is_rounded && is_known && *record.original_dtype != dtype) out.through = record.original_dtype;
   return out;

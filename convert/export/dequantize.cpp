@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/convert.h>
 
 #include "convert/export/dense_values.h"
@@ -36,9 +38,9 @@ std::string counted_tensors(std::int64_t count) {
 }
 
 // Chooses each tensor's dtype and counts what a user should hear of.
-class DtypeChoice {
+class OutputDtype {
  public:
-  explicit DtypeChoice(std::optional<Dtype> asked) : asked_(asked) {
+  explicit OutputDtype(std::optional<Dtype> asked) : asked_(asked) {
     if (!asked_ || is_weight_dtype(*asked_)) return;
     throw Error(ErrorCode::kInvalidArgument,
                 "dtype " + std::string(name(*asked_)) + ": tensors can be written as float32, float16 or bfloat16");
@@ -104,7 +106,7 @@ ImageRecord image_record(const files::Checkpoint& source, const DenseTarget& tar
 
 Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOptions& options) {
   Restoration out;
-  DtypeChoice choose(options.dtype);
+  OutputDtype choose(options.dtype);
   std::vector<ImageRecord> records;
   for (const TensorRecord& record : source.manifest.tensors) {
     DenseTarget& target = out.targets.emplace_back(dense_target(source, record, choose(record)));
@@ -132,7 +134,7 @@ std::optional<Dtype> common_dtype(const Restoration& plan) {
 
 // As the source had it, less the quantisation. The dtype is said again where it was said, if it has changed.
 std::string config_text(const files::Checkpoint& source, const Restoration& plan, const DequantizeOptions& options) {
-  nlohmann::ordered_json config = source.config;
+  nlohmann::ordered_json config = *source.config;
   if (source.is_quantized()) config.erase("quantization_config");
   const std::optional<Dtype> declared = models::declared_dtype(nlohmann::json(config));
   const std::optional<Dtype> dtype = options.dtype ? options.dtype : common_dtype(plan);
@@ -153,7 +155,7 @@ void write_small_files(const files::Checkpoint& source, const Restoration& plan,
                        const Destination& destination) {
   SmallFiles out(source, destination);
   out.write_index(plan.image.files);
-  if (source.config.is_object()) out.write(files::kConfigFile, config_text(source, plan, options));
+  if (source.has_config()) out.write(files::kConfigFile, config_text(source, plan, options));
   for (const fs::path& name : plan.side_files) out.copy(name);
   out.write_generated();
 }

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 #include "convert/export/dense_values.h"
 #include "convert/file_notes.h"
 #include "loader/files/derive.h"
@@ -64,7 +66,7 @@ Checkpoint dequantized_view(Checkpoint source) {
     record = files::dense_record(out, *out.find(record.name));
     record.original_dtype = known;
   }
-  out.config.erase("quantization_config");
+  out.config->erase("quantization_config");
   std::erase_if(out.side_files, is_quantization_file);
   out.manifest.files.clear();
   out.manifest.kept.clear();

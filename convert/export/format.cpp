@@ -5,6 +5,8 @@
 #include <cctype>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "convert/export/plan.h"

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "convert/gguf/metadata.h"
@@ -184,7 +186,7 @@ void add_common(const Vocabulary& vocabulary, const json& config, bool adds_bos,
 
 // The checkpoint's configuration wins over what the tokenizer's files say.
 void add_ids(const files::Checkpoint& source, Vocabulary& vocabulary) {
-  const json config = source.config.is_object() ? json(source.config) : json::object();
+  const json config = source.has_config() ? json(*source.config) : json::object();
   if (const auto id = first_id(config, "bos_token_id"); id >= 0) vocabulary.bos = id;
   if (const auto id = first_id(config, "eos_token_id"); id >= 0) vocabulary.eos = id;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/hash.h"

@@ -6,10 +6,11 @@
 #include <map>
 #include <optional>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "convert/tensor_result.h"
 #include "loader/files/platform.h"
+#include "models/json/held.h"
 
 namespace halfbyte::convert {
 
@@ -17,7 +18,7 @@ namespace halfbyte::convert {
 // bytes (see provenance.h); each other one is a finished tensor. Nothing here needs syncing: whoever reads a line
 // hashes the tensor again.
 struct JournalContents {
-  nlohmann::json identity;
+  models::HeldJson identity;
   std::map<std::size_t, FinishedTensor> finished;  // by index into Plan::tensors
   std::uint64_t size_bytes = 0;                    // of the sound lines; what follows was torn
 };

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <system_error>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"
@@ -73,8 +75,8 @@ void read_config(Checkpoint& out) {
   const fs::path path = out.directory / kConfigFile;
   out.config =
       parse_json<nlohmann::ordered_json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
-  if (!out.config.is_object()) throw Error(ErrorCode::kCorrupt, printable_path(path) + ": not a JSON object");
-  out.architecture = models::find_architecture(nlohmann::json(out.config));
+  if (!out.config->is_object()) throw Error(ErrorCode::kCorrupt, printable_path(path) + ": not a JSON object");
+  out.architecture = models::find_architecture(nlohmann::json(*out.config));
 }
 
 void read_manifest(Checkpoint& out) {
@@ -90,11 +92,11 @@ void read_manifest(Checkpoint& out) {
 
 // A config.json of the user's is believed before what the format says.
 std::vector<TensorRecord> open_other_format(const Format& format, std::span<const fs::path> paths, Checkpoint& out) {
-  const nlohmann::ordered_json config = out.config;
+  const nlohmann::ordered_json config = *out.config;
   out.kind = format.kind;
   std::vector<TensorRecord> packed = format.open(paths, out);
   if (!config.is_null()) out.config = config;
-  out.architecture = models::find_architecture(nlohmann::json(out.config));
+  out.architecture = models::find_architecture(nlohmann::json(*out.config));
   index_tensors(out);
   return packed;
 }
@@ -116,7 +118,7 @@ void open_directory(const fs::path& path, Checkpoint& out) {
     index_tensors(out);
     if (contents.has_index) check_index(out, contents);
   }
-  if (out.config.is_null()) out.notes.push_back("there is no config.json; the family of the model is not known");
+  if (out.config->is_null()) out.notes.push_back("there is no config.json; the family of the model is not known");
   out.side_files = std::move(contents.side_files);
   for (const fs::path& name : out.side_files) out.generated_files.erase(name.string());
   out.remote_code = std::move(contents.remote_code);
@@ -148,7 +150,7 @@ void open_file(const fs::path& path, Checkpoint& out) {
     index_tensors(out);
     refuse_packed(path, out);
   }
-  if (out.config.is_null())
+  if (out.config->is_null())
     out.notes.push_back("a single file without config.json; the family of the model is not known");
   out.manifest = derive_manifest(out, std::move(packed));
 }
@@ -171,6 +173,10 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
 bool Checkpoint::is_quantized() const {
   return std::ranges::any_of(manifest.tensors, [](const TensorRecord& tensor) { return tensor.scheme != nullptr; });
 }
+
+bool Checkpoint::has_config() const { return !config->is_null(); }
+
+models::ModelConfig Checkpoint::model_config() const { return architecture->parse(nlohmann::json(*config)); }
 
 Checkpoint open_checkpoint(const fs::path& path) {
   Checkpoint out;

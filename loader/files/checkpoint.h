@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "loader/files/manifest.h"
 #include "loader/files/platform.h"
 
@@ -30,7 +28,7 @@ using GeneratedFile = std::function<std::string()>;
 
 struct Checkpoint {
   fs::path directory;                                 // of a lone file: the folder it lies in
-  nlohmann::ordered_json config;                      // config.json; null when nothing says what the model is
+  models::HeldOrderedJson config;                     // config.json; null when nothing says what the model is
   std::string kind = "safetensors";                   // of the source, for people: "GGUF", "GPTQ" ...
   std::vector<std::shared_ptr<DataFile>> data_files;  // in name order; translated ones last
   std::vector<std::uint64_t> data_offsets;            // per data file: where tensor data begin
@@ -39,7 +37,10 @@ struct Checkpoint {
   // What the source says in another form (GGUF's metadata), as the files it would be beside a checkpoint, by name.
   // None of them lies there.
   std::map<std::string, GeneratedFile> generated_files;
-  bool has_config_file = false;         // else `config` was made from what the source says, or is null
+  bool has_config_file = false;  // else `config` was made from what the source says, or is null
+  // The program it is of rounds each value of a packed weight to the weight's original dtype, as whoever wants its
+  // values must.
+  bool rounds_values = false;
   std::vector<fs::path> remote_code;    // relative: *.py, never copied or run
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read
   std::vector<std::string> notes;       // about this checkpoint, for the user
@@ -49,6 +50,8 @@ struct Checkpoint {
 
   const StoredTensor* find(std::string_view name) const;  // by name, logarithmic
   bool is_quantized() const;                              // some tensor has a scheme
+  bool has_config() const;                                // `config` is not null
+  models::ModelConfig model_config() const;               // as the architecture, which must be known, reads `config`
   std::vector<std::uint32_t> by_name;                     // index for find()
 };
 

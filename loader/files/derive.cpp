@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/methods/quantization.h"
@@ -15,7 +17,7 @@ bool has(const std::vector<TensorRecord>& sorted, std::string_view name) {
 
 // Only those that the files bear out: the alias is not stored, the owner is. What else is amiss the loader will say.
 void add_what_the_family_says(const Checkpoint& checkpoint, Manifest& out) {
-  const models::ModelConfig config = checkpoint.architecture->parse(nlohmann::json(checkpoint.config));
+  const models::ModelConfig config = checkpoint.model_config();
   for (auto& tie : checkpoint.architecture->ties(config)) {
     if (!has(out.tensors, tie.first) && has(out.tensors, tie.second)) out.ties.push_back(std::move(tie));
   }
@@ -39,7 +41,7 @@ TensorRecord dense_record(const Checkpoint& checkpoint, const StoredTensor& tens
 
 std::vector<std::pair<std::string, std::string>> declared_ties(const Checkpoint& checkpoint) try {
   if (!checkpoint.architecture) return {};
-  return checkpoint.architecture->ties(checkpoint.architecture->parse(nlohmann::json(checkpoint.config)));
+  return checkpoint.architecture->ties(checkpoint.model_config());
 } catch (const Error& error) {
   if (error.code() != ErrorCode::kUnsupported) throw;
   return {};
@@ -48,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> declared_ties(const Checkpoint&
 Manifest derive_manifest(Checkpoint& checkpoint, std::vector<TensorRecord> packed) {
   Manifest out;
   out.is_derived = true;
-  out.declared_dtype = models::declared_dtype(nlohmann::json(checkpoint.config));
+  out.declared_dtype = models::declared_dtype(nlohmann::json(*checkpoint.config));
   out.tensors = packed.empty() ? read_quantization(checkpoint) : with_dense_records(checkpoint, std::move(packed));
   out.source_kind = checkpoint.kind;
   for (const auto& file : checkpoint.data_files) {

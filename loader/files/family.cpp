@@ -1,16 +1,18 @@
 #include "loader/files/family.h"
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
 
 std::string family_in_quotes(const Checkpoint& checkpoint) {
-  if (!checkpoint.config.is_object()) return "";
-  const auto type = checkpoint.config.find("model_type");
-  if (type != checkpoint.config.end() && type->is_string()) return in_quotes(type->get_ref<const std::string&>());
-  const auto classes = checkpoint.config.find("architectures");
+  if (!checkpoint.has_config()) return "";
+  const auto type = checkpoint.config->find("model_type");
+  if (type != checkpoint.config->end() && type->is_string()) return in_quotes(type->get_ref<const std::string&>());
+  const auto classes = checkpoint.config->find("architectures");
   const bool has_class =
-      classes != checkpoint.config.end() && classes->is_array() && !classes->empty() && classes->front().is_string();
+      classes != checkpoint.config->end() && classes->is_array() && !classes->empty() && classes->front().is_string();
   return has_class ? in_quotes(classes->front().get_ref<const std::string&>()) : "";
 }
 
@@ -20,7 +22,7 @@ std::string family_subject(const Checkpoint& checkpoint) {
 }
 
 bool names_remote_code(const Checkpoint& checkpoint) {
-  return checkpoint.config.is_object() && checkpoint.config.contains("auto_map");
+  return checkpoint.has_config() && checkpoint.config->contains("auto_map");
 }
 
 }  // namespace halfbyte::files

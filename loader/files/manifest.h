@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <halfbyte/dtype.h>
 #include <halfbyte/scheme.h>
 
@@ -78,7 +76,7 @@ struct Manifest {
   std::string source_kind;  // "safetensors"
   std::vector<SourceFile> source_files;
   std::optional<Dtype> declared_dtype;
-  nlohmann::json conversion;          // options that decided the bytes, for people and for the converter; or null
+  models::HeldJson conversion;        // options that decided the bytes, for people and for the converter; or null
   std::vector<TensorRecord> tensors;  // by name
   std::vector<models::DerivedBuffer> buffers;
   std::vector<std::pair<std::string, std::string>> ties;  // alias, owner

@@ -1,6 +1,8 @@
 // Text of halfbyte.json -> Manifest. Ranges are checked here; manifest_check.cpp compares with the files described.
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/hash.h"

@@ -104,7 +104,7 @@ ordered_json record(const TensorRecord& tensor, const DefaultsOf& defaults) {
 
 ordered_json buffer(const models::DerivedBuffer& buffer) {
   return {
-      {"original_dtype", name(buffer.original_dtype)}, {"how", buffer.how}, {"inputs", ordered_json(buffer.inputs)}};
+      {"original_dtype", name(buffer.original_dtype)}, {"how", buffer.how}, {"inputs", ordered_json(*buffer.inputs)}};
 }
 
 ordered_json file(const FileRecord& file) {
@@ -143,7 +143,7 @@ std::string manifest_to_json(const Manifest& manifest) {
   add("format_version", text(kFormatVersion));
   add("created_by", text(manifest.created_by));
   add("source", text(source(manifest)));
-  if (!manifest.conversion.is_null()) add("conversion", manifest.conversion.dump());
+  if (!manifest.conversion->is_null()) add("conversion", manifest.conversion->dump());
   add("schemes", text(scheme_table(usual)));
   add("tensors",
       block('{', lines(manifest.tensors, [&](const auto& t) { return member(t.name, record(t, usual)); }), '}'));

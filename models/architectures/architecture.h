@@ -12,12 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <halfbyte/dtype.h>
 
 #include "models/architectures/family.h"
 #include "models/architectures/model_config.h"
+#include "models/json/held.h"
 
 namespace halfbyte::models {
 
@@ -31,8 +32,8 @@ struct ExpectedTensor {
 struct DerivedBuffer {
   std::string name;
   Dtype original_dtype;
-  std::string how;        // "rope"
-  nlohmann::json inputs;  // what it is computed from
+  std::string how;  // "rope"
+  HeldJson inputs;  // what it is computed from
 };
 
 // One row of the table of families, ready for use.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "models/tokenizers/huggingface/tokenizer.h"
 #include "models/tokenizers/sentencepiece/tokenizer.h"
 

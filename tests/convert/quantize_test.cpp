@@ -263,6 +263,6 @@ TEST_CASE("quantize: an assumed original dtype is recorded where none was known"
   convert::dequantize(scratch / "m", scratch / "plain", {.assume_original = Dtype::kBfloat16});
   const auto plain = open_checkpoint(scratch / "plain");
   CHECK((plain.find("model.norm.weight")->dtype == Dtype::kBfloat16));
-  CHECK(plain.config["torch_dtype"] == "bfloat16");
+  CHECK((*plain.config)["torch_dtype"] == "bfloat16");
   CHECK(plain.kind == "safetensors");
 }

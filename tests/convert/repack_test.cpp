@@ -55,7 +55,7 @@ TEST_CASE("repack: GPTQ's and AWQ's codes are kept, their configuration is not",
     const Scratch scratch;
     convert::repack(source, scratch / "m");
     const files::Checkpoint before = files::open_checkpoint(source), after = files::open_checkpoint(scratch / "m");
-    CHECK(after.config["quantization_config"]["quant_method"] == "compressed-tensors");
+    CHECK((*after.config)["quantization_config"]["quant_method"] == "compressed-tensors");
     CHECK_FALSE(fs::exists(scratch / "m" / "quantization_config.json"));
     for (const files::TensorRecord& record : before.manifest.tensors) {
       INFO(record.name);
@@ -94,7 +94,7 @@ TEST_CASE("repack: an order of columns is kept beside the codes", "[repack]") {
                           m = files::open_checkpoint(scratch / "m");
   CHECK_FALSE(m.manifest.is_derived);
   CHECK(m.manifest.find("a.weight")->parts.has(files::Part::kColumnOrder));
-  CHECK(m.config["quantization_config"]["quant_method"] == "halfbyte");
+  CHECK((*m.config)["quantization_config"]["quant_method"] == "halfbyte");
   CHECK(values_of(m, "a.weight") == values_of(source, "a.weight"));
   CHECK(files::verify(m).findings.empty());
   convert::dequantize(scratch / "m", scratch / "plain");
@@ -135,8 +135,8 @@ TEST_CASE("repack: bitsandbytes's tensors stay as they are", "[repack][bitsandby
     CHECK(opened.kind == "halfbyte");
     CHECK(opened.manifest.find("a.weight")->original_dtype == Dtype::kBfloat16);
     // bitsandbytes has no blocks of 16.
-    CHECK(opened.config["quantization_config"]["quant_method"] == (is_nested ? "bitsandbytes" : "halfbyte"));
-    CHECK_FALSE(opened.config["quantization_config"].contains("llm_int8_threshold"));
+    CHECK((*opened.config)["quantization_config"]["quant_method"] == (is_nested ? "bitsandbytes" : "halfbyte"));
+    CHECK_FALSE((*opened.config)["quantization_config"].contains("llm_int8_threshold"));
     for (const TestTensor& tensor : weight.tensors()) {
       INFO(tensor.name);
       REQUIRE(opened.find(tensor.name) != nullptr);
@@ -148,7 +148,7 @@ TEST_CASE("repack: bitsandbytes's tensors stay as they are", "[repack][bitsandby
       CHECK(bytes_of(opened, *opened.find("b.weight")).size() == 120);
     }
     convert::dequantize(scratch / "own", scratch / "plain");
-    CHECK_FALSE(files::open_checkpoint(scratch / "plain").config.contains("quantization_config"));
+    CHECK_FALSE(files::open_checkpoint(scratch / "plain").config->contains("quantization_config"));
   }
 }
 

@@ -264,7 +264,7 @@ TEST_CASE("journal: what is written is read, to the last bit of a double", "[res
   }
   contents = convert::read_journal(scratch.path());
   REQUIRE(contents);
-  CHECK(contents->identity == identity);
+  CHECK(*contents->identity == identity);
   CHECK(contents->size_bytes == fs::file_size(scratch / "journal"));
   REQUIRE(contents->finished.size() == 2);
   const auto& read = contents->finished.at(7);

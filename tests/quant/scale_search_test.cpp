@@ -80,7 +80,7 @@ constexpr Row kRows[] = {
     {SchemeId::kFp4E2m1, 32, 1.32, 1.002},    // 1.303, 1.0002
 };
 
-TEST_CASE("the search is within a percent of trying every stored scale", "[quant]") {
+TEST_CASE("the search is within a percent of trying every stored scale", "[quant][accuracy]") {
   const std::vector<float> weights = to_floats(to_dtype(gaussian(64 * 1024, 21), Dtype::kBfloat16), Dtype::kBfloat16);
   for (const Row& row : kRows) {
     const Scheme& scheme = halfbyte::scheme(row.scheme);

@@ -5,6 +5,8 @@
 #include <bit>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"

@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/matrix_shape.h"
@@ -302,8 +304,8 @@ std::optional<Declaration> find_modelopt_side_file(const Checkpoint& checkpoint)
                   .json = read_beside(checkpoint, kModeloptFile),
                   .where = printable_path(checkpoint.directory / kModeloptFile),
                   .key = "quantization"};
-  if (out.json.is_null()) return std::nullopt;
-  if (!JsonField(out.json, out.where).at(out.key).find("quant_algo")) return std::nullopt;
+  if (out.json->is_null()) return std::nullopt;
+  if (!JsonField(*out.json, out.where).at(out.key).find("quant_algo")) return std::nullopt;
   return out;
 }
 

@@ -154,7 +154,7 @@ class GptqTensors {
   std::set<std::string, std::less<>> expected_names() const try {
     if (!checkpoint_.architecture) return {};
     std::set<std::string, std::less<>> out;
-    const models::ModelConfig config = checkpoint_.architecture->parse(nlohmann::json(checkpoint_.config));
+    const models::ModelConfig config = checkpoint_.model_config();
     for (models::ExpectedTensor& tensor : models::Architecture::expected(config)) out.insert(std::move(tensor.name));
     return out;
   } catch (const Error& error) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/json_text.h"
 #include "loader/files/methods/gptq_layout.h"
 #include "loader/files/methods/quantization.h"
@@ -180,7 +182,7 @@ std::optional<Declaration> find_gptq_side_file(const Checkpoint& checkpoint) {
                     .json = read_beside(checkpoint, row.name),
                     .where = printable_path(checkpoint.directory / row.name)};
     for (const char* key : {"method", "quant_method"}) {
-      if (const auto method = JsonField(out.json, out.where).find(key)) out.method = method->string();
+      if (const auto method = JsonField(*out.json, out.where).find(key)) out.method = method->string();
     }
     return out;
   }

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
@@ -178,7 +180,7 @@ class IpexLlmTensors {
     if (!checkpoint.architecture)
       fail_unsupported(where, "ipex-llm's " + std::string(type.name) +
                                   " of a family that is not known, whose tensors' shapes nothing says,");
-    models::ModelConfig config = checkpoint.architecture->parse(nlohmann::json(checkpoint.config));
+    models::ModelConfig config = checkpoint.model_config();
     checkpoint.architecture->choose_naming(config, [&](const std::string& name) { return checkpoint.find(name); });
     for (ExpectedTensor& tensor : models::Architecture::expected(config)) {
       std::string name = tensor.name;
@@ -347,13 +349,13 @@ bool has_key(const nlohmann::json& json) { return json.is_object() && json.conta
 
 std::optional<Declaration> find_ipex_llm(const Checkpoint& checkpoint) {
   Declaration out{.method = kIpexLlm,
-                  .json = checkpoint.config,
+                  .json = nlohmann::json(*checkpoint.config),
                   .where = printable_path(checkpoint.directory / "config.json"),
                   .key = kKey};
-  if (has_key(out.json)) return out;
+  if (has_key(*out.json)) return out;
   out.json = read_beside(checkpoint, kSideFile);
   out.where = printable_path(checkpoint.directory / kSideFile);
-  return has_key(out.json) ? std::optional(std::move(out)) : std::nullopt;
+  return has_key(*out.json) ? std::optional(std::move(out)) : std::nullopt;
 }
 
 std::vector<TensorRecord> read_ipex_llm(Checkpoint& checkpoint, const JsonField& config) {

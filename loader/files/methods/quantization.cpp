@@ -7,6 +7,8 @@
 #include <span>
 #include <system_error>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"
@@ -48,6 +50,7 @@ struct Method {
   bool (*owns)(const JsonField& config) = nullptr;
   // Whether the tensors say by their names and shapes that they are of this method; null: they never do.
   bool (*has_tensors)(const Checkpoint& checkpoint) = nullptr;
+  bool rounds_values = false;  // Checkpoint::rounds_values
   Leftovers leftovers = kLeftovers;
 };
 
@@ -59,7 +62,8 @@ constexpr auto kMethods = std::to_array<Method>({
      .kind = "bitsandbytes",
      .read = read_bitsandbytes,
      .owns = is_bitsandbytes_config,
-     .has_tensors = has_bitsandbytes_weights},
+     .has_tensors = has_bitsandbytes_weights,
+     .rounds_values = true},
     {.name = "compressed-tensors", .kind = "compressed-tensors", .read = read_compressed_tensors},
     {.name = "gptq", .kind = "GPTQ", .read = read_gptq},
     {.name = "intel/auto-round", .kind = "AutoRound", .read = read_auto_round},
@@ -70,7 +74,7 @@ constexpr auto kMethods = std::to_array<Method>({
 });
 
 nlohmann::json config_of(const Checkpoint& checkpoint) {
-  return checkpoint.config.is_null() ? nlohmann::json::object() : nlohmann::json(checkpoint.config);
+  return !checkpoint.has_config() ? nlohmann::json::object() : nlohmann::json(*checkpoint.config);
 }
 
 std::string config_path(const Checkpoint& checkpoint) { return printable_path(checkpoint.directory / "config.json"); }
@@ -83,7 +87,7 @@ std::string method_of(const JsonField& config) {
 
 std::optional<Declaration> find_in_config(const Checkpoint& checkpoint) {
   Declaration out{.method = {}, .json = config_of(checkpoint), .where = config_path(checkpoint)};
-  const JsonField root(out.json, out.where);
+  const JsonField root(*out.json, out.where);
   for (const std::string_view key : kConfigKeys) {
     const auto config = root.find(std::string(key));
     if (!config) continue;
@@ -110,19 +114,19 @@ void forget(Checkpoint& checkpoint, const Leftovers& leftovers) {
     return std::ranges::any_of(leftovers.config_keys, [&](std::string_view start) { return key.starts_with(start); });
   };
   std::vector<std::string> keys;
-  if (checkpoint.config.is_object()) {
-    for (const auto& [key, value] : checkpoint.config.items()) {
+  if (checkpoint.has_config()) {
+    for (const auto& [key, value] : checkpoint.config->items()) {
       if (is_left(key)) keys.push_back(key);
     }
   }
-  for (const std::string& key : keys) checkpoint.config.erase(key);
+  for (const std::string& key : keys) checkpoint.config->erase(key);
   std::erase_if(checkpoint.side_files, [&](const fs::path& file) {
     return std::ranges::find(leftovers.side_files, file.string()) != leftovers.side_files.end();
   });
 }
 
 std::vector<TensorRecord> read_declared(Checkpoint& checkpoint, const Declaration& declaration) {
-  const JsonField root(declaration.json, declaration.where);
+  const JsonField root(*declaration.json, declaration.where);
   const JsonField config = declaration.key.empty() ? root : root.at(declaration.key);
   const auto row = std::ranges::find(kMethods, declaration.method, &Method::name);
   if (row == kMethods.end()) {
@@ -130,6 +134,7 @@ std::vector<TensorRecord> read_declared(Checkpoint& checkpoint, const Declaratio
     fail_unsupported(name ? name->path() : config.path(), "quantisation method " + in_quotes(declaration.method));
   }
   checkpoint.kind = row->kind;
+  checkpoint.rounds_values = row->rounds_values;
   std::vector<TensorRecord> out = row->read(checkpoint, config);
   forget(checkpoint, row->leftovers);
   return out;

@@ -8,6 +8,7 @@
 
 #include "loader/files/checkpoint.h"
 #include "models/json/field.h"
+#include "models/json/held.h"
 
 namespace halfbyte::files {
 
@@ -17,10 +18,10 @@ using ReadQuantization = std::vector<TensorRecord>(Checkpoint& checkpoint, const
 
 // The JSON that describes how a checkpoint's tensors are packed.
 struct Declaration {
-  std::string method;    // its name in the table of methods
-  nlohmann::json json;   // of a whole file
-  std::string where;     // that file, for messages
-  std::string key = {};  // the member of `json` that is the method's configuration; empty: all of it is
+  std::string method;     // its name in the table of methods
+  models::HeldJson json;  // of a whole file
+  std::string where;      // that file, for messages
+  std::string key = {};   // the member of `json` that is the method's configuration; empty: all of it is
 };
 // Looks in one place; nothing: there is no declaration. Errors: kCorrupt.
 using FindDeclaration = std::optional<Declaration>(const Checkpoint& checkpoint);

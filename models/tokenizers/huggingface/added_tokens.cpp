@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "models/tokenizers/huggingface/unicode.h"
 #include "models/tokenizers/huggingface/utf8.h"
 

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/tokenizers/huggingface/json_reader.h"

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 namespace halfbyte::models::huggingface {

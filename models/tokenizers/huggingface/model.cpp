@@ -5,6 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/tokenizers/huggingface/bpe.h"

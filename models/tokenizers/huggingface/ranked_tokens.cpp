@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/tokenizers/huggingface/byte_alphabet.h"

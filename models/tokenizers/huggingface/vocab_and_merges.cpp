@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/tokenizers/huggingface/json.h"

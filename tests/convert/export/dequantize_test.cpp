@@ -118,11 +118,11 @@ TEST_CASE("dequantize: one dtype for all, said in config.json where it was said"
     convert::quantize(scratch / source, scratch / "packed", {.group_size = 16, .overwrite = true});
     convert::dequantize(scratch / "packed", scratch / "float32", {.dtype = Dtype::kFloat32, .overwrite = true});
     const auto result = open_checkpoint(scratch / "float32");
-    CHECK(result.config[key] == "float32");
-    CHECK(result.config.size() == config.size());
+    CHECK((*result.config)[key] == "float32");
+    CHECK(result.config->size() == config.size());
     for (const auto& tensor : result.tensors) CHECK(name(tensor.dtype) == "float32");
     convert::dequantize(scratch / "packed", scratch / "recorded", {.overwrite = true});
-    CHECK(open_checkpoint(scratch / "recorded").config == open_checkpoint(scratch / source).config);
+    CHECK(*open_checkpoint(scratch / "recorded").config == *open_checkpoint(scratch / source).config);
   }
 }
 

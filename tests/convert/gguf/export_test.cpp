@@ -48,7 +48,7 @@ TEST_CASE("export to GGUF: an original keeps its values, and says the same of it
                           "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps",
                           "rope_theta", "tie_word_embeddings", "bos_token_id", "eos_token_id"}) {
     INFO("key: " << key);
-    CHECK(result.config[key] == source.config[key]);
+    CHECK((*result.config)[key] == (*source.config)[key]);
   }
   CHECK(result.generated_files.contains("tokenizer.model"));
 }

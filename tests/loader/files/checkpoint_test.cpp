@@ -62,7 +62,7 @@ TEST_CASE("checkpoint: a lone file", "[checkpoint]") {
   const Scratch scratch;
   write_text(scratch / "x.safetensors", safetensors({tensor("a")}));
   const auto opened = open_checkpoint(scratch / "x.safetensors");
-  CHECK(opened.config.is_null());
+  CHECK(!opened.has_config());
   CHECK(opened.tensors.size() == 1);
   CHECK(opened.notes.size() == 1);
 }

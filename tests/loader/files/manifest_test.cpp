@@ -71,7 +71,7 @@ TEST_CASE("manifest: what is written is read back", "[manifest]") {
   CHECK(read.find("a.weight")->error->max_abs == 1.0 / 3.0);  // all digits of it
   CHECK(read.find("a.weight")->scheme == &scheme(SchemeId::kSymInt4));
   CHECK_FALSE(read.find("a.weight2"));
-  CHECK(read.buffers.at(0).inputs.at("rope_theta") == 10000.5);
+  CHECK(read.buffers.at(0).inputs->at("rope_theta") == 10000.5);
   CHECK(read.files.at(0).name == "config.json");
   CHECK_FALSE(read.is_derived);
 }

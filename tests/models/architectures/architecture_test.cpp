@@ -108,7 +108,7 @@ TEST_CASE("a family lists every tensor it needs", "[architectures]") {
   REQUIRE(llama->ties(model).size() == 1);
   CHECK(llama->ties(model)[0].first == "lm_head.weight");
   REQUIRE(llama->derived(model).size() == 1);
-  CHECK(llama->derived(model)[0].inputs["rope_theta"] == 5000.0);
+  CHECK(llama->derived(model)[0].inputs->at("rope_theta") == 5000.0);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/formats/gguf/parts.h"

@@ -2,6 +2,8 @@
 // text. Source: huggingface/tokenizers, tokenizers/src (the layout of a serialised Tokenizer).
 #include <unordered_set>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "loader/files/formats/gguf/pre_tokenizers.h"

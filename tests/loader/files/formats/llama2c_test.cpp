@@ -155,7 +155,7 @@ TEST_CASE("llama2.c: all versions hold the same model", "[formats]") {
     const files::Checkpoint opened = files::open_checkpoint(path);
     CHECK(opened.kind == "llama2.c");
     REQUIRE(opened.architecture != nullptr);
-    CHECK(opened.config["num_key_value_heads"] == kKvHeads);
+    CHECK((*opened.config)["num_key_value_heads"] == kKvHeads);
     CHECK(opened.is_quantized() == (version == 2));
     CHECK(opened.manifest.tensors.size() == 3 + 9 * kLayers - 1);
     for (const auto& [name, numbers] : kNumbers) {

@@ -53,7 +53,7 @@ TEST_CASE("bitsandbytes: whole blocks stay where they lie", "[bitsandbytes]") {
           const auto checkpoint = opened(scratch, tensors);
           CHECK(checkpoint.kind == "bitsandbytes");
           CHECK(checkpoint.notes.empty());
-          CHECK_FALSE(checkpoint.config.contains("quantization_config"));
+          CHECK_FALSE(checkpoint.config->contains("quantization_config"));
           const files::TensorRecord& record = record_of(checkpoint, "x.weight");
           CHECK(record.scheme->name == type);
           CHECK(record.group_size == block_size);

@@ -83,7 +83,7 @@ TEST_CASE("MXFP4: stacked experts stay where they lie, their scales are powers o
                                     float_tensor("e.gate_up_proj_bias", {2, 3})},
                                    config);
     CHECK(checkpoint.kind == "MXFP4");
-    CHECK_FALSE(checkpoint.config.contains("quantization_config"));
+    CHECK_FALSE(checkpoint.config->contains("quantization_config"));
     const files::TensorRecord& record = record_of(checkpoint, "e.gate_up_proj");
     CHECK(record.shape == std::vector<std::int64_t>{2, 3, 64});
     CHECK(record.scheme == &scheme(SchemeId::kFp4E2m1));

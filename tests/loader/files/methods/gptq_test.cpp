@@ -71,7 +71,7 @@ TEST_CASE("GPTQ: codes, zero points and scales of bytes written by hand", "[gptq
   write(scratch / "m", gptq_config(), gptq_tensors());
   const auto opened = open_checkpoint(scratch / "m");
   CHECK(opened.kind == "GPTQ");
-  CHECK_FALSE(opened.config.contains("quantization_config"));
+  CHECK_FALSE(opened.config->contains("quantization_config"));
   const auto* record = opened.manifest.find("a.weight");
   REQUIRE(record);
   CHECK(record->scheme == &scheme(SchemeId::kAsymInt4));

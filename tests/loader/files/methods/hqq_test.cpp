@@ -65,7 +65,7 @@ TEST_CASE("HQQ: the first half of the rows is in the high halves", "[hqq]") {
   // Row 0 of the codes is 0 ... 7, row 1 is 8 ... 15.
   const auto checkpoint = opened(scratch, tensors("4bit_u8", {"\x08\x19\x2a\x3b\x4c\x5d\x6e\x7f", 8}, 1));
   CHECK(checkpoint.kind == "HQQ");
-  CHECK_FALSE(checkpoint.config.contains("quantization_config"));
+  CHECK_FALSE(checkpoint.config->contains("quantization_config"));
   REQUIRE(checkpoint.manifest.tensors.size() == 2);  // the bias, and nothing of the rest
   const files::TensorRecord& record = record_of(checkpoint, "a.weight");
   CHECK(record.shape == std::vector<std::int64_t>{4, 4});

@@ -104,7 +104,7 @@ TEST_CASE("ipex-llm: every type has its values", "[ipex]") {
            float_tensor("model.norm.weight", {64}, Dtype::kFloat32)});
     const auto opened = open_checkpoint(scratch / "m");
     CHECK(opened.kind == "ipex-llm");
-    CHECK_FALSE(opened.config.contains("bigdl_transformers_low_bit"));
+    CHECK_FALSE(opened.config->contains("bigdl_transformers_low_bit"));
     CHECK(opened.side_files.empty());
     CHECK_FALSE(opened.manifest.find("model.norm.weight")->original_dtype);
     CHECK(opened.manifest.find(kDown)->shape == std::vector<std::int64_t>{64, 128});

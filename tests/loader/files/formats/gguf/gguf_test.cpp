@@ -97,7 +97,7 @@ TEST_CASE("files that llama.cpp wrote have the values that it computes with", "[
     REQUIRE(checkpoint.architecture);
     CHECK(checkpoint.architecture->model_type == "llama");
     check_values(checkpoint, folder / (stem + ".expected.safetensors"));
-    const auto model = checkpoint.architecture->parse(nlohmann::json(checkpoint.config));
+    const auto model = checkpoint.model_config();
     for (const auto& tensor : models::Architecture::expected(model))
       CHECK(checkpoint.manifest.find(tensor.name)->shape == tensor.shape);
   }
@@ -169,7 +169,7 @@ TEST_CASE("Llama's queries and keys get transformers' row order back", "[gguf]")
   }
   CHECK(values_of(checkpoint, "model.layers.0.self_attn.v_proj.weight")[32] == 32.0F);
   CHECK(checkpoint.find("model.layers.0.self_attn.v_proj.weight")->file == 0);  // mapped where it lies
-  CHECK(checkpoint.config["attention_bias"] == true);
+  CHECK((*checkpoint.config)["attention_bias"] == true);
 }
 
 TEST_CASE("the configuration comes from the metadata", "[gguf]") {
@@ -180,7 +180,7 @@ TEST_CASE("the configuration comes from the metadata", "[gguf]") {
   bytes.number("tokenizer.ggml.eot_token_id", 5);
   const auto checkpoint = opened(scratch, bytes);
   REQUIRE(checkpoint.architecture);
-  const auto model = checkpoint.architecture->parse(nlohmann::json(checkpoint.config));
+  const auto model = checkpoint.model_config();
   CHECK(model.hidden_size == 32);
   CHECK(model.vocab_size == 8);
   CHECK(model.head_dim == 16);
@@ -199,7 +199,7 @@ TEST_CASE("Llama 3's scaling of positions is found in what it comes to", "[gguf]
     bytes.tensors.push_back({"rope_freqs.weight", {8}, 0, divisors});
     const auto checkpoint = opened(scratch, bytes);
     CHECK(checkpoint.find("rope_freqs.weight") == nullptr);
-    return checkpoint.config["rope_scaling"];
+    return (*checkpoint.config)["rope_scaling"];
   };
   std::string llama3;  // of head_dim 16, theta 500000, factor 8
   for (const double value : {1.0, 1.0, 1.0, 1.0, 2.694531, 8.0, 8.0, 8.0}) llama3 += raw(static_cast<float>(value));

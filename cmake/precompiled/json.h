@@ -1,0 +1,5 @@
+// What sources include that use nlohmann-json.
+#pragma once
+
+#include "cmake/precompiled/core.h"
+#include "models/json/instances.h"
