@@ -79,7 +79,7 @@ std::optional<JournalContents> read_journal(const files::fs::path& directory) {
   std::string_view rest = text;
   auto identity = take_line(rest);
   if (!identity) return std::nullopt;
-  JournalContents out{std::move(*identity), {}, 0};
+  JournalContents out{models::HeldJson(std::move(*identity)), {}, 0};
   try {
     while (const auto line = take_line(rest)) out.finished[line->at("tensor")] = finished_of(*line);
   } catch (const json::exception&) {  // a sound line that some other version wrote: its identity will not match

@@ -215,8 +215,8 @@ Manifest parse_manifest(std::string_view json, const std::string& file_name) {
   std::ranges::sort(out.tensors, {}, &TensorRecord::name);
   if (const auto buffers = root.find("buffers")) {
     for (const auto& [name, field] : buffers->members()) {
-      out.buffers.push_back(
-          {name, dtype(field.at("original_dtype")), field.at("how").string(), field.at("inputs").json()});
+      out.buffers.push_back({name, dtype(field.at("original_dtype")), field.at("how").string(),
+                             models::HeldJson(field.at("inputs").json())});
     }
   }
   if (const auto ties = root.find("ties")) read_ties(*ties, out);

@@ -80,7 +80,7 @@ std::vector<DerivedBuffer> Architecture::derived(const ModelConfig& config) {
   std::vector<DerivedBuffer> out;
   for (const RopeConfig& rope : config.ropes) {
     const std::string name = std::string(config.naming->rotary) + "." + rope.buffer();
-    out.push_back({name, Dtype::kFloat32, "rope", rope_inputs(rope)});
+    out.push_back({name, Dtype::kFloat32, "rope", HeldJson(rope_inputs(rope))});
   }
   return out;
 }

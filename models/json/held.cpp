@@ -28,6 +28,12 @@ template <class Json>
 Held<Json>& Held<Json>::operator=(Held&& other) noexcept = default;
 
 template <class Json>
+Held<Json>& Held<Json>::operator=(Json json) {
+  json_ = std::make_unique<Json>(std::move(json));
+  return *this;
+}
+
+template <class Json>
 Held<Json>::~Held() = default;
 
 template class Held<nlohmann::json>;

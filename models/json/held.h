@@ -11,12 +11,13 @@ namespace halfbyte::models {
 template <class Json>
 class Held {
  public:
-  Held();           // null
-  Held(Json json);  // NOLINT(google-explicit-constructor): it is that value
+  Held();                    // null
+  explicit Held(Json json);  // braces would make a list of what is meant for the JSON
   Held(const Held& other);
   Held(Held&& other) noexcept;
   Held& operator=(const Held& other);
   Held& operator=(Held&& other) noexcept;
+  Held& operator=(Json json);
   ~Held();
 
   Json& operator*() { return *json_; }

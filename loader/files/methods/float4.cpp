@@ -301,7 +301,7 @@ std::vector<TensorRecord> read_modelopt(Checkpoint& checkpoint, const JsonField&
 std::optional<Declaration> find_modelopt_side_file(const Checkpoint& checkpoint) {
   if (!checkpoint.has_config_file) return std::nullopt;  // of a lone file, it would be another model's
   Declaration out{.method = kModelopt,
-                  .json = read_beside(checkpoint, kModeloptFile),
+                  .json = models::HeldJson(read_beside(checkpoint, kModeloptFile)),
                   .where = printable_path(checkpoint.directory / kModeloptFile),
                   .key = "quantization"};
   if (out.json->is_null()) return std::nullopt;

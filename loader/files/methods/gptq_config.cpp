@@ -179,7 +179,7 @@ std::optional<Declaration> find_gptq_side_file(const Checkpoint& checkpoint) {
   for (const SideFile& row : kSideFiles) {
     if (std::ranges::find(checkpoint.side_files, fs::path(row.name)) == checkpoint.side_files.end()) continue;
     Declaration out{.method = std::string(row.method),
-                    .json = read_beside(checkpoint, row.name),
+                    .json = models::HeldJson(read_beside(checkpoint, row.name)),
                     .where = printable_path(checkpoint.directory / row.name)};
     for (const char* key : {"method", "quant_method"}) {
       if (const auto method = JsonField(*out.json, out.where).find(key)) out.method = method->string();

@@ -349,7 +349,7 @@ bool has_key(const nlohmann::json& json) { return json.is_object() && json.conta
 
 std::optional<Declaration> find_ipex_llm(const Checkpoint& checkpoint) {
   Declaration out{.method = kIpexLlm,
-                  .json = nlohmann::json(*checkpoint.config),
+                  .json = models::HeldJson(*checkpoint.config),
                   .where = printable_path(checkpoint.directory / "config.json"),
                   .key = kKey};
   if (has_key(*out.json)) return out;

@@ -86,7 +86,7 @@ std::string method_of(const JsonField& config) {
 }
 
 std::optional<Declaration> find_in_config(const Checkpoint& checkpoint) {
-  Declaration out{.method = {}, .json = config_of(checkpoint), .where = config_path(checkpoint)};
+  Declaration out{.method = {}, .json = models::HeldJson(config_of(checkpoint)), .where = config_path(checkpoint)};
   const JsonField root(*out.json, out.where);
   for (const std::string_view key : kConfigKeys) {
     const auto config = root.find(std::string(key));
@@ -102,7 +102,9 @@ std::optional<Declaration> find_by_tensors(const Checkpoint& checkpoint) {
   const auto row = std::ranges::find_if(
       kMethods, [&](const Method& method) { return method.has_tensors && method.has_tensors(checkpoint); });
   if (row == kMethods.end()) return std::nullopt;
-  return Declaration{.method = std::string(row->name), .json = config_of(checkpoint), .where = config_path(checkpoint)};
+  return Declaration{.method = std::string(row->name),
+                     .json = models::HeldJson(config_of(checkpoint)),
+                     .where = config_path(checkpoint)};
 }
 
 // Where a method may be declared; the first that does so is believed.

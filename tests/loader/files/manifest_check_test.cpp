@@ -79,7 +79,7 @@ TEST_CASE("manifest check: records that the files do not bear out", "[checkpoint
       {"kept and unknown", [](Manifest& m) { m.kept["q"] = "why"; }, {"\"q\""}},
       {"derived and stored",
        [](Manifest& m) {
-         m.buffers = {{"n.weight", Dtype::kFloat32, "rope", nlohmann::json::object()}};
+         m.buffers = {{"n.weight", Dtype::kFloat32, "rope", models::HeldJson(nlohmann::json::object())}};
        },
        {"\"n.weight\""}},
       {"file of another size",

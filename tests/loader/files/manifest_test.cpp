@@ -42,7 +42,8 @@ Manifest example() {
   buffer.parts[files::Part::kCodes] = buffer.name;
   buffer.size_bytes = 4;
   out.tensors = {packed, other, buffer};
-  out.buffers = {{"rotary.inv_freq", Dtype::kFloat16, "rope", {{"rope_theta", 10000.5}}}};
+  out.buffers = {
+      {"rotary.inv_freq", Dtype::kFloat16, "rope", models::HeldJson(nlohmann::json{{"rope_theta", 10000.5}})}};
   out.ties = {{"head.weight", "a.weight"}};
   out.kept = {{"inv \"freq\"\n", "a buffer"}};
   out.recommended_dtype = "half";
