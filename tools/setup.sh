@@ -87,7 +87,7 @@ announce() {
   for step in "${steps[@]}"; do say "will $step"; done
 }
 
-set_up() {
+set_up_packages() {
   cd "$root"
   mkdir -p build
   : >build/quickstart.log
@@ -95,7 +95,13 @@ set_up() {
   mapfile -t missing < <(missing_packages)
   announce "${#missing[@]}" "${missing[*]}" "$(torch_at_hand)"
   [[ ${#missing[@]} == 0 ]] || install_packages "${missing[@]}"
-  [[ -n $(torch_at_hand) ]] || install_torch
+}
+
+set_up_torch() { [[ -n $(torch_at_hand) ]] || install_torch; }
+
+set_up() {
+  set_up_packages
+  set_up_torch
 }
 
 # A compiler that reads LibTorch's headers takes up to 2 GB.

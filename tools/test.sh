@@ -12,10 +12,14 @@ test_preset() {
   ctest --preset "$1" --parallel "$(nproc)" --no-label-summary | without_passed
 }
 
-build_time="15 to 30 minutes on two cores, tests included"
-set_up
+build_time="20 to 30 minutes on two cores, tests included"
+set_up_packages
 say "building (log: build/quickstart.log)"
+set_up_torch &  # the sanitizers' build needs none
+torch=$!
+trap 'kill "$torch" 2>/dev/null || true' EXIT
 build asan all
+wait "$torch"
 build release all
 test_preset asan
 test_preset release

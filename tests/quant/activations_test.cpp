@@ -90,7 +90,7 @@ std::vector<double> norm_of(const double* x, const std::vector<float>& weight, d
   return out;
 }
 
-TEST_CASE("a residual sum and its norm are what their definitions say, on every level alike", "[activations]") {
+TEST_CASE("a residual sum and its norm are what their definitions say, on every level alike", "[activations][levels]") {
   for (const std::int64_t size : {1, 16, 31, 200, 2048}) {
     for (const float offset : {0.0f, 1.0f}) {
       INFO(size << " offset " << offset);
@@ -200,7 +200,7 @@ void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, boo
   }
 }
 
-TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations]") {
+TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations][levels]") {
   for (const bool is_interleaved : {false, true}) {
     const Placed ref = place(kernels::kRef, is_interleaved, false, 1, Dtype::kFloat32);
     CHECK(ref.is_finite);
@@ -221,7 +221,7 @@ TEST_CASE("heads are normalised, turned and stored where their row stands", "[ac
   }
 }
 
-TEST_CASE("gates are what their definitions say, on every level alike", "[activations]") {
+TEST_CASE("gates are what their definitions say, on every level alike", "[activations][levels]") {
   std::vector<float> x = normal(3000, 7, 4);
   for (const float special : {0.0f, -0.0f, 100.0f, -100.0f, 1e-30f, -88.5f}) x.push_back(special);
   const std::vector<float> up = normal(x.size(), 8);
@@ -314,7 +314,7 @@ constexpr Shape kShapes[] = {{8, 1, 64, 0, 0},   {4, 4, 32, 0, 0},  {6, 2, 80, 0
                              {8, 2, 20, 0, 100}, {4, 2, 64, 30, 0}, {10, 2, 127, 5, 513}};
 constexpr std::int64_t kTokenCounts[] = {1, 2, 41};  // one has a way of its own; the last are several blocks
 
-TEST_CASE("attention is what its definition says, on every level", "[activations]") {
+TEST_CASE("attention is what its definition says, on every level", "[activations][levels]") {
   for (const Shape& shape : kShapes) {
     for (const std::int64_t tokens : kTokenCounts) {
       const Case c = make_case(shape, tokens);
@@ -343,7 +343,8 @@ void spoil(const Shape& shape, Case& c) {
   }
 }
 
-TEST_CASE("a row's attention depends neither on the other rows nor on the keys beyond its own", "[activations]") {
+TEST_CASE("a row's attention depends neither on the other rows nor on the keys beyond its own",
+          "[activations][levels]") {
   for (const Shape& shape : kShapes) {
     for (const std::int64_t tokens : kTokenCounts) {
       for (const Table* table : tables()) {

@@ -38,7 +38,7 @@ Rounded rounded(const kernels::Table& table, std::vector<float> x, std::size_t g
   return out;
 }
 
-TEST_CASE("activations are rounded to 127 steps of their group's largest magnitude", "[quant][int8]") {
+TEST_CASE("activations are rounded to 127 steps of their group's largest magnitude", "[quant][int8][levels]") {
   std::vector<float> x(128, 0.0f);
   x[0] = -12.7f;  // a scale of 0.1
   x[1] = 0.25f;   // half-way: to even
@@ -57,7 +57,7 @@ TEST_CASE("activations are rounded to 127 steps of their group's largest magnitu
   }
 }
 
-TEST_CASE("every level rounds activations to the same bits", "[quant][int8]") {
+TEST_CASE("every level rounds activations to the same bits", "[quant][int8][levels]") {
   const std::vector<float> x = gaussian(512, 5, 3.0f);
   for (const std::size_t group_size : {16, 32, 64, 128}) {
     const Rounded expected = rounded(kernels::kRef, x, group_size);
@@ -137,7 +137,7 @@ std::vector<float> multiply(const kernels::Table& table, const WeightMatrix& wei
   return output;
 }
 
-TEST_CASE("int8 products equal double precision on the rounded activations", "[quant][int8]") {
+TEST_CASE("int8 products equal double precision on the rounded activations", "[quant][int8][levels]") {
   for (const SchemeId id : kIntegers) {
     for (const Shape& shape : kShapes) {
       if (!can_quantize(scheme(id), shape.group_size ? shape.group_size : shape.in_features)) continue;
@@ -158,7 +158,7 @@ TEST_CASE("int8 products equal double precision on the rounded activations", "[q
 }
 
 // A table that has panels multiplies bfloat16 without rounding the weights, so the result is as good as float32's.
-TEST_CASE("bfloat16 panels equal double precision", "[quant]") {
+TEST_CASE("bfloat16 panels equal double precision", "[quant][levels]") {
   for (const SchemeId id : kIntegers) {
     for (const Shape& shape : kShapes) {
       if (shape.in_features % 2 != 0 || shape.in_features == 172) continue;  // not by panels
@@ -180,7 +180,7 @@ TEST_CASE("bfloat16 panels equal double precision", "[quant]") {
   }
 }
 
-TEST_CASE("codebooks and dense rows are multiplied in floats whatever is asked for", "[quant][int8]") {
+TEST_CASE("codebooks and dense rows are multiplied in floats whatever is asked for", "[quant][int8][levels]") {
   const Packed packed = quantized(gaussian(40 * 256, 3), 256, {&scheme(SchemeId::kNf4), 64});
   const std::vector<float> x = gaussian(9 * 256, 31, 1.0f);
   for (const kernels::Table* table : tables()) {
@@ -189,7 +189,7 @@ TEST_CASE("codebooks and dense rows are multiplied in floats whatever is asked f
   }
 }
 
-TEST_CASE("NaN and infinities show in an int8 product", "[quant][int8]") {
+TEST_CASE("NaN and infinities show in an int8 product", "[quant][int8][levels]") {
   const Packed packed = packed_for({40, 256, 64, 64}, SchemeId::kSymInt4);
   for (const kernels::Table* table : tables()) {
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
@@ -205,7 +205,7 @@ TEST_CASE("NaN and infinities show in an int8 product", "[quant][int8]") {
   }
 }
 
-TEST_CASE("products that share their input are what each is alone", "[quant]") {
+TEST_CASE("products that share their input are what each is alone", "[quant][levels]") {
   const Packed first = packed_for({70, 256, 64, 64}, SchemeId::kSymInt4);
   const Packed second = packed_for({9, 256, 64, 64}, SchemeId::kSymInt4);
   const Packed other_group = packed_for({33, 256, 32, 32}, SchemeId::kSymInt4);

@@ -72,7 +72,7 @@ constexpr Shape kShapes[] = {{5, 16, 16},   {1, 32, 32},   {13, 192, 64}, {7, 38
 // Float32 sums of up to 2048 terms, in lanes: measured 6.8e-8.
 constexpr double kFloatBound = 3e-7;
 
-TEST_CASE("linear equals double precision for every scheme, group size and shape", "[quant]") {
+TEST_CASE("linear equals double precision for every scheme, group size and shape", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
     for (const Scheme& scheme : schemes()) {
       for (const Shape& shape : kShapes) {
@@ -92,7 +92,7 @@ TEST_CASE("linear equals double precision for every scheme, group size and shape
   }
 }
 
-TEST_CASE("linear takes dense weights of every dtype", "[quant]") {
+TEST_CASE("linear takes dense weights of every dtype", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
     for (const Dtype dtype : kWeightDtypes) {
       for (const Shape& shape : kShapes) {
@@ -123,7 +123,7 @@ constexpr Mixed kMixed[] = {{Dtype::kBfloat16, Dtype::kBfloat16, 2e-3, 2e-3},
                             {Dtype::kFloat16, Dtype::kFloat32, 3e-7, 3e-7},
                             {Dtype::kFloat32, Dtype::kBfloat16, 2e-3, 2e-3}};
 
-TEST_CASE("linear takes and gives half precision", "[quant]") {
+TEST_CASE("linear takes and gives half precision", "[quant][levels]") {
   const Packed packed = quantized(gaussian(70 * 512, 3), 512, {&scheme(SchemeId::kSymInt4), 64});
   for (const kernels::Table* table : tables()) {
     for (const Mixed& mixed : kMixed) {
@@ -137,7 +137,7 @@ TEST_CASE("linear takes and gives half precision", "[quant]") {
   }
 }
 
-TEST_CASE("levels agree within the stated bound", "[quant]") {
+TEST_CASE("levels agree within the stated bound", "[quant][levels]") {
   const Packed packed = quantized(gaussian(96 * 2048, 3), 2048, {&scheme(SchemeId::kSymInt4), 32});
   Product reference = product(8, packed.matrix(), Dtype::kFloat32, false, Dtype::kFloat32);
   linear(kernels::kRef, packed.matrix(), reference.arguments());
@@ -151,7 +151,7 @@ TEST_CASE("levels agree within the stated bound", "[quant]") {
   }
 }
 
-TEST_CASE("a row's result does not depend on the other rows of a small batch", "[quant]") {
+TEST_CASE("a row's result does not depend on the other rows of a small batch", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
     for (const Scheme& scheme : schemes()) {
       const Packed packed = quantized(gaussian(71 * 320, 3), 320, {&scheme, 64});
@@ -171,7 +171,7 @@ TEST_CASE("a row's result does not depend on the other rows of a small batch", "
   }
 }
 
-TEST_CASE("without oneDNN many rows give what eight at a time give", "[quant]") {
+TEST_CASE("without oneDNN many rows give what eight at a time give", "[quant][levels]") {
   for (const kernels::Table* original : tables()) {
     kernels::Table table = *original;
     table.with_onednn = false;
@@ -228,7 +228,7 @@ TEST_CASE("linear without rows, outputs or inputs", "[quant]") {
   CHECK(p.values() == values);
 }
 
-TEST_CASE("dequantize gives any rows in any dtype, rounded once", "[quant]") {
+TEST_CASE("dequantize gives any rows in any dtype, rounded once", "[quant][levels]") {
   for (const Scheme& scheme : schemes()) {
     const Packed packed = quantized(gaussian(50 * 192, 3), 192, {&scheme, 32});
     const std::vector<float> values = packed.dequantized();
@@ -265,7 +265,7 @@ class GuardedBytes {
   std::byte *mapping_, *data_;
 };
 
-TEST_CASE("nothing is read beyond the end of weights, scales and activations", "[quant]") {
+TEST_CASE("nothing is read beyond the end of weights, scales and activations", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
     for (const Scheme& scheme : schemes()) {
       for (const Shape& shape : kShapes) {

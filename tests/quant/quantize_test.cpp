@@ -44,7 +44,7 @@ std::vector<std::pair<Case, const Scheme*>> cases() {
   return out;
 }
 
-TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[quant]") {
+TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[quant][levels]") {
   std::size_t level_count = 0;
   const kernels::Level* levels = kernels::levels(&level_count);
   for (const auto& [c, scheme] : cases()) {
