@@ -5,8 +5,7 @@
 # core: the standard library; the sources that include nlohmann-json themselves get it too, from a second header, because
 # to see it costs half a second each. torch: LibTorch's modules. A compiler takes a precompiled header only where macros
 # and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and programs as
-# position independent as libraries are (-fPIC, not -fPIE). What is
-# optimised more goes without (halfbyte_hot in cmake/halfbyte_target.cmake).
+# position independent as libraries are (-fPIC, not -fPIE). What is optimised more goes without (halfbyte_hot).
 option(HALFBYTE_PRECOMPILED_HEADERS "Precompile headers: half the time of a build" ON)
 
 function(halfbyte_precompiled target kind)
@@ -14,17 +13,15 @@ function(halfbyte_precompiled target kind)
     return()
   endif()
   halfbyte_code_generation(${target} ${kind})
+  set(header ${kind})
+  if(kind STREQUAL core)
+    set(header json)
+  endif()
+  halfbyte_make_precompiled(${header})
+  target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_${header})
   if(kind STREQUAL core AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     halfbyte_make_precompiled(core)
-    halfbyte_make_precompiled(json)
-    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_json)
     halfbyte_without_json(${target})
-  elseif(kind STREQUAL core)
-    halfbyte_make_precompiled(json)
-    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_json)
-  else()
-    halfbyte_make_precompiled(${kind})
-    target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_${kind})
   endif()
 endfunction()
 

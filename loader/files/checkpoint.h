@@ -38,8 +38,7 @@ struct Checkpoint {
   // None of them lies there.
   std::map<std::string, GeneratedFile> generated_files;
   bool has_config_file = false;  // else `config` was made from what the source says, or is null
-  // The program it is of rounds each value of a packed weight to the weight's original dtype, as whoever wants its
-  // values must.
+  // The program that made it rounds the values of a packed weight to the weight's original dtype.
   bool rounds_values = false;
   std::vector<fs::path> remote_code;    // relative: *.py, never copied or run
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read

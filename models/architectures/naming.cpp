@@ -1,6 +1,5 @@
 #include "models/architectures/naming.h"
 
-#include <algorithm>
 #include <array>
 
 #include "models/architectures/tensor_table.h"
@@ -17,20 +16,20 @@ bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
 std::string_view name(Role role) noexcept { return kRoleNames[static_cast<std::size_t>(role)]; }
 
+// Tried for every tensor with every pattern of its family: a loop over characters, which needs no optimiser to be quick.
 bool matches(std::string_view pattern, std::string_view name) noexcept {
-  while (!pattern.empty()) {
-    if (pattern.starts_with("{}")) {
-      const auto digits = static_cast<std::size_t>(std::ranges::find_if_not(name, is_digit) - name.begin());
-      if (digits == 0) return false;
-      pattern.remove_prefix(2);
-      name.remove_prefix(digits);
-    } else {
-      if (name.empty() || name.front() != pattern.front()) return false;
-      pattern.remove_prefix(1);
-      name.remove_prefix(1);
+  std::size_t at = 0;  // in the name
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '{') {  // "{}"
+      const std::size_t first = at;
+      while (at < name.size() && is_digit(name[at])) ++at;
+      if (at == first) return false;
+      ++i;
+    } else if (at == name.size() || name[at++] != pattern[i]) {
+      return false;
     }
   }
-  return name.empty();
+  return at == name.size();
 }
 
 std::vector<TensorPattern> patterns_of(const Naming& naming) {

@@ -100,11 +100,6 @@ DeclaredOption DeclaredOption::show_default() {
   return *this;
 }
 
-DeclaredOption DeclaredOption::excludes(const DeclaredOption& other) {
-  option_->excludes(other.option_);
-  return *this;
-}
-
 DeclaredOption DeclaredOption::excludes(const std::string& other) {
   option_->excludes(other);
   return *this;
@@ -115,8 +110,8 @@ DeclaredOption DeclaredOption::as_written() {
   return *this;
 }
 
-DeclaredOption DeclaredOption::needs(const DeclaredOption& other) {
-  option_->needs(other.option_);
+DeclaredOption DeclaredOption::needs(const std::string& other) {
+  option_->needs(other);
   return *this;
 }
 

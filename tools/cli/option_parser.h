@@ -1,5 +1,5 @@
-// The options of a verb: declared here, parsed by CLI11, which options.cpp alone sees: whoever includes it compiles its
-// validators, five seconds a source.
+// The options of a verb: declared here, parsed by CLI11, which option_parser.cpp alone sees: whoever includes it
+// compiles its validators, five seconds a source.
 #pragma once
 
 #include <functional>
@@ -28,12 +28,11 @@ class DeclaredOption {
   DeclaredOption required();
   DeclaredOption check(Check check);
   DeclaredOption type_name(const std::string& name);  // for --help: "PATTERN"
-  DeclaredOption one_value();                         // the word after it, whatever that begins with
+  DeclaredOption one_value();                         // exactly one
   DeclaredOption repeatable();                        // one value each time; all of them are kept
   DeclaredOption show_default();                      // --help says what the target holds now
-  DeclaredOption excludes(const DeclaredOption& other);
-  DeclaredOption excludes(const std::string& other);  // "--dtype"
-  DeclaredOption needs(const DeclaredOption& other);
+  DeclaredOption excludes(const std::string& other);  // "--dtype", declared before
+  DeclaredOption needs(const std::string& other);
   DeclaredOption as_written();  // a value like "[a, b]" is one, not two
 
  private:

@@ -9,7 +9,7 @@
 
 namespace halfbyte::cli {
 
-// Validators whose messages name the value, the wanted ones and the nearest. For DeclaredOption::check().
+// For DeclaredOption::check().
 Check one_of(std::vector<std::string> names);
 Check whole_number(std::int64_t smallest, std::int64_t largest);
 Check number_between(double smallest, double largest);

@@ -36,19 +36,21 @@ struct Words {
 
 void declare(OptionParser& parser, Words& words) {
   parser.add_option("CKPT", words.checkpoint, "model whose tokenizer is read").required();
-  const auto text = parser.add_option("--text", words.text, "text to split into tokens").type_name("TEXT");
-  parser.add_option("--file", words.file, "file with the text; - is standard input").type_name("FILE").excludes(text);
+  parser.add_option("--text", words.text, "text to split into tokens").type_name("TEXT");
+  parser.add_option("--file", words.file, "file with the text; - is standard input")
+      .type_name("FILE")
+      .excludes("--text");
   parser.add_flag("--decode", words.is_decode,
                   "make text of token ids: 1,306,4658 or 1 306 4658; from standard input too");
   parser.add_flag("--no-special", words.is_no_special,
                   "the text alone, without what stands before and after every text");
   parser.add_flag("--special-as-text", words.is_special_as_text,
                   "read </s> in the text as four characters; --decode: write special tokens out");
-  const auto pieces = parser.add_flag("--pieces", words.is_pieces, "a line a token: id, bytes of the text, piece");
-  parser.add_flag("--count", words.is_count, "only how many tokens there are").excludes(pieces);
-  const auto lines = parser.add_flag("--lines", words.is_lines, "every line is a text by itself, and gives a line");
+  parser.add_flag("--pieces", words.is_pieces, "a line a token: id, bytes of the text, piece");
+  parser.add_flag("--count", words.is_count, "only how many tokens there are").excludes("--pieces");
+  parser.add_flag("--lines", words.is_lines, "every line is a text by itself, and gives a line");
   parser.add_flag("-0,--null", words.is_null, "--lines, but texts (--decode: results) end with a zero byte")
-      .needs(lines);
+      .needs("--lines");
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& checkpoint) {

@@ -74,7 +74,7 @@ constexpr auto kMethods = std::to_array<Method>({
 });
 
 nlohmann::json config_of(const Checkpoint& checkpoint) {
-  return !checkpoint.has_config() ? nlohmann::json::object() : nlohmann::json(*checkpoint.config);
+  return checkpoint.has_config() ? nlohmann::json(*checkpoint.config) : nlohmann::json::object();
 }
 
 std::string config_path(const Checkpoint& checkpoint) { return printable_path(checkpoint.directory / "config.json"); }
