@@ -21,7 +21,7 @@ endfunction()
 # What optimising more than CMAKE_CXX_FLAGS_RELEASE does pays for, by measurement; such sources go without a precompiled
 # header. (quant/ is all of that kind.)
 function(halfbyte_hot)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>" SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${HALFBYTE_HOT_FLAGS}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 function(halfbyte_library name)

@@ -4,7 +4,7 @@ halfbyte_test_program(contract_tests
   SOURCES contracts/backend_test.cpp contracts/fake_device.cpp contracts/optimizer_test.cpp contracts/primitive_descriptor_test.cpp
   LIBRARIES halfbyte::loader halfbyte::convert)
 target_compile_definitions(contract_tests PRIVATE HALFBYTE_TESTS_WITH_TORCH)
-target_precompile_headers(contract_tests REUSE_FROM torch_tests)
+halfbyte_precompiled(contract_tests torch)
 catch_discover_tests(contract_tests PROPERTIES LABELS contracts TIMEOUT ${HALFBYTE_TEST_SECONDS} SKIP_REGULAR_EXPRESSION "${skipped_case}")
 
 # The same on lesser CPUs, and without oneDNN. Each variable is read once, when its library is first used. isa_check ends with

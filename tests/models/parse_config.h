@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/architectures/architecture.h"

@@ -1,6 +1,8 @@
 // Checkpoints to export, some of them by hand, and what must be true of every export.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/convert.h>
 
 #include "convert/export/checkpoint.h"
