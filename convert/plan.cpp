@@ -323,16 +323,20 @@ class Planner {
 
 }  // namespace
 
-files::TensorRecord packed_record(const StoredTensor& tensor, const PlannedTensor& planned) {
-  files::TensorRecord out;
-  out.name = tensor.name;
-  out.shape = tensor.shape;
-  out.original_dtype = tensor.dtype;
+void set_packing(const PlannedTensor& planned, files::TensorRecord& out) {
   out.scheme = planned.scheme;
   out.scale_dtype = planned.scale_dtype;
   out.group_size = planned.group_size;
   if (planned.is_nested) out.nested_offset = 0.0f;
   out.parts = files::packed_part_names(out);
+}
+
+files::TensorRecord packed_record(const StoredTensor& tensor, const PlannedTensor& planned) {
+  files::TensorRecord out;
+  out.name = tensor.name;
+  out.shape = tensor.shape;
+  out.original_dtype = tensor.dtype;
+  set_packing(planned, out);
   return out;
 }
 

@@ -32,6 +32,8 @@ struct Plan {
   bool has_foreign_readers = true;  // false: only halfbyte reads the result
 };
 
+// Writes into a record how its tensor is to be packed; a nested offset is not known yet: 0.
+void set_packing(const PlannedTensor& planned, files::TensorRecord& out);
 // The record of a tensor that is to be packed, as far as the plan decides it: no bytes, hash, error or nested offset.
 files::TensorRecord packed_record(const files::StoredTensor& tensor, const PlannedTensor& planned);
 

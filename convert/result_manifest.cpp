@@ -13,12 +13,8 @@ files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor&
   files::TensorRecord out =
       *source.manifest.find(tensor.name);  // nothing is quantised yet: names are those of the files
   if (planned.scheme) {
-    const files::TensorRecord packed = packed_record(tensor, planned);
-    out.scheme = packed.scheme;
-    out.scale_dtype = packed.scale_dtype;
-    out.group_size = packed.group_size;
+    set_packing(planned, out);
     out.nested_offset = result.nested_offset;
-    out.parts = packed.parts;
   }
   out.size_bytes = planned.bytes_after;
   out.xxh3_128 = result.xxh3_128;

@@ -86,20 +86,6 @@ void measure(const Checkpoint& a, const Checkpoint& b, Comparison& out) {
   out.max_abs = sums.max_abs();
 }
 
-bool have_same_bytes(const Checkpoint& a, const StoredTensor& left, const Checkpoint& b, const StoredTensor& right) {
-  if (left.size_bytes != right.size_bytes) return false;
-  std::vector<std::byte> ours;
-  std::vector<std::byte> theirs;
-  for (std::uint64_t at = 0; at < left.size_bytes; at += ours.size()) {
-    ours.resize(std::min(kBlockBytes, left.size_bytes - at));
-    theirs.resize(ours.size());
-    a.data_files[left.file]->read(left.offset + at, ours);
-    b.data_files[right.file]->read(right.offset + at, theirs);
-    if (ours != theirs) return false;
-  }
-  return true;
-}
-
 bool are_stored_alike(const TensorRecord& a, const TensorRecord& b) {
   if (a.scheme != b.scheme) return false;
   if (!a.scheme) return a.stored_dtype == b.stored_dtype;
@@ -151,6 +137,20 @@ std::vector<Comparison> pair_up(const Manifest& manifest, const Manifest& refere
 }
 
 }  // namespace
+
+bool have_same_bytes(const Checkpoint& a, const StoredTensor& left, const Checkpoint& b, const StoredTensor& right) {
+  if (left.size_bytes != right.size_bytes) return false;
+  std::vector<std::byte> ours;
+  std::vector<std::byte> theirs;
+  for (std::uint64_t at = 0; at < left.size_bytes; at += ours.size()) {
+    ours.resize(std::min(kBlockBytes, left.size_bytes - at));
+    theirs.resize(ours.size());
+    a.data_files[left.file]->read(left.offset + at, ours);
+    b.data_files[right.file]->read(right.offset + at, theirs);
+    if (ours != theirs) return false;
+  }
+  return true;
+}
 
 std::vector<Comparison> compare(const Checkpoint& checkpoint, const Checkpoint& reference,
                                 const std::function<void(std::uint64_t bytes)>& progress) {

@@ -33,6 +33,9 @@ struct Comparison {
   bool is_equal() const noexcept { return match == Match::kSameBytes || (match == Match::kMeasured && max_abs == 0); }
 };
 
+// Whether two tensors are stored with the same bytes, compared block by block.
+bool have_same_bytes(const Checkpoint& a, const StoredTensor& left, const Checkpoint& b, const StoredTensor& right);
+
 // One row for each tensor of the reference, in its order, then the extra ones. Alias and owner of a tie are one tensor.
 // Runs on OpenMP's threads; `progress` is told of bytes of `checkpoint`, one call at a time.
 std::vector<Comparison> compare(const Checkpoint& checkpoint, const Checkpoint& reference,

@@ -178,14 +178,28 @@ class Forward {
     multiply(view.output, attended(view, attention, keys, values), &work_.delta);
   }
 
-  void place(const LayerView& view, const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
-    const auto [query, key, value] = heads_of(attention);
-    quant::PlaceHeads a{};
+  // What placing heads and attending have in common: the tokens, the heads, and the cache.
+  template <class Call>
+  Call over_cache(const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
+    Call a{};
     a.rows = rows_;
     a.tokens = tokens_;
     a.heads = attention.heads();
     a.kv_heads = attention.kv_heads();
     a.head_dim = attention.head_dim();
+    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
+    a.keys = of_first_row(keys);
+    a.values = of_first_row(values);
+    a.key_dtype = dtype_of(keys);
+    a.value_dtype = dtype_of(values);
+    a.capacity = session_.capacity();
+    a.past = work_.past.data();
+    return a;
+  }
+
+  void place(const LayerView& view, const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
+    const auto [query, key, value] = heads_of(attention);
+    auto a = over_cache<quant::PlaceHeads>(attention, keys, values);
     a.query = query;
     a.key = key;
     a.value = value;
@@ -196,36 +210,17 @@ class Forward {
     a.is_interleaved = attention.is_interleaved();
     a.cosines = turns.cosines.data();
     a.sines = turns.sines.data();
-    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
     a.queries = work_.queries.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.query_dtype));
-    a.keys = of_first_row(keys);
-    a.values = of_first_row(values);
-    a.key_dtype = dtype_of(keys);
-    a.value_dtype = dtype_of(values);
-    a.capacity = session_.capacity();
-    a.past = work_.past.data();
     if (!quant::place_heads(a)) session_.note_not_finite();
   }
 
   const std::byte* attended(const LayerView& view, const Attention& attention, const at::Tensor& keys,
                             const at::Tensor& values) {
-    quant::Attend a{};
-    a.rows = rows_;
-    a.tokens = tokens_;
-    a.heads = attention.heads();
-    a.kv_heads = attention.kv_heads();
-    a.head_dim = attention.head_dim();
+    auto a = over_cache<quant::Attend>(attention, keys, values);
     a.scale = static_cast<float>(attention.scale());
     a.softcap = static_cast<float>(attention.softcap());
     a.window = attention.window();
     a.queries = work_.queries.at_least(0);
-    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
-    a.keys = of_first_row(keys);
-    a.values = of_first_row(values);
-    a.key_dtype = dtype_of(keys);
-    a.value_dtype = dtype_of(values);
-    a.capacity = session_.capacity();
-    a.past = work_.past.data();
     a.output_dtype = view.output.operand;
     a.output = work_.operand.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.output_dtype));
     quant::attend(a);

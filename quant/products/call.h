@@ -17,6 +17,11 @@ namespace halfbyte::quant {
 using kernels::Byte;
 using kernels::kFloatBytes;
 
+// Output rows that a kernel call covers: their scales and results stay in the first-level cache.
+constexpr std::size_t kRowChunk = 64;
+// Rows of input that are prepared, or multiplied, at once when there are many: a tile is unpacked once for so many.
+constexpr std::size_t kInputRows = 512;
+
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 struct Call {

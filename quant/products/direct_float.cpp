@@ -8,11 +8,6 @@
 namespace halfbyte::quant {
 namespace {
 
-// Output rows that a kernel call covers: their scales and results stay in the first-level cache.
-constexpr std::size_t kRowChunk = 64;
-// Rows of input that are prepared at once.
-constexpr std::size_t kInputRows = 512;
-
 // One thread's buffers, kept from call to call. Bounded: some rows of weights, and of input.
 struct Scratch {
   GroupValues groups;

@@ -7,9 +7,6 @@
 namespace halfbyte::quant {
 namespace {
 
-constexpr std::size_t kRowChunk = 64;
-constexpr std::size_t kInputRows = 512;
-
 // One thread's buffers, kept from call to call.
 struct Scratch {
   GroupValues groups;

@@ -10,8 +10,6 @@
 namespace halfbyte::quant {
 namespace {
 
-// Rows of input that are multiplied at once when there are many: a tile is unpacked once for so many.
-constexpr std::size_t kInputRows = 512;
 // Bytes of unpacked rows in a tile: half of a second-level cache of 1 MiB.
 constexpr std::size_t kTileBytes = 512 << 10;
 constexpr std::size_t kMaxTileRows = 128, kTileRowUnit = 32;

@@ -14,8 +14,6 @@ using kernels::kPanelRows;
 using kernels::kStepBytes;
 using kernels::kTileRows;
 
-// Rows of input that are multiplied at once: a tile is unpacked once for so many.
-constexpr std::size_t kInputRows = 512;
 // Bytes of a tile at most, where groups allow it: it shares a second-level cache of 1 MiB with what passes through.
 constexpr std::size_t kTileBytes = 32 << 10;
 // Groups longer than this are cut: the sums of a step begin anew with each.

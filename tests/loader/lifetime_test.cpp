@@ -6,24 +6,15 @@
 #include <thread>
 #include <vector>
 
-#include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 #include <halfbyte/load_state.h>
 
 #include "loader/files/platform.h"
+#include "tests/loader/quantized.h"
 #include "tests/places.h"
 
 namespace halfbyte {
 namespace {
-
-const std::filesystem::path& quantized() {
-  static const tests::Scratch scratch;
-  static const std::filesystem::path path = [] {
-    convert::quantize(tests::data("tiny-llama"), scratch / "tiny-4bit");
-    return scratch / "tiny-4bit";
-  }();
-  return path;
-}
 
 // Two prompts: prefill, a batch of rows of different lengths, decode. Sampled, so that every thread's seed matters.
 std::vector<TokenIds> generate(const Model& model, std::uint64_t seed, std::int64_t tokens = 24) {
@@ -53,7 +44,7 @@ std::vector<std::vector<std::vector<TokenIds>>> generate_in_threads(ModelOf mode
 }
 
 TEST_CASE("four threads on one model, on two, and on one each get what one thread gets", "[lifetime]") {
-  const Model low_bit = load_low_bit(quantized());
+  const Model low_bit = load_low_bit(tests::quantized_tiny_llama());
   const Model half = load_low_bit(tests::data("tiny-llama"), {.dtype = DtypePolicy::half()});
   const auto check = [&](const auto& results, const auto& model_of) {
     for (std::uint64_t t = 0; t < kThreads; ++t) {
@@ -65,7 +56,8 @@ TEST_CASE("four threads on one model, on two, and on one each get what one threa
   const auto one = [&](std::uint64_t) { return low_bit; };
   const auto two = [&](std::uint64_t t) { return t % 2 ? low_bit : half; };
   const auto own = [&](std::uint64_t t) {
-    return t % 2 ? load_low_bit(quantized()) : load_low_bit(tests::data("tiny-llama"), {.dtype = DtypePolicy::half()});
+    return t % 2 ? load_low_bit(tests::quantized_tiny_llama())
+                 : load_low_bit(tests::data("tiny-llama"), {.dtype = DtypePolicy::half()});
   };
   check(generate_in_threads(one), one);
   check(generate_in_threads(two), two);
@@ -84,17 +76,17 @@ std::optional<int> mappings_of(const std::filesystem::path& path) {
 
 TEST_CASE("a model, a state and their tensors hold the mapping as long as they live, and no longer", "[lifetime]") {
   if (!mappings_of("/")) HALFBYTE_SKIP("this system does not list mappings");
-  CHECK(*mappings_of(quantized()) == 0);
+  CHECK(*mappings_of(tests::quantized_tiny_llama()) == 0);
   {
-    const Model model = load_low_bit(quantized());
+    const Model model = load_low_bit(tests::quantized_tiny_llama());
     const Model copy = model;
-    CHECK(*mappings_of(quantized()) > 0);
+    CHECK(*mappings_of(tests::quantized_tiny_llama()) > 0);
   }
-  CHECK(*mappings_of(quantized()) == 0);
-  at::Tensor last = load_state(quantized()).at("model.norm.weight").dense();
-  CHECK(*mappings_of(quantized()) > 0);
+  CHECK(*mappings_of(tests::quantized_tiny_llama()) == 0);
+  at::Tensor last = load_state(tests::quantized_tiny_llama()).at("model.norm.weight").dense();
+  CHECK(*mappings_of(tests::quantized_tiny_llama()) > 0);
   last = at::Tensor();
-  CHECK(*mappings_of(quantized()) == 0);
+  CHECK(*mappings_of(tests::quantized_tiny_llama()) == 0);
 }
 
 void cycle(const std::filesystem::path& path, const DtypePolicy& policy) {
@@ -110,7 +102,8 @@ TEST_CASE("200 cycles of loading, generating and unloading do not make the proce
     std::filesystem::path path;
     DtypePolicy policy;
   };
-  for (const Row& row : {Row{quantized(), DtypePolicy::amp()}, Row{tests::data("tiny-llama"), DtypePolicy::half()}}) {
+  for (const Row& row :
+       {Row{tests::quantized_tiny_llama(), DtypePolicy::amp()}, Row{tests::data("tiny-llama"), DtypePolicy::half()}}) {
     for (int i = 0; i < kWarmUp; ++i) cycle(row.path, row.policy);
     const auto before = static_cast<double>(files::current_rss_bytes());
     REQUIRE(before > 0);
@@ -123,7 +116,7 @@ TEST_CASE("200 cycles of loading, generating and unloading do not make the proce
 }
 
 TEST_CASE("threads that come and go leave nothing behind", "[lifetime]") {
-  const Model model = load_low_bit(quantized());
+  const Model model = load_low_bit(tests::quantized_tiny_llama());
   const auto round = [&] {
     std::jthread thread([&] { generate(model, 1, 4); });
     thread.join();

@@ -9,6 +9,7 @@
 #include <halfbyte/low_bit_linear.h>
 
 #include "quant/operators/torch_dtype.h"
+#include "tests/loader/quantized.h"
 #include "tests/places.h"
 
 namespace halfbyte {
@@ -29,15 +30,6 @@ constexpr Expected kPolicies[] = {
     {"original", at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kFloat},
 };
 
-const std::filesystem::path& quantized() {
-  static const tests::Scratch scratch;
-  static const std::filesystem::path path = [] {
-    convert::quantize(tests::data("tiny-llama"), scratch / "tiny-4bit");
-    return scratch / "tiny-4bit";
-  }();
-  return path;
-}
-
 Model load(const std::filesystem::path& path, const char* policy, std::vector<std::string> keep_float32 = {}) {
   return load_low_bit(path, {.dtype = DtypePolicy::parse(policy), .keep_float32 = std::move(keep_float32)});
 }
@@ -45,7 +37,7 @@ Model load(const std::filesystem::path& path, const char* policy, std::vector<st
 TEST_CASE("every parameter and buffer has the dtype its policy says", "[policy]") {
   for (const Expected& expected : kPolicies) {
     INFO(expected.policy);
-    const Model model = load(quantized(), expected.policy);
+    const Model model = load(tests::quantized_tiny_llama(), expected.policy);
     int norms = 0;
     for (const auto& item : model.module().named_parameters()) {
       INFO(item.key());
@@ -68,7 +60,7 @@ TEST_CASE("every parameter and buffer has the dtype its policy says", "[policy]"
 
 TEST_CASE("the report lists every tensor as it was recorded and as it was loaded", "[policy]") {
   for (const Expected& expected : kPolicies) {
-    const Model model = load(quantized(), expected.policy);
+    const Model model = load(tests::quantized_tiny_llama(), expected.policy);
     std::map<std::string, LoadedTensor> lines;
     for (const LoadedTensor& line : model.report().tensors) lines[line.name] = line;
     CHECK(lines.size() == 28 + 11 + 1);
@@ -89,7 +81,7 @@ TEST_CASE("the report lists every tensor as it was recorded and as it was loaded
 
 TEST_CASE("keep_float32 wins over every policy", "[policy]") {
   for (const Expected& expected : kPolicies) {
-    const Model model = load(quantized(), expected.policy, {"*norm*", "lm_head", "*inv_freq"});
+    const Model model = load(tests::quantized_tiny_llama(), expected.policy, {"*norm*", "lm_head", "*inv_freq"});
     CHECK(model.module().named_parameters()["model.norm.weight"].scalar_type() == at::kFloat);
     CHECK(model.module().named_parameters()["lm_head.weight"].scalar_type() == at::kFloat);
     CHECK(model.module().named_buffers()["model.rotary_emb.inv_freq"].scalar_type() == at::kFloat);
@@ -98,7 +90,7 @@ TEST_CASE("keep_float32 wins over every policy", "[policy]") {
 }
 
 TEST_CASE("no cast of a module can touch packed codes", "[policy]") {
-  const Model model = load(quantized(), "float32");
+  const Model model = load(tests::quantized_tiny_llama(), "float32");
   LowBitLinear* linear = nullptr;
   for (const auto& module : model.module().modules()) {
     if (!linear) linear = dynamic_cast<LowBitLinear*>(module.get());
@@ -113,7 +105,7 @@ TEST_CASE("no cast of a module can touch packed codes", "[policy]") {
 }
 
 TEST_CASE("a module cast by hand is named by the contract check", "[policy]") {
-  const Model model = load(quantized(), "amp:bfloat16");
+  const Model model = load(tests::quantized_tiny_llama(), "amp:bfloat16");
   model.module().to(at::kHalf);
   CHECK_THROWS_WITH(model.module().check_contract(),
                     Catch::Contains("lm_head") && Catch::Contains("weight is Half") && Catch::Contains("dtype policy"));
@@ -121,12 +113,12 @@ TEST_CASE("a module cast by hand is named by the contract check", "[policy]") {
 
 TEST_CASE("weights are used where the file is mapped, and stay private to the process", "[policy]") {
   const auto read = [] {
-    const Model model = load(quantized(), "bfloat16");
+    const Model model = load(tests::quantized_tiny_llama(), "bfloat16");
     return model.module().named_parameters()["model.norm.weight"].clone();
   };
   const at::Tensor before = read();
   {
-    const Model model = load(quantized(), "bfloat16");
+    const Model model = load(tests::quantized_tiny_llama(), "bfloat16");
     CHECK(model.report().bytes_with(Placement::kCast) == 0);
     CHECK(model.report().bytes_with(Placement::kCopied) == 0);
     const c10::InferenceMode guard;

@@ -9,24 +9,20 @@ key-value cache, must be equal, two prompts of different lengths in one batch to
 a reference of its own below.
 """
 import json
-import os
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("TQDM_DISABLE", "1")
+import quiet
+
 try:
     import safetensors.torch
     import torch
     import transformers
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    quiet.skip(error)
 
 VOCABULARY = 97
 PROMPT, SHORT_PROMPT, NEW_TOKENS = 48, 19, 12

@@ -14,10 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("TQDM_DISABLE", "1")
+import quiet
+
 try:
     import compressed_tensors  # noqa: F401  transformers imports it only when it meets such a checkpoint
     import numpy
@@ -26,8 +24,7 @@ try:
     import torch
     import transformers
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    quiet.skip(error)
 
 CASES = {
     "sym_int4 g64": [],

@@ -84,24 +84,32 @@ class Watch {
   Progress progress_;
 };
 
+// What every export says of itself; `own` and `end` are what the kind of export adds to the object and to the line.
+template <class Done>
+Summary summary_of(const Words& words, const Done& done, const ordered_json& own, const std::string& end,
+                   std::vector<std::string> notes) {
+  ordered_json json = {{"source", words.checkpoint},
+                       {"destination", words.destination},
+                       {"format", words.format},
+                       {"source_bytes", done.source_bytes},
+                       {"result_bytes", done.result_bytes}};
+  json.update(own);
+  json["notes"] = notes;
+  return {std::move(json), human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + end,
+          std::move(notes)};
+}
+
 Summary to_gguf(const Words& words, const CommonOptions& common) {
   if (!words.assume_original.empty()) throw UsageError("--assume-original is for directories; --type chooses for gguf");
   Watch watch(common);
   convert::GgufExportOptions options{.type = words.type, .requantize = words.requantize, .overwrite = words.overwrite};
   watch.attach(options);
   const auto done = convert::export_gguf(words.checkpoint, words.destination, options);
-  ordered_json json = {{"source", words.checkpoint},
-                       {"destination", words.destination},
-                       {"format", words.format},
-                       {"source_bytes", done.source_bytes},
-                       {"result_bytes", done.result_bytes},
-                       {"exact_tensors", done.exact_tensors},
-                       {"requantized_tensors", done.requantized_tensors},
-                       {"notes", done.notes}};
-  std::string line = human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + " (" +
-                     counted(done.exact_tensors, "packed tensor") + " with the same numbers, " +
-                     std::to_string(done.requantized_tensors) + " quantised again)";
-  return {std::move(json), std::move(line), done.notes};
+  return summary_of(words, done,
+                    {{"exact_tensors", done.exact_tensors}, {"requantized_tensors", done.requantized_tensors}},
+                    " (" + counted(done.exact_tensors, "packed tensor") + " with the same numbers, " +
+                        std::to_string(done.requantized_tensors) + " quantised again)",
+                    done.notes);
 }
 
 Summary to_safetensors(const Words& words, const CommonOptions& common) {
@@ -114,21 +122,12 @@ Summary to_safetensors(const Words& words, const CommonOptions& common) {
   if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   watch.attach(options);
   const auto done = convert::dequantize(words.checkpoint, words.destination, options);
-  ordered_json json = {{"source", words.checkpoint},
-                       {"destination", words.destination},
-                       {"format", words.format},
-                       {"source_bytes", done.source_bytes},
-                       {"result_bytes", done.result_bytes},
-                       {"dequantized_tensors", done.dequantized_tensors},
-                       {"notes", said(done.notes)}};
-  std::string line = human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + " (" +
-                     counted(done.dequantized_tensors, "tensor") + " dequantised)";
-  return {std::move(json), std::move(line), said(done.notes)};
+  return summary_of(words, done, {{"dequantized_tensors", done.dequantized_tensors}},
+                    " (" + counted(done.dequantized_tensors, "tensor") + " dequantised)", said(done.notes));
 }
 
-std::string line_of(const convert::ExportSummary& done) {
-  std::string out = human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + " in " +
-                    human_seconds(done.seconds) + " (" + counted(done.exact_tensors, "packed tensor") +
+std::string end_of_line(const convert::ExportSummary& done) {
+  std::string out = " in " + human_seconds(done.seconds) + " (" + counted(done.exact_tensors, "packed tensor") +
                     " with the same numbers";
   if (done.rounded_tensors > 0) out += ", " + std::to_string(done.rounded_tensors) + " with rounded scales";
   if (done.requantized_tensors > 0) out += ", " + std::to_string(done.requantized_tensors) + " quantised again";
@@ -143,19 +142,13 @@ Summary to_packed(const Words& words, const CommonOptions& common) {
   if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   watch.attach(options);
   const auto done = convert::export_checkpoint(words.checkpoint, words.destination, options);
-  ordered_json json = {{"source", words.checkpoint},
-                       {"destination", words.destination},
-                       {"format", words.format},
-                       {"source_bytes", done.source_bytes},
-                       {"result_bytes", done.result_bytes},
-                       {"exact_tensors", done.exact_tensors},
-                       {"rounded_tensors", done.rounded_tensors},
-                       {"requantized_tensors", done.requantized_tensors},
-                       {"dequantized_tensors", done.dequantized_tensors},
-                       {"rel_rmse", done.rel_rmse},
-                       {"seconds", done.seconds},
-                       {"notes", said(done.notes)}};
-  return {std::move(json), line_of(done), said(done.notes)};
+  const ordered_json own = {{"exact_tensors", done.exact_tensors},
+                            {"rounded_tensors", done.rounded_tensors},
+                            {"requantized_tensors", done.requantized_tensors},
+                            {"dequantized_tensors", done.dequantized_tensors},
+                            {"rel_rmse", done.rel_rmse},
+                            {"seconds", done.seconds}};
+  return summary_of(words, done, own, end_of_line(done), said(done.notes));
 }
 
 Summary exported(const Words& words, const CommonOptions& common) {

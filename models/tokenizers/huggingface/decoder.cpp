@@ -17,7 +17,6 @@ namespace halfbyte::models::huggingface {
 namespace {
 
 using Tokens = std::vector<std::string>;
-constexpr std::size_t kMaxStages = 64;
 
 std::string joined(const Tokens& tokens) {
   std::string text;
@@ -281,10 +280,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"WordPiece", read_wordpiece},
                          {"CTC", read_ctc}};
 
-void read(const JsonField& json, Decoders& all) {
-  row_of_type(json, json.at("type").string(), kRows, "decoders").read(json, all);
-  if (all.size() > kMaxStages) json.fail("more than 64 decoders");
-}
+void read(const JsonField& json, Decoders& all) { read_stage(json, kRows, "decoders", all); }
 
 }  // namespace
 

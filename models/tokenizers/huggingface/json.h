@@ -32,6 +32,15 @@ const auto& row_of_type(const JsonField& json, std::string_view type, const Rows
               json.path() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
 }
 
+constexpr std::size_t kMaxStages = 64;  // of one kind, in a tokenizer
+
+// Appends to `all` what the row of the object's type makes of it. Errors: row_of_type's, and too many.
+template <class Rows, class Stages>
+void read_stage(const JsonField& json, const Rows& rows, const char* kind, Stages& all) {
+  row_of_type(json, json.at("type").string(), rows, kind).read(json, all);
+  if (all.size() > kMaxStages) json.fail("more than " + std::to_string(kMaxStages) + " " + kind);
+}
+
 // The types that a table of such rows knows.
 template <class Rows>
 std::vector<std::string_view> types_of(const Rows& rows) {

@@ -16,8 +16,6 @@
 namespace halfbyte::models::huggingface {
 namespace {
 
-constexpr std::size_t kMaxStages = 64;
-
 class ToNormalForm : public Normalizer {
  public:
   explicit ToNormalForm(NormalForm form) : form_(form) {}
@@ -278,10 +276,7 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"BertNormalizer", read_bert},
                          {"ByteLevel", read_plain<ByteLevel>}};
 
-void read(const JsonField& json, Normalizers& all) {
-  row_of_type(json, json.at("type").string(), kRows, "normalizers").read(json, all);
-  if (all.size() > kMaxStages) json.fail("more than 64 normalizers");
-}
+void read(const JsonField& json, Normalizers& all) { read_stage(json, kRows, "normalizers", all); }
 
 }  // namespace
 

@@ -18,8 +18,6 @@
 namespace halfbyte::models::huggingface {
 namespace {
 
-constexpr std::size_t kMaxStages = 64;
-
 struct BehaviorRow {
   std::string_view type;
   DelimiterBehavior behavior;
@@ -339,7 +337,8 @@ class Chain : public PieceSink {
 PreTokenizers read_pre_tokenizers(const JsonField& json, bool leaves_bytes) {
   PartialPreTokenizers partial{{}, leaves_bytes};
   read(json, partial, true);
-  if (partial.result.stages.size() > kMaxStages) json.fail("more than 64 pre-tokenizers");
+  if (partial.result.stages.size() > kMaxStages)
+    json.fail("more than " + std::to_string(kMaxStages) + " pre-tokenizers");
   return std::move(partial.result);
 }
 
