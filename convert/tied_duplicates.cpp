@@ -4,6 +4,7 @@
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
+
 void check_tied_duplicates(const files::Checkpoint& source, const Plan& plan) {
   for (const PlannedTensor& planned : plan.tensors) {
     if (planned.tied_to.empty()) continue;

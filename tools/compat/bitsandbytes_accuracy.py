@@ -13,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+import packages
+
 try:
     import bitsandbytes.functional
     import safetensors.torch
     import torch
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    packages.skip(error)
 
 GROUP_SIZE = 64
 CASES = [("nf4", False), ("nf4", True), ("fp4", False), ("fp4", True)]

@@ -15,14 +15,14 @@ import subprocess
 import sys
 import tempfile
 
-import quiet
+import packages
 
 try:
     import safetensors.torch
     import torch
     import transformers
 except ImportError as error:
-    quiet.skip(error)
+    packages.skip(error)
 
 VOCABULARY = 97
 PROMPT, SHORT_PROMPT, NEW_TOKENS = 48, 19, 12

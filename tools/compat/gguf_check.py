@@ -8,15 +8,15 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+import packages
+
 try:
     import gguf
     import numpy
     import safetensors.numpy
     from gguf.quants import dequantize
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    packages.skip(error)
 
 # Where a block has float16 numbers, which random bytes would make infinite.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+import packages
+
 try:
     import numpy
     import safetensors.numpy
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    packages.skip(error)
 try:
     import torch
     from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+import packages
+
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # bitsandbytes would compile what runs a few times here
 try:
     import numpy
@@ -25,8 +26,7 @@ try:
     from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    packages.skip(error)
 
 E2M1 = numpy.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], numpy.float32)
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]

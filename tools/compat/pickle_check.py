@@ -15,13 +15,13 @@ import sys
 import tempfile
 import zipfile
 
-SKIPPED = 77
+import packages
+
 try:
     import safetensors.torch
     import torch
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(SKIPPED)
+    packages.skip(error)
 
 PROTOCOLS = (2, 3, 4, 5)
 META_NAMES = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-import quiet
+import packages
 
 try:
     import compressed_tensors  # noqa: F401  transformers imports it only when it meets such a checkpoint
@@ -24,7 +24,7 @@ try:
     import torch
     import transformers
 except ImportError as error:
-    quiet.skip(error)
+    packages.skip(error)
 
 CASES = {
     "sym_int4 g64": [],

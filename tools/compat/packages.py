@@ -1,4 +1,4 @@
-"""Imported before transformers: offline, without progress bars; and how a check ends that lacks a package."""
+"""Other people's packages: offline and without progress bars (so import this first), and how a check ends that lacks one."""
 import os
 import sys
 
