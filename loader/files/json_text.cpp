@@ -1,40 +1,44 @@
 #include "loader/files/json_text.h"
 
-#include <set>
-#include <vector>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
 
 #include "loader/files/printable.h"
+#include "models/json/tree_builder.h"
 
 namespace halfbyte::files {
 namespace {
 
-// Sees every event of a text before a tree is built from it; keeps only the keys of the objects that are open. Not a
-// callback of the parser itself, which looks through an array again whenever an object in it ends.
-class Guard final : public nlohmann::json_sax<nlohmann::json> {
+// Builds the tree while it checks: depth, and keys that stand twice. Not a callback of nlohmann's own tree, which looks
+// through an array again whenever an object in it ends.
+template <class Json>
+class CheckedTree final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Guard(const std::string& file_name, const JsonLimits& limits) : file_name_(file_name), limits_(limits) {}
+  CheckedTree(const std::string& file_name, const JsonLimits& limits) : file_name_(file_name), limits_(limits) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return open(); }
+  Json take() { return tree_.take(); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(std::size_t) override { return open(Json::value_t::object); }
   bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(Json::value_t::array); }
   bool end_array() override { return close(); }
-  // What is wrong the parser will say.
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
+    throw Error(ErrorCode::kCorrupt, file_name_ + ": not JSON: " + json_problem(error));
+  }
 
   bool key(string_t& key) override {
-    if (!keys_.back().insert(key).second) fail("the key " + in_quotes(key) + " stands twice in one object");
-    comparisons_ += keys_.back().size();
+    if (!tree_.key(key)) fail("the key " + in_quotes(key) + " stands twice in one object");
+    comparisons_ += tree_.top().size();
     if (comparisons_ > limits_.max_comparisons) fail("more keys than any such file has");
     return true;
   }
@@ -43,20 +47,24 @@ class Guard final : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(const std::string& problem) const {
     throw Error(ErrorCode::kCorrupt, file_name_ + ": " + problem);
   }
-  bool open() {
-    keys_.emplace_back();
-    if (keys_.size() > static_cast<std::size_t>(limits_.max_depth))
+  bool add(Json value) {
+    tree_.add(std::move(value));
+    return true;
+  }
+  bool open(typename Json::value_t kind) {
+    if (tree_.depth() >= static_cast<std::size_t>(limits_.max_depth))
       fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    tree_.open(kind);
     return true;
   }
   bool close() {
-    keys_.pop_back();
+    tree_.close();
     return true;
   }
 
   const std::string& file_name_;
   const JsonLimits& limits_;
-  std::vector<std::set<std::string>> keys_;  // of the objects and arrays that are open
+  models::JsonTreeBuilder<Json> tree_;
   std::uint64_t comparisons_ = 0;
 };
 
@@ -87,13 +95,9 @@ Json parse_json(std::string_view text, const std::string& file_name, const JsonL
   // The lexer takes a zero byte for the end of the text.
   if (text.find('\0') != std::string_view::npos)
     throw Error(ErrorCode::kCorrupt, file_name + ": not JSON: holds a zero byte");
-  Guard guard(file_name, limits);
-  try {
-    nlohmann::json::sax_parse(text, &guard);
-    return Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kCorrupt, file_name + ": not JSON: " + json_problem(error));
-  }
+  CheckedTree<Json> tree(file_name, limits);
+  nlohmann::json::sax_parse(text, &tree);
+  return tree.take();
 }
 
 template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);

@@ -22,7 +22,7 @@ nlohmann::json JsonReader::read(std::string_view text) {
   // The lexer takes a zero byte for the end of the text.
   if (text.find('\0') != std::string_view::npos) fail("not JSON: holds a zero byte");
   nlohmann::json::sax_parse(text, this);
-  return std::move(root_);
+  return tree_.take();
 }
 
 bool JsonReader::parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) {
@@ -31,23 +31,17 @@ bool JsonReader::parse_error(std::size_t at, const std::string&, const nlohmann:
 
 void JsonReader::add(nlohmann::json value) {
   if (aside_ != Aside::kNone) fail("model: " + model_key_ + " holds what such a list cannot");
-  if (open_.empty()) {
-    root_ = std::move(value);
-  } else if (open_.back()->is_array()) {
-    open_.back()->push_back(std::move(value));
-  } else {
-    (*open_.back())[key_] = std::move(value);
-  }
+  tree_.add(std::move(value));
 }
 
 JsonReader::Aside JsonReader::aside_of_list(Kind kind) const {
-  if (!lists_ || open_.size() != 2 || root_key_ != "model" || !open_.back()->is_object()) return Aside::kNone;
+  if (!lists_ || tree_.depth() != 2 || root_key_ != "model" || !tree_.top().is_object()) return Aside::kNone;
   if (model_key_ == "vocab") return kind == Kind::object ? Aside::kIds : Aside::kScores;
   return model_key_ == "merges" && kind == Kind::array ? Aside::kMerges : Aside::kNone;
 }
 
 void JsonReader::open(Kind kind) {
-  if (open_.size() >= kMaxDepth) fail("nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  if (tree_.depth() >= kMaxDepth) fail("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   if (aside_ != Aside::kNone) {
     if (in_pair_ || kind != Kind::array || aside_ == Aside::kIds)
       fail("model: " + model_key_ + " holds a list in a list");
@@ -58,9 +52,7 @@ void JsonReader::open(Kind kind) {
   if (aside_ == Aside::kScores) lists_->is_scored = true;
   if (aside_ == Aside::kMerges) lists_->has_merges = true;
   if (aside_ != Aside::kNone) return;
-  add(nlohmann::json(kind));
-  nlohmann::json* parent = open_.empty() ? nullptr : open_.back();
-  open_.push_back(!parent ? &root_ : parent->is_array() ? &parent->back() : &(*parent)[key_]);
+  tree_.open(kind);
 }
 
 bool JsonReader::close() {
@@ -69,7 +61,7 @@ bool JsonReader::close() {
   } else if (aside_ != Aside::kNone) {
     aside_ = Aside::kNone;
   } else {
-    open_.pop_back();
+    tree_.close();
   }
   return true;
 }
@@ -173,8 +165,9 @@ bool JsonReader::end_array() { return close(); }
 bool JsonReader::key(string_t& key) {
   key_ = key;
   if (aside_ != Aside::kNone) return true;
-  if (open_.size() == 1) root_key_ = key_;
-  if (open_.size() == 2) model_key_ = key_;
+  tree_.key(key_);
+  if (tree_.depth() == 1) root_key_ = key_;
+  if (tree_.depth() == 2) model_key_ = key_;
   return true;
 }
 

@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/json/tree_builder.h"
+
 namespace halfbyte::models::huggingface {
 
 // A tokenizer's vocabulary and merges as they stand in its file.
@@ -57,8 +59,7 @@ class JsonReader final : public nlohmann::json_sax<nlohmann::json> {
 
   std::string file_name_;
   VocabularyLists* lists_;
-  nlohmann::json root_;
-  std::vector<nlohmann::json*> open_;
+  JsonTreeBuilder<nlohmann::json> tree_;
   std::string key_;
   std::string model_key_;  // the last key inside the root's "model"
   std::string root_key_;
