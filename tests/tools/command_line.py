@@ -1,7 +1,9 @@
 """Runs halfbyte as a user does, and writes checkpoints, sound and broken, without any library of ours."""
 import json
+import math
 import os
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
@@ -96,3 +98,29 @@ def bf16_rows(rows, columns, value=0x3F80):
 def copy_of_tiny_llama(path):
     shutil.copytree(TINY_LLAMA, path)
     return path
+
+
+def write_tiny_model(path):
+    """A llama of one layer with pseudo-random weights and tiny-llama's tokenizer: few calls on few small files."""
+    path.mkdir()
+    config = json.loads((TINY_LLAMA / "config.json").read_text(encoding="utf-8"))
+    hidden, inner, vocab = 64, 128, config["vocab_size"]
+    config |= {"hidden_size": hidden, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+               "intermediate_size": inner, "tie_word_embeddings": True}
+    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,),
+              layer + "input_layernorm.weight": (hidden,), layer + "post_attention_layernorm.weight": (hidden,),
+              layer + "self_attn.q_proj.weight": (hidden, hidden), layer + "self_attn.k_proj.weight": (hidden // 2, hidden),
+              layer + "self_attn.v_proj.weight": (hidden // 2, hidden), layer + "self_attn.o_proj.weight": (hidden, hidden),
+              layer + "mlp.gate_proj.weight": (inner, hidden), layer + "mlp.up_proj.weight": (inner, hidden),
+              layer + "mlp.down_proj.weight": (hidden, inner)}
+    numbers = random.Random(1)
+    tensors = {}
+    for name, shape in shapes.items():
+        count = math.prod(shape)
+        values = [numbers.randrange(0x3C00, 0x3D80) | numbers.randrange(2) << 15 for _ in range(count)]  # 0.008 to 0.06
+        tensors[name] = ("BF16", list(shape), struct.pack(f"<{count}H", *values))
+    write_safetensors(path / "model.safetensors", tensors)
+    for name in ("tokenizer.model", "tokenizer_config.json"):
+        shutil.copy(TINY_LLAMA / name, path / name)
