@@ -54,10 +54,16 @@ ErrorCode code_of(int error_number) noexcept {
   throw Error(code_of(error_number), message);
 }
 
+// What `call` returns, made again as long as a signal interrupts it.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto out = call();
+  while (out < 0 && errno == EINTR) out = call();
+  return out;
+}
+
 int open_or_fail(const fs::path& path, int flags, mode_t mode = 0) {
-  int descriptor = -1;
-  do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  while (descriptor < 0 && errno == EINTR);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
   if (descriptor < 0) fail(path, "opening");
   return descriptor;
 }
@@ -80,8 +86,9 @@ std::uint64_t regular_file_size(int descriptor, const fs::path& path) {
 
 void read_fully(int descriptor, const fs::path& path, std::uint64_t offset, std::span<std::byte> out) {
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor, out.data(), std::min(out.size(), kMaxTransfer), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
+    const std::size_t wanted = std::min(out.size(), kMaxTransfer);
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(descriptor, out.data(), wanted, static_cast<off_t>(offset)); });
     if (got < 0) fail(path, "reading");
     if (got == 0) {
       throw Error(ErrorCode::kCorrupt, printable_path(path) + ": the file ends at byte " + std::to_string(offset) +
@@ -154,11 +161,12 @@ OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes, Existing 
   const auto size = static_cast<off_t>(size_bytes);
 #ifdef __linux__
   // Not posix_fallocate, which writes every block itself where the file system cannot reserve.
-  if (size > 0 && ::fallocate(descriptor.value, 0, 0, size) != 0 && code_of(errno) == ErrorCode::kNoResources) {
+  const auto reserve = [&] { return ::fallocate(descriptor.value, 0, 0, size); };
+  if (size > 0 && uninterrupted(reserve) != 0 && code_of(errno) == ErrorCode::kNoResources) {
     fail(path, "reserving space");
   }
 #endif
-  if (::ftruncate(descriptor.value, size) != 0) fail(path, "setting the size");
+  if (uninterrupted([&] { return ::ftruncate(descriptor.value, size); }) != 0) fail(path, "setting the size");
   descriptor_ = descriptor.release();
 }
 
@@ -166,9 +174,9 @@ OutputFile::~OutputFile() { ::close(descriptor_); }
 
 void OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    const std::size_t wanted = std::min(bytes.size(), kMaxTransfer);
     const ssize_t put =
-        ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kMaxTransfer), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
+        uninterrupted([&] { return ::pwrite(descriptor_, bytes.data(), wanted, static_cast<off_t>(offset)); });
     if (put < 0) fail(path_, "writing");
     offset += static_cast<std::uint64_t>(put);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
@@ -189,12 +197,12 @@ void OutputFile::start_writing([[maybe_unused]] std::uint64_t offset,
 }
 
 void OutputFile::sync() {
-  if (::fsync(descriptor_) != 0) fail(path_, "syncing");
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail(path_, "syncing");
 }
 
 DirectoryLock::DirectoryLock(const fs::path& directory) {
   Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
-  if (::flock(descriptor.value, LOCK_EX | LOCK_NB) != 0) {
+  if (uninterrupted([&] { return ::flock(descriptor.value, LOCK_EX | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) fail(directory, "locking");
     throw Error(ErrorCode::kAlreadyExists, printable_path(directory) + ": another process" +
                                                holder_of(descriptor.value) + " is writing here; wait for it");
@@ -232,7 +240,8 @@ std::uint64_t free_bytes(const fs::path& directory) {
 void sync_directory(const fs::path& directory) {
   const Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
   // EINVAL: a file system without directory syncing; there is nothing more to do then.
-  if (::fsync(descriptor.value) != 0 && errno != EINVAL) fail(directory, "syncing");
+  const int status = uninterrupted([&] { return ::fsync(descriptor.value); });
+  if (status != 0 && errno != EINVAL) fail(directory, "syncing");
 }
 
 void rename_new(const fs::path& from, const fs::path& to) {
