@@ -90,8 +90,8 @@ class Record:
         elif what == "remove":
             change = Change(what, (folder,), (folder, name))
         else:
-            other = self.find(top, rest[0])
-            change = Change(what, (folder, other[0]), (folder, name, *other))
+            there, new_name = self.find(top, rest[0])
+            change = Change(what, (folder, there), (folder, name, folder[name], there, new_name, there.get(new_name)))
         self.changes.append(change)
         apply(change, lambda entry: entry)
 
@@ -151,10 +151,11 @@ def apply(change, here, is_torn=False):
         folder[name] = here(rest[0])
     elif name in folder and change.what == "remove":
         del folder[name]
-    elif name in folder and change.what == "rename":
-        here(rest[0])[rest[1]] = folder.pop(name)
-    elif name in folder and change.what == "link":
-        here(rest[0])[rest[1]] = folder[name]
-    elif name in folder and rest[1] in here(rest[0]):
-        other = here(rest[0])
-        folder[name], other[rest[1]] = other[rest[1]], folder[name]
+    elif change.what != "remove":
+        # What moved is known by itself and not by its name, which may speak of something else where a change before was lost.
+        moved, there, new_name, other = rest
+        here(there)[new_name] = here(moved)
+        if change.what == "exchange":
+            folder[name] = here(other)
+        elif change.what == "rename":
+            folder.pop(name, None)
