@@ -12,4 +12,5 @@ set(HALFBYTE_LOADER_TESTS
     loader/policies_test.cpp
     loader/restore_into_test.cpp
     loader/round_trip_test.cpp
+    loader/soak_test.cpp
     loader/unknown_family_test.cpp)
