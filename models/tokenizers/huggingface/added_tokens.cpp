@@ -6,6 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <halfbyte/error.h>
+
+#include "models/json/printable.h"
+#include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/unicode.h"
 #include "models/tokenizers/huggingface/utf8.h"
 
@@ -31,13 +35,35 @@ std::vector<AddedToken> read_added_tokens(const JsonField& json) {
   return tokens;
 }
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizers& normalizers) {
+// Where the token of this content stands, which it becomes.
+AddedToken& AddedTokens::place_of(AddedToken token) {
+  const auto known = by_content_.find(token.content);
+  if (known == by_content_.end()) {
+    tokens_.push_back(std::move(token));
+    by_content_.emplace(tokens_.back().content, tokens_.size() - 1);
+    return tokens_.back();
+  }
+  AddedToken& place = tokens_[known->second];
+  token.was_special |= place.was_special;
+  token.content.swap(place.content);  // equal; by_content_ looks at the one that is there
+  std::string kept = std::move(token.content);
+  place = std::move(token);
+  place.content = std::move(kept);
+  return place;
+}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizers& normalizers,
+                         const std::string& where) {
   const auto size = static_cast<std::uint32_t>(vocabulary.size());
   std::optional<std::uint32_t> highest;
-  std::vector<std::string> order[2];  // special ones first, as the library asks them
+  std::vector<std::size_t> order[2];  // special ones first, as the library asks them
+  std::size_t bytes = 0;
+  for (const AddedToken& token : tokens) bytes += token.content.size();
+  Allowance allowance(bytes);
+  tokens_.reserve(tokens.size());
   for (AddedToken& token : tokens) {
     if (token.content.empty()) continue;
-    if (token.is_special) special_.insert(token.content);
+    token.was_special = token.is_special;
     const AddedToken* known = find(token.content);
     const auto in_model = vocabulary.find(token.content);
     token.id = known                                        ? known->id
@@ -46,39 +72,44 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
                                                             : size;
     highest = std::max(highest.value_or(0), token.id);
     id_end_ = std::max(id_end_, token.id + 1);
-    if (!known) order[token.is_special ? 0 : 1].push_back(token.content);
-    token.spelling = token.is_normalized ? huggingface::normalized(normalizers, token.content) : token.content;
-    by_content_[token.content] = token;
-    by_id_[token.id] = token;
+    if (!known) order[token.is_special ? 0 : 1].push_back(tokens_.size());
+    token.spelling =
+        token.is_normalized ? huggingface::normalized(normalizers, token.content, allowance) : token.content;
+    if (std::max(token.content.size(), token.spelling.size()) > kMaxTokenBytes)
+      throw Error(ErrorCode::kCorrupt, where + ": " + in_quotes(std::string_view(token.content).substr(0, 64)) +
+                                           "... is longer than any model's token: more than " +
+                                           std::to_string(kMaxTokenBytes) + " bytes");
+    by_id_[token.id] = static_cast<std::size_t>(&place_of(std::move(token)) - tokens_.data());
   }
-  for (const auto& contents : order) {
-    for (const std::string& content : contents) {
-      const AddedToken& token = by_content_.at(content);
-      (token.is_normalized ? normalized_ : raw_).add(token);
-      if (!token.is_special) (token.is_normalized ? normalized_plain_ : raw_plain_).add(token);
-    }
+  for (const auto& indices : order) {
+    for (const std::size_t index : indices) (tokens_[index].is_normalized ? normalized_ : raw_).add(tokens_[index]);
   }
-  for (Finder* finder : {&raw_, &raw_plain_, &normalized_, &normalized_plain_}) finder->finish();
+  for (Finder* finder : {&raw_, &normalized_}) finder->finish();
 }
 
 const AddedToken* AddedTokens::find(std::string_view content) const {
-  const auto found = by_content_.find(std::string(content));
-  return found == by_content_.end() ? nullptr : &found->second;
+  const auto found = by_content_.find(content);
+  return found == by_content_.end() ? nullptr : &tokens_[found->second];
 }
 
 const AddedToken* AddedTokens::find(std::uint32_t id) const {
   const auto found = by_id_.find(id);
-  return found == by_id_.end() ? nullptr : &found->second;
+  return found == by_id_.end() ? nullptr : &tokens_[found->second];
 }
 
-void AddedTokens::Finder::add(const AddedToken& token) {
-  tokens_.push_back(token);
-  spellings_.push_back(token.spelling);
+bool AddedTokens::is_special(std::string_view content) const {
+  const AddedToken* token = find(content);
+  return token && token->was_special;
 }
 
 void AddedTokens::Finder::finish() {
-  if (!spellings_.empty()) patterns_ = MultiPattern(spellings_);
-  spellings_.clear();
+  std::vector<std::string_view> spellings;
+  std::vector<bool> is_plain;
+  for (const AddedToken* token : tokens_) {
+    spellings.push_back(token->spelling);
+    is_plain.push_back(!token->is_special);
+  }
+  if (!spellings.empty()) patterns_ = MultiPattern(spellings, is_plain);
 }
 
 bool AddedTokens::Finder::Scan::is_apart(const MultiPattern::Found& found) const {
@@ -88,19 +119,22 @@ bool AddedTokens::Finder::Scan::is_apart(const MultiPattern::Found& found) const
 }
 
 // With the white space that the token takes along; what the one before took stays with it.
-AddedStretch AddedTokens::Finder::Scan::widened(const MultiPattern::Found& found) const {
-  const AddedToken& token = finder_.tokens_[found.pattern];
+AddedStretch AddedTokens::Finder::Scan::widened(const MultiPattern::Found& found) {
+  const AddedToken& token = *finder_.tokens_[found.pattern];
   AddedStretch stretch{found.begin, found.end, &token};
   while (token.strips_left && stretch.begin > done_) {
     const Utf8Char before = read_last_char(text_.substr(0, stretch.begin));
     if (!is_white_space(before.code)) break;
     stretch.begin -= before.bytes;
   }
-  while (token.strips_right && stretch.end < text_.size()) {
+  if (!token.strips_right) return stretch;
+  stretch.end = std::max(stretch.end, white_end_);  // looked at already, where many tokens stand in one run of it
+  while (stretch.end < text_.size()) {
     const Utf8Char after = read_char(text_.data() + stretch.end);
     if (!is_white_space(after.code)) break;
     stretch.end += after.bytes;
   }
+  white_end_ = stretch.end;
   return stretch;
 }
 
@@ -112,7 +146,7 @@ bool AddedTokens::Finder::Scan::next(AddedStretch& stretch) {
   }
   MultiPattern::Found found{};
   while (scan_.next(found)) {
-    if (finder_.tokens_[found.pattern].is_single_word && !is_apart(found)) continue;
+    if (finder_.tokens_[found.pattern]->is_single_word && !is_apart(found)) continue;
     held_ = widened(found);
     const std::size_t begin = std::exchange(done_, held_.end);
     if (begin >= held_.begin) {

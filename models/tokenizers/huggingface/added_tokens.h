@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "models/tokenizers/huggingface/json.h"
@@ -20,6 +19,7 @@ struct AddedToken {
   std::string spelling;  // as it is decoded: the content, normalised where is_normalized
   std::uint32_t id = 0;
   bool is_special = false;
+  bool was_special = false;    // in the file's list, here or in an earlier entry of the same content
   bool is_normalized = false;  // found in the normalised text
   bool is_single_word = false;
   bool strips_left = false;
@@ -37,52 +37,61 @@ class AddedTokens {
  public:
   AddedTokens() = default;
   // Ids are given as the library gives them: the model's for what it knows, else from its vocabulary's size on.
-  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizers& normalizers);
+  // Errors: kCorrupt naming `where`: a token that is too long, or that the normalizers multiply.
+  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizers& normalizers,
+              const std::string& where);
+  AddedTokens(AddedTokens&&) = default;
+  AddedTokens& operator=(AddedTokens&&) = default;
 
   // The tokens of one kind, found by their spelling.
   class Finder {
    public:
-    void add(const AddedToken& token);
+    void add(const AddedToken& token) { tokens_.push_back(&token); }
     void finish();
-    bool empty() const noexcept { return tokens_.empty(); }
 
     // The stretches of one text, from left to right; none of them is empty text.
     class Scan {
      public:
-      Scan(const Finder& finder, std::string_view text) : finder_(finder), text_(text), scan_(finder.patterns_, text) {}
+      // Without `special`, those that are not special alone.
+      Scan(const Finder& finder, std::string_view text, bool special)
+          : finder_(finder),
+            text_(text),
+            scan_(finder.patterns_, text, special ? MultiPattern::kAll : MultiPattern::kPart) {}
       bool next(AddedStretch& stretch);
 
      private:
       bool is_apart(const MultiPattern::Found& found) const;
-      AddedStretch widened(const MultiPattern::Found& found) const;
+      AddedStretch widened(const MultiPattern::Found& found);
       const Finder& finder_;
       std::string_view text_;
       MultiPattern::Scan scan_;
       std::size_t done_ = 0;
+      std::size_t white_end_ = 0;  // of the white space that a token took along
       AddedStretch held_{};
       bool holds_ = false;
     };
 
    private:
-    std::vector<AddedToken> tokens_;
-    std::vector<std::string> spellings_;
+    std::vector<const AddedToken*> tokens_;
     MultiPattern patterns_;
   };
 
-  const Finder& in_raw_text(bool special) const noexcept { return special ? raw_ : raw_plain_; }
-  const Finder& in_normalized_text(bool special) const noexcept { return special ? normalized_ : normalized_plain_; }
+  const Finder& in_raw_text() const noexcept { return raw_; }
+  const Finder& in_normalized_text() const noexcept { return normalized_; }
 
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(std::uint32_t id) const;
-  bool is_special(std::string_view content) const { return special_.contains(std::string(content)); }
+  bool is_special(std::string_view content) const;
   std::uint32_t id_end() const noexcept { return id_end_; }
 
  private:
-  std::unordered_map<std::string, AddedToken> by_content_;
-  std::unordered_map<std::uint32_t, AddedToken> by_id_;
-  std::unordered_set<std::string> special_;
+  AddedToken& place_of(AddedToken token);
+
+  std::vector<AddedToken> tokens_;  // one of each content, the last of the file
+  std::unordered_map<std::string_view, std::size_t> by_content_;
+  std::unordered_map<std::uint32_t, std::size_t> by_id_;
   std::uint32_t id_end_ = 0;
-  Finder raw_, raw_plain_, normalized_, normalized_plain_;  // "plain": without special tokens
+  Finder raw_, normalized_;
 };
 
 // Errors: kCorrupt.

@@ -167,14 +167,15 @@ class Bpe::Run {
       flush_unknown();
       return push(id, static_cast<std::uint32_t>(bytes));
     }
-    if (bpe_.options_.byte_fallback && add_bytes(spelled)) return;
+    if (bpe_.options_.byte_fallback && add_bytes(spelled, bytes)) return;
     if (bpe_.options_.unk_token) add_unknown(static_cast<std::uint32_t>(bytes));
   }
 
   // The library leaves an unknown token that waits where it is: after the bytes.
-  bool add_bytes(std::string_view text) {
+  bool add_bytes(std::string_view text, std::size_t bytes) {
     const auto id = [this](char c) { return bpe_.byte_symbols_[static_cast<unsigned char>(c)]; };
     if (std::any_of(text.begin(), text.end(), [&](char c) { return id(c) == kNoSymbol; })) return false;
+    space_.allowance->add(text.size() - bytes, bpe_.where_);
     for (const char c : text) push(id(c), 1);
     return true;
   }

@@ -24,22 +24,49 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-std::string replaced(std::string_view text, std::string_view old, std::string_view content,
-                     std::size_t times = SIZE_MAX) {
+// With `content`, which is no longer than `old`, in its place.
+std::string replaced(std::string_view text, std::string_view old, std::string_view content) {
   if (old.empty()) return std::string(text);
   std::string result;
   std::size_t begin = 0;
-  for (std::size_t at = text.find(old); at != std::string_view::npos && times > 0;
-       at = text.find(old, begin), --times) {
+  for (std::size_t at = text.find(old); at != std::string_view::npos; at = text.find(old, begin)) {
     result.append(text.substr(begin, at - begin)).append(content);
     begin = at + old.size();
   }
   return result.append(text.substr(begin));
 }
 
+// A token in which matches become another text, which may be longer.
+class ChangedToken {
+ public:
+  ChangedToken(std::string_view token, Allowance& allowance, const std::string& where)
+      : token_(token), most_(token.size() + allowance.left()), allowance_(allowance), where_(where) {}
+
+  void replace(std::size_t begin, std::size_t end, std::string_view content) {
+    const std::string_view kept = token_.substr(done_, begin - done_);
+    if (kept.size() + content.size() > most_ - text_.size()) Allowance::refuse(where_);
+    text_.append(kept).append(content);
+    done_ = end;
+  }
+
+  std::string finish() {
+    text_.append(token_.substr(done_));
+    allowance_.add(text_.size() - std::min(text_.size(), token_.size()), where_);
+    return std::move(text_);
+  }
+
+ private:
+  std::string_view token_;
+  std::size_t most_;  // bytes that may be written
+  Allowance& allowance_;
+  const std::string& where_;
+  std::string text_;
+  std::size_t done_ = 0;
+};
+
 class ByteLevel : public Decoder {
  public:
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     std::string bytes;
     for (const std::string& token : tokens) bytes += bytes_of_alphabet(token).value_or(token);
     tokens.assign(1, repaired_utf8(bytes));
@@ -65,7 +92,7 @@ std::optional<char> byte_of(std::string_view token) {
 
 class ByteFallback : public Decoder {
  public:
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     Tokens result;
     std::string bytes;
     for (std::string& token : tokens) {
@@ -94,7 +121,7 @@ class ByteFallback : public Decoder {
 
 class Fuse : public Decoder {
  public:
-  void apply(Tokens& tokens) const override { tokens.assign(1, joined(tokens)); }
+  void apply(Tokens& tokens, Allowance&) const override { tokens.assign(1, joined(tokens)); }
 };
 
 class Strip : public Decoder {
@@ -102,7 +129,7 @@ class Strip : public Decoder {
   Strip(char32_t content, std::size_t left, std::size_t right) : left_(left), right_(right) {
     append_utf8(content_, content);
   }
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     for (std::string& token : tokens) {
       std::string_view rest = token;
       for (std::size_t i = 0; i < left_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
@@ -120,9 +147,15 @@ class Strip : public Decoder {
 class ReplaceText : public Decoder {
  public:
   ReplaceText(std::string pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(Tokens& tokens) const override {
-    for (std::string& token : tokens)
-      if (token.find(pattern_) != std::string::npos) token = replaced(token, pattern_, content_);
+  void apply(Tokens& tokens, Allowance& allowance) const override {
+    for (std::string& token : tokens) {
+      std::size_t at = token.find(pattern_);
+      if (pattern_.empty() || at == std::string::npos) continue;
+      ChangedToken changed(token, allowance, where);
+      for (; at != std::string::npos; at = token.find(pattern_, at + pattern_.size()))
+        changed.replace(at, at + pattern_.size(), content_);
+      token = changed.finish();
+    }
   }
 
  private:
@@ -133,17 +166,13 @@ class ReplaceText : public Decoder {
 class ReplaceMatches : public Decoder {
  public:
   ReplaceMatches(Regex regex, std::string content) : regex_(std::move(regex)), content_(std::move(content)) {}
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance& allowance) const override {
     for (std::string& token : tokens) {
       if (token.empty()) continue;
-      std::string result;
-      std::size_t begin = 0;
-      Regex::Scan scan(regex_, token);
-      while (const auto match = scan.next()) {
-        result.append(token, begin, match->begin - begin).append(content_);
-        begin = match->end;
-      }
-      token = result.append(token, begin);
+      ChangedToken changed(token, allowance, where);
+      Regex::Scan scan(regex_, token, allowance);
+      while (const auto match = scan.next()) changed.replace(match->begin, match->end, content_);
+      token = changed.finish();
     }
   }
 
@@ -155,7 +184,7 @@ class ReplaceMatches : public Decoder {
 class Metaspace : public Decoder {
  public:
   Metaspace(char32_t replacement, bool prepends) : prepends_(prepends) { append_utf8(replacement_, replacement); }
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       tokens[i] = replaced(tokens[i], replacement_, i == 0 && prepends_ ? "" : " ");
   }
@@ -168,7 +197,7 @@ class Metaspace : public Decoder {
 class Bpe : public Decoder {
  public:
   explicit Bpe(std::string suffix) : suffix_(std::move(suffix)) {}
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       tokens[i] = replaced(tokens[i], suffix_, i + 1 < tokens.size() ? " " : "");
   }
@@ -188,7 +217,7 @@ std::string cleaned(std::string text) {
 class WordPiece : public Decoder {
  public:
   WordPiece(std::string prefix, bool cleans) : prefix_(std::move(prefix)), cleans_(cleans) {}
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       if (i > 0) tokens[i] = tokens[i].starts_with(prefix_) ? tokens[i].substr(prefix_.size()) : " " + tokens[i];
       if (cleans_) tokens[i] = cleaned(std::move(tokens[i]));
@@ -206,7 +235,7 @@ class Ctc : public Decoder {
       : pad_(json.string_or("pad_token", "<pad>")),
         delimiter_(json.string_or("word_delimiter_token", "|")),
         cleans_(json.boolean_or("cleanup", true)) {}
-  void apply(Tokens& tokens) const override {
+  void apply(Tokens& tokens, Allowance&) const override {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     for (std::string& token : tokens) {
       token = replaced(token, pad_, "");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/json.h"
 
 namespace halfbyte::models::huggingface {
@@ -13,7 +14,9 @@ namespace halfbyte::models::huggingface {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  virtual void apply(std::vector<std::string>& tokens) const = 0;
+  // Errors: kCorrupt where it adds more than `allowance`.
+  virtual void apply(std::vector<std::string>& tokens, Allowance& allowance) const = 0;
+  std::string where;  // the file and the place in it, for errors
 };
 
 using Decoders = std::vector<std::unique_ptr<Decoder>>;

@@ -14,6 +14,7 @@
 #include <halfbyte/error.h>
 
 #include "models/json/field.h"
+#include "models/json/printable.h"
 
 namespace halfbyte::models::huggingface {
 
@@ -28,16 +29,24 @@ template <class Rows>
 const auto& row_of_type(const JsonField& json, std::string_view type, const Rows& rows, const char* kind) {
   const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const auto& each) { return each.type == type; });
   if (row != std::end(rows)) return *row;
-  throw Error(ErrorCode::kUnsupported,
-              json.path() + ": " + kind + " of type \"" + std::string(type) + "\" are not known");
+  throw Error(ErrorCode::kUnsupported, json.path() + ": " + kind + " of type " + in_quotes(type) + " are not known");
 }
 
 constexpr std::size_t kMaxStages = 64;  // of one kind, in a tokenizer
 
+// Says of the stages from `first` on where they stand, unless what stands inside this one has said it.
+template <class Stages>
+void name_stages(const JsonField& json, Stages& all, std::size_t first) {
+  for (std::size_t i = first; i < all.size(); ++i)
+    if (all[i]->where.empty()) all[i]->where = json.path();
+}
+
 // Appends to `all` what the row of the object's type makes of it. Errors: row_of_type's, and too many.
 template <class Rows, class Stages>
 void read_stage(const JsonField& json, const Rows& rows, const char* kind, Stages& all) {
+  const std::size_t first = all.size();
   row_of_type(json, json.at("type").string(), rows, kind).read(json, all);
+  name_stages(json, all, first);
   if (all.size() > kMaxStages) json.fail("more than " + std::to_string(kMaxStages) + " " + kind);
 }
 

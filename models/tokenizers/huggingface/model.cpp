@@ -25,12 +25,22 @@ struct Source {
 
 Vocabulary vocabulary_of(const Source& source) { return {source.lists.ids, source.json.path() + ": vocab"}; }
 
+constexpr std::size_t kMaxAffixBytes = 256;  // "##" and "</w>" are usual; it is put to every character
+
+std::string affix_of(const JsonField& json, const char* key) {
+  const std::string affix = json.string_or(key, "");
+  if (affix.size() > kMaxAffixBytes)
+    json.fail(std::string(key) + " has " + std::to_string(affix.size()) + " bytes, and no model's more than " +
+              std::to_string(kMaxAffixBytes));
+  return affix;
+}
+
 std::unique_ptr<Model> read_bpe(const Source& source) {
   const JsonField& json = source.json;
   BpeOptions options;
   if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
-  options.continuing_subword_prefix = json.string_or("continuing_subword_prefix", "");
-  options.end_of_word_suffix = json.string_or("end_of_word_suffix", "");
+  options.continuing_subword_prefix = affix_of(json, "continuing_subword_prefix");
+  options.end_of_word_suffix = affix_of(json, "end_of_word_suffix");
   options.fuse_unk = json.boolean_or("fuse_unk", false);
   options.byte_fallback = json.boolean_or("byte_fallback", false);
   options.ignore_merges = json.boolean_or("ignore_merges", false);

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/json.h"
 #include "models/tokenizers/huggingface/json_reader.h"
 #include "models/tokenizers/huggingface/vocabulary.h"
@@ -15,6 +16,8 @@ namespace halfbyte::models::huggingface {
 
 // What one thread needs to make tokens of words; kept between words and texts.
 struct Workspace {
+  Allowance* allowance = nullptr;  // of the text at hand
+
   struct Symbol {
     std::uint32_t id;
     std::uint32_t length;  // bytes; 0: merged into one before it

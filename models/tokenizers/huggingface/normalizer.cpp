@@ -128,7 +128,7 @@ class ReplaceMatches : public Normalizer {
   void apply(ChangingText& text) const override {
     const std::string_view old = text.text();
     if (old.empty()) return;
-    Regex::Scan scan(regex_, old);
+    Regex::Scan scan(regex_, old, text.allowance());
     TextRewriter out(text);
     while (const auto match = scan.next()) {
       out.keep(match->begin - out.position());
@@ -288,9 +288,16 @@ Normalizers read_normalizers(const JsonField& json) {
 
 std::vector<std::string_view> normalizer_types() { return types_of(kRows); }
 
-std::string normalized(const Normalizers& all, std::string_view text) {
-  ChangingText changing({text, nullptr, 0}, false);
-  for (const auto& stage : all) stage->apply(changing);
+void normalize(const Normalizers& all, ChangingText& text) {
+  for (const auto& stage : all) {
+    text.begin_step(stage->where);
+    stage->apply(text);
+  }
+}
+
+std::string normalized(const Normalizers& all, std::string_view text, Allowance& allowance) {
+  ChangingText changing({text, nullptr, 0}, false, allowance);
+  normalize(all, changing);
   return std::string(changing.text());
 }
 

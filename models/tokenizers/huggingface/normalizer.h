@@ -14,7 +14,8 @@ namespace halfbyte::models::huggingface {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void apply(ChangingText& text) const = 0;
+  virtual void apply(ChangingText& text) const = 0;  // Errors: kCorrupt where it adds more than the text's allowance
+  std::string where;                                 // the file and the place in it, for errors
 };
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
@@ -24,6 +25,8 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 Normalizers read_normalizers(const JsonField& json);
 std::vector<std::string_view> normalizer_types();
 
-std::string normalized(const Normalizers& all, std::string_view text);
+// All stages, one after the other.
+void normalize(const Normalizers& all, ChangingText& text);
+std::string normalized(const Normalizers& all, std::string_view text, Allowance& allowance);
 
 }  // namespace halfbyte::models::huggingface

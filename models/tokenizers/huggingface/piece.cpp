@@ -35,7 +35,8 @@ void ChangingText::assign(std::string text, std::vector<Origin> origins) {
   piece_ = {text_, follows_origins_ ? origins_.data() : nullptr, Piece::kUnknown};
 }
 
-TextRewriter::TextRewriter(ChangingText& text, std::size_t removed_chars) : text_(text), old_(text.text()) {
+TextRewriter::TextRewriter(ChangingText& text, std::size_t removed_chars)
+    : text_(text), old_(text.text()), most_(old_.size() + text.allowance().left()) {
   written_.reserve(old_.size());
   if (text.follows_origins()) origins_.reserve(old_.size());
   for (; removed_chars > 0; --removed_chars) position_ += next_char_bytes();
@@ -57,6 +58,7 @@ Origin TextRewriter::nothing() const noexcept {
 void TextRewriter::put(char32_t code, std::int64_t change) {
   const std::size_t before = written_.size();
   append_utf8(written_, code);
+  if (written_.size() > most_) Allowance::refuse(text_.step());
   if (text_.follows_origins()) {
     const std::size_t at = change > 0 ? position_ - 1 : position_;
     const bool is_known = change > 0 ? position_ > 0 : position_ < old_.size();
@@ -66,13 +68,13 @@ void TextRewriter::put(char32_t code, std::int64_t change) {
 }
 
 void TextRewriter::replace_next(std::string_view text) {
-  written_.append(text);
+  write(text);
   if (text_.follows_origins() && !text.empty()) note(text.size(), text_.piece().origin(position_));
   position_ += next_char_bytes();
 }
 
 void TextRewriter::keep(std::size_t bytes) {
-  written_.append(old_.substr(position_, bytes));
+  write(old_.substr(position_, bytes));
   if (text_.follows_origins())
     for (std::size_t i = 0; i < bytes; ++i) origins_.push_back(text_.piece().origin(position_ + i));
   position_ += bytes;
@@ -81,13 +83,13 @@ void TextRewriter::keep(std::size_t bytes) {
 void TextRewriter::skip(std::size_t bytes) { position_ += bytes; }
 
 void TextRewriter::insert(std::string_view text) {
-  written_.append(text);
+  write(text);
   if (!text_.follows_origins()) return;
   note(text.size(), position_ > 0 ? text_.piece().origin(position_ - 1) : nothing());
 }
 
 void TextRewriter::prepend(std::string_view text) {
-  written_.append(text);
+  write(text);
   if (text_.follows_origins()) note(text.size(), position_ < old_.size() ? text_.piece().origin(position_) : nothing());
 }
 
@@ -95,11 +97,14 @@ void TextRewriter::spell_bytes() {
   const auto& alphabet = byte_alphabet();
   for (; position_ < old_.size(); ++position_) {
     const std::string& spelled = alphabet[static_cast<unsigned char>(old_[position_])];
-    written_.append(spelled);
+    write(spelled);
     if (text_.follows_origins()) note(spelled.size(), text_.piece().origin(position_));
   }
 }
 
-void TextRewriter::finish() { text_.assign(std::move(written_), std::move(origins_)); }
+void TextRewriter::finish() {
+  text_.allowance().add(written_.size() - std::min(written_.size(), old_.size()), text_.step());
+  text_.assign(std::move(written_), std::move(origins_));
+}
 
 }  // namespace halfbyte::models::huggingface

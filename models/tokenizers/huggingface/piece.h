@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/tokenizers/allowance.h"
+
 namespace halfbyte::models::huggingface {
 
 // Bytes of the encoded text, [begin, end).
@@ -34,26 +36,39 @@ struct Piece {
 // Takes the pieces that a stage cuts.
 class PieceSink {
  public:
+  explicit PieceSink(Allowance& allowance) : allowance_(allowance) {}
   virtual ~PieceSink() = default;
   virtual void take(const Piece& piece) = 0;
+  Allowance& allowance() const noexcept { return allowance_; }
+
+ private:
+  Allowance& allowance_;
 };
 
 // A text that normalizers and pre-tokenizers change. Follows where its bytes come from only when asked.
 class ChangingText {
  public:
-  ChangingText(const Piece& piece, bool follows_origins) : piece_(piece), follows_origins_(follows_origins) {}
+  // What is added comes out of `allowance`.
+  ChangingText(const Piece& piece, bool follows_origins, Allowance& allowance)
+      : piece_(piece), follows_origins_(follows_origins), allowance_(allowance) {}
   ChangingText(const ChangingText&) = delete;
   ChangingText& operator=(const ChangingText&) = delete;
 
   std::string_view text() const noexcept { return piece_.text; }
   const Piece& piece() const noexcept { return piece_; }
   bool follows_origins() const noexcept { return follows_origins_; }
+  Allowance& allowance() const noexcept { return allowance_; }
+  const std::string& step() const noexcept { return *step_; }
+  // What changes it now, for errors; must outlive the text.
+  void begin_step(const std::string& step) noexcept { step_ = &step; }
   // `origins` is empty when they are not followed.
   void assign(std::string text, std::vector<Origin> origins);
 
  private:
   Piece piece_;
   bool follows_origins_;
+  Allowance& allowance_;
+  const std::string* step_ = nullptr;
   std::string text_;
   std::vector<Origin> origins_;
 };
@@ -61,6 +76,7 @@ class ChangingText {
 // Writes a changed text from its characters in order, each with what it does to those of the old text:
 // 0 stands for the next old character; -n also removes the n after it; above 0 is new, and has the origin of what came
 // before. Source: `NormalizedString::transform_range` of Hugging Face's tokenizers, whose origins these are.
+// Errors of all that writes: kCorrupt naming the text's step, where it adds more than it may.
 class TextRewriter {
  public:
   explicit TextRewriter(ChangingText& text, std::size_t removed_chars = 0);
@@ -77,11 +93,16 @@ class TextRewriter {
 
  private:
   std::size_t next_char_bytes() const noexcept;
+  void write(std::string_view text) {
+    if (text.size() > most_ - written_.size()) Allowance::refuse(text_.step());
+    written_.append(text);
+  }
   void note(std::size_t bytes, Origin origin);
   Origin nothing() const noexcept;  // of what stands for no character of the old text
 
   ChangingText& text_;
   std::string_view old_;
+  std::size_t most_;          // bytes that may be written
   std::size_t position_ = 0;  // in the old text, bytes
   std::string written_;
   std::vector<Origin> origins_;

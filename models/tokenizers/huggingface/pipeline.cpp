@@ -96,13 +96,18 @@ class Pipeline::Lease {
 // One text on its way through the stages; takes the words that come out of the pre-tokenizers.
 class Pipeline::Encoding : public PieceSink {
  public:
-  Encoding(const Pipeline& pipeline, Output& output, Workspace& space, SpecialTokens special)
-      : parts_(pipeline.parts_), output_(output), space_(space), parses_special_(special == SpecialTokens::kParse) {
+  Encoding(const Pipeline& pipeline, Output& output, Workspace& space, Allowance& allowance, SpecialTokens special)
+      : PieceSink(allowance),
+        parts_(pipeline.parts_),
+        output_(output),
+        space_(space),
+        parses_special_(special == SpecialTokens::kParse) {
+    space_.allowance = &allowance;
     follows_origins_ = output.wants_spans() || (parts_.pre_tokenizers.looks_at_origins && !parts_.normalizers.empty());
   }
 
   void run(std::string_view text) {
-    AddedTokens::Finder::Scan scan(parts_.added.in_raw_text(parses_special_), text);
+    AddedTokens::Finder::Scan scan(parts_.added.in_raw_text(), text, parses_special_);
     AddedStretch stretch{};
     const Piece whole{text, nullptr, 0};
     while (scan.next(stretch)) {
@@ -129,9 +134,9 @@ class Pipeline::Encoding : public PieceSink {
   }
 
   void normalize(const Piece& piece) {
-    ChangingText text(piece, follows_origins_);
-    for (const auto& stage : parts_.normalizers) stage->apply(text);
-    AddedTokens::Finder::Scan scan(parts_.added.in_normalized_text(parses_special_), text.text());
+    ChangingText text(piece, follows_origins_, allowance());
+    huggingface::normalize(parts_.normalizers, text);
+    AddedTokens::Finder::Scan scan(parts_.added.in_normalized_text(), text.text(), parses_special_);
     AddedStretch stretch{};
     while (scan.next(stretch)) {
       const Piece part = text.piece().part(stretch.begin, stretch.end);
@@ -159,7 +164,8 @@ void Pipeline::encode_into(Output& output, std::string_view text, SpecialTokens 
   if (text.size() > kMaxTextBytes)
     throw Error(ErrorCode::kInvalidArgument, "a text of more than 1 GiB cannot become tokens at once; split it");
   Lease space(*this);
-  Encoding(*this, output, *space, special).run(text);
+  Allowance allowance(text.size());
+  Encoding(*this, output, *space, allowance, special).run(text);
 }
 
 TokenIds Pipeline::encode(std::string_view text, SpecialTokens special) const {
@@ -198,13 +204,17 @@ std::optional<std::int64_t> Pipeline::id_of(std::string_view piece) const {
 
 std::string Pipeline::decode(const TokenIds& ids, bool skip_special) const {
   std::vector<std::string> tokens;
+  std::size_t bytes = 0;
   for (const std::int64_t id : ids) {
     const std::string_view token = spelling(id);
     const auto narrow = static_cast<std::uint32_t>(id);
     if (!parts_.added.find(narrow) && !parts_.model->vocabulary().has(narrow)) continue;  // a hole
-    if (!skip_special || !parts_.added.is_special(token)) tokens.emplace_back(token);
+    if (skip_special && parts_.added.is_special(token)) continue;
+    tokens.emplace_back(token);
+    bytes += token.size();
   }
-  for (const auto& stage : parts_.decoders) stage->apply(tokens);
+  Allowance allowance(bytes);
+  for (const auto& stage : parts_.decoders) stage->apply(tokens, allowance);
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) text += (i > 0 && !parts_.has_decoder ? " " : "") + tokens[i];
   return text;

@@ -27,9 +27,18 @@ std::int64_t id_of_pair(const JsonField& json) {
   return token_id(items[1]);
 }
 
+constexpr std::size_t kMaxAround = 1024;  // tokens; models have up to four
+
+// Puts tokens before the text, or after it. Errors: kCorrupt when there are more than any model's.
+void surround(const JsonField& json, PostProcessing& result, const TokenIds& before, const TokenIds& after) {
+  if (result.prefix.size() + before.size() + result.suffix.size() + after.size() > kMaxAround)
+    json.fail("puts more than " + std::to_string(kMaxAround) + " tokens around a text, and no model does");
+  result.prefix.insert(result.prefix.begin(), before.begin(), before.end());
+  result.suffix.insert(result.suffix.end(), after.begin(), after.end());
+}
+
 void read_cls_and_sep(const JsonField& json, PostProcessing& result) {
-  result.prefix.insert(result.prefix.begin(), id_of_pair(json.at("cls")));
-  result.suffix.push_back(id_of_pair(json.at("sep")));
+  surround(json, result, {id_of_pair(json.at("cls"))}, {id_of_pair(json.at("sep"))});
 }
 
 void read_roberta(const JsonField& json, PostProcessing& result) {
@@ -39,9 +48,11 @@ void read_roberta(const JsonField& json, PostProcessing& result) {
 
 TokenIds special_ids(const JsonField& tokens, const std::string& name) {
   const auto token = tokens.find(name.c_str());
-  if (!token) tokens.fail("has no \"" + name + "\", which the template names");
+  if (!token) tokens.fail("has no " + in_quotes(name) + ", which the template names");
+  const JsonField list = token->at("ids");
+  if (list.json().size() > kMaxAround) list.fail("has more ids than any model puts around a text");
   TokenIds ids;
-  for (const JsonField& id : token->at("ids").items()) ids.push_back(token_id(id));
+  for (const JsonField& id : list.items()) ids.push_back(token_id(id));
   return ids;
 }
 
@@ -56,11 +67,12 @@ void read_template(const JsonField& json, PostProcessing& result) {
       continue;
     }
     const TokenIds ids = special_ids(json.at("special_tokens"), item.at("SpecialToken").at("id").string());
-    (has_text ? after : before).insert((has_text ? after : before).end(), ids.begin(), ids.end());
+    TokenIds& side = has_text ? after : before;
+    side.insert(side.end(), ids.begin(), ids.end());
+    if (side.size() > kMaxAround) break;  // refused below
   }
+  surround(json, result, before, after);
   if (!has_text) throw Error(ErrorCode::kUnsupported, json.path() + ": the template does not contain the text");
-  result.prefix.insert(result.prefix.begin(), before.begin(), before.end());
-  result.suffix.insert(result.suffix.end(), after.begin(), after.end());
 }
 
 struct Row {

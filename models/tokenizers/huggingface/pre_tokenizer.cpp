@@ -32,7 +32,7 @@ constexpr BehaviorRow kBehaviors[] = {{"Removed", DelimiterBehavior::kRemoved},
 DelimiterBehavior read_behavior(const JsonField& json) {
   for (const auto& [name, behavior] : kBehaviors)
     if (json.string() == name) return behavior;
-  json.fail("\"" + json.string() + "\" is no way to treat delimiters");
+  json.fail(in_quotes(json.string()) + " is no way to treat delimiters");
 }
 
 using Predicate = bool (*)(char32_t) noexcept;
@@ -77,7 +77,7 @@ class RegexSplit : public PreTokenizer {
       : regex_(std::move(regex)), behavior_(behavior), is_inverted_(inverted) {}
   void cut(const Piece& piece, PieceSink& sink) const override {
     DelimiterCutter cutter(piece, behavior_, is_inverted_, sink);
-    Regex::Scan scan(regex_, piece.text);
+    Regex::Scan scan(regex_, piece.text, sink.allowance());
     while (const auto match = scan.next()) cutter.delimiter(match->begin, match->end);
     cutter.finish();
   }
@@ -146,7 +146,8 @@ class Metaspace : public PreTokenizer {
 
   void cut(const Piece& piece, PieceSink& sink) const override {
     if (piece.text.empty()) return;
-    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown, sink.allowance());
+    text.begin_step(where);
     const bool prepends = is_prepended(piece);
     if (prepends || piece.text.find(' ') != std::string_view::npos) rewrite(text, prepends);
     if (splits_) return split(text.piece(), sink);
@@ -192,7 +193,8 @@ class LeadingSpace : public PreTokenizer {
   void cut(const Piece& piece, PieceSink& sink) const override {
     if (piece.text.empty()) return;
     if (piece.text.starts_with(' ')) return sink.take(piece);
-    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown, sink.allowance());
+    text.begin_step(where);
     TextRewriter out(text);
     out.prepend(" ");
     out.keep(piece.text.size());
@@ -204,7 +206,8 @@ class LeadingSpace : public PreTokenizer {
 class ToByteAlphabet : public PreTokenizer {
  public:
   void cut(const Piece& piece, PieceSink& sink) const override {
-    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown);
+    ChangingText text(piece, piece.origins || piece.begin != Piece::kUnknown, sink.allowance());
+    text.begin_step(where);
     TextRewriter out(text);
     out.spell_bytes();
     out.finish();
@@ -250,7 +253,7 @@ PrependScheme read_scheme(const JsonField& json) {
   const std::string name = json.string_or("prepend_scheme", adds ? "always" : "never");
   for (const auto& [known, scheme] : kSchemes)
     if (name == known) return scheme;
-  json.fail("\"" + name + "\" is no prepend_scheme");
+  json.fail(in_quotes(name) + " is no prepend_scheme");
 }
 
 void read_metaspace(const JsonField& json, PartialPreTokenizers& partial, bool) {
@@ -313,13 +316,18 @@ constexpr Row kRows[] = {{"Sequence", read_sequence},
                          {"FixedLength", read_fixed_length}};
 
 void read(const JsonField& json, PartialPreTokenizers& partial, bool is_last) {
+  const std::size_t first = partial.result.stages.size();
   row_of_type(json, json.at("type").string(), kRows, "pre-tokenizers").read(json, partial, is_last);
+  name_stages(json, partial.result.stages, first);
+  if (partial.result.stages.size() > kMaxStages)
+    json.fail("more than " + std::to_string(kMaxStages) + " pre-tokenizers");
 }
 
 // Hands what one stage cuts to the next.
 class Chain : public PieceSink {
  public:
-  Chain(std::span<const std::unique_ptr<PreTokenizer>> stages, PieceSink& end) : stages_(stages), end_(end) {}
+  Chain(std::span<const std::unique_ptr<PreTokenizer>> stages, PieceSink& end)
+      : PieceSink(end.allowance()), stages_(stages), end_(end) {}
   void take(const Piece& piece) override {
     if (stages_.empty()) return end_.take(piece);
     if (stages_.size() == 1) return stages_.front()->cut(piece, end_);
@@ -337,8 +345,6 @@ class Chain : public PieceSink {
 PreTokenizers read_pre_tokenizers(const JsonField& json, bool leaves_bytes) {
   PartialPreTokenizers partial{{}, leaves_bytes};
   read(json, partial, true);
-  if (partial.result.stages.size() > kMaxStages)
-    json.fail("more than " + std::to_string(kMaxStages) + " pre-tokenizers");
   return std::move(partial.result);
 }
 

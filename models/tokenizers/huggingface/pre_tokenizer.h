@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/tokenizers/huggingface/json.h"
@@ -13,6 +14,7 @@ namespace halfbyte::models::huggingface {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
+  std::string where;  // the file and the place in it, for errors
   // Hands on the parts of `piece`, from left to right, as they are found.
   virtual void cut(const Piece& piece, PieceSink& sink) const = 0;
 };

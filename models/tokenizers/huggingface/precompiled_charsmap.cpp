@@ -11,7 +11,8 @@
 namespace halfbyte::models::huggingface {
 namespace {
 
-constexpr std::size_t kMaxGraphemeBytes = 5;  // a longer one is looked up character by character
+constexpr std::size_t kMaxGraphemeBytes = 5;        // a longer one is looked up character by character
+constexpr std::size_t kMaxReplacementBytes = 1000;  // the longest of Unicode's own has 33
 
 int base64_value(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
@@ -51,8 +52,8 @@ std::size_t offset(std::uint32_t unit) { return std::size_t{unit >> 10} << ((uni
 
 }  // namespace
 
-PrecompiledCharsmap::PrecompiledCharsmap(std::string_view base64, const std::string& where) {
-  const auto fail = [&where](const char* problem) { throw Error(ErrorCode::kCorrupt, where + ": " + problem); };
+PrecompiledCharsmap::PrecompiledCharsmap(std::string_view base64, const std::string& path) {
+  const auto fail = [&path](const char* problem) { throw Error(ErrorCode::kCorrupt, path + ": " + problem); };
   const auto bytes = decode_base64(base64);
   if (!bytes) fail("is not base64");
   if (bytes->size() < 4) fail("has fewer than 4 bytes");
@@ -62,6 +63,10 @@ PrecompiledCharsmap::PrecompiledCharsmap(std::string_view base64, const std::str
   for (std::size_t i = 0; i < trie_bytes; i += 4) units_.push_back(little_endian(rest.substr(i)));
   texts_ = rest.substr(trie_bytes);
   if (valid_utf8_prefix(texts_) != texts_.size()) fail("holds texts that are not UTF-8");
+  for (std::size_t begin = 0, end = 0; begin < texts_.size(); begin = end + 1) {
+    end = std::min(texts_.find('\0', begin), texts_.size());
+    if (end - begin > kMaxReplacementBytes) fail("holds a text of more than 1000 bytes, and no character becomes one");
+  }
 }
 
 std::optional<std::string_view> PrecompiledCharsmap::find(std::string_view text) const {
@@ -106,9 +111,16 @@ void PrecompiledCharsmap::rewrite_grapheme(std::string_view grapheme, std::vecto
     rewrite_char(grapheme.substr(i, utf8_bytes(grapheme[i])), out);
 }
 
+void PrecompiledCharsmap::hand_on(std::vector<Written>& written, TextRewriter& out) {
+  if (written.size() < 2) return;
+  for (std::size_t i = 0; i + 1 < written.size(); ++i) out.put(written[i].code, written[i].change);
+  written.erase(written.begin(), written.end() - 1);
+}
+
 void PrecompiledCharsmap::apply(ChangingText& text) const {
   const std::string_view old = text.text();
   std::vector<Written> written;
+  TextRewriter out(text);
   for (std::size_t begin = 0; begin < old.size();) {
     std::size_t end = begin;
     std::int32_t state = 0;
@@ -119,8 +131,8 @@ void PrecompiledCharsmap::apply(ChangingText& text) const {
     }
     rewrite_grapheme(old.substr(begin, end - begin), written);
     begin = end;
+    hand_on(written, out);
   }
-  TextRewriter out(text);
   for (const auto& [code, change] : written) out.put(code, change);
   out.finish();
 }

@@ -15,8 +15,8 @@ namespace halfbyte::models::huggingface {
 // Source: the unit's layout is Darts-clone's; how it is asked, grapheme by grapheme, is Hugging Face's.
 class PrecompiledCharsmap : public Normalizer {
  public:
-  // Errors: kCorrupt for what is not base64, a trie longer than the map, or texts that are not UTF-8.
-  PrecompiledCharsmap(std::string_view base64, const std::string& where);
+  // Errors: kCorrupt for what is not base64, a trie longer than the map, or texts that are not UTF-8 or too long.
+  PrecompiledCharsmap(std::string_view base64, const std::string& path);
   void apply(ChangingText& text) const override;
 
  private:
@@ -26,6 +26,8 @@ class PrecompiledCharsmap : public Normalizer {
     char32_t code;
     std::int64_t change;  // as TextRewriter::put takes it
   };
+  // Hands on what nothing that follows can change: all but the last.
+  static void hand_on(std::vector<Written>& written, TextRewriter& out);
   static void replace(std::string_view old, std::string_view replacement, std::vector<Written>& out);
   void rewrite_char(std::string_view c, std::vector<Written>& out) const;
   void rewrite_grapheme(std::string_view grapheme, std::vector<Written>& out) const;

@@ -91,9 +91,15 @@ std::string in_alphabet(std::string_view bytes) {
   return text;
 }
 
+// Of all the ways to part tokens: the text is so many times the tokens' own, and these bytes. GLM-4's is 5 times.
+constexpr std::size_t kMergesPerByte = 32;
+constexpr std::size_t kMergesAlways = std::size_t{1} << 24;
+
 // A token is made of any two tokens that it is the text of, at its rank: all ways to part it are merges, in order of
-// rank.
-VocabularyLists lists_of(const std::vector<RankedToken>& tokens) {
+// rank. Errors: kCorrupt when tokens of tokens of tokens make too much of it.
+VocabularyLists lists_of(const std::vector<RankedToken>& tokens, const std::string& name) {
+  std::size_t budget = kMergesAlways;
+  for (const RankedToken& token : tokens) budget += kMergesPerByte * token.bytes.size();
   std::unordered_map<std::string_view, std::uint32_t> ranks;
   for (const RankedToken& token : tokens) ranks.emplace(token.bytes, token.rank);
   VocabularyLists lists;
@@ -103,8 +109,11 @@ VocabularyLists lists_of(const std::vector<RankedToken>& tokens) {
     for (std::size_t size = 1; size < std::min(bytes.size(), kMaxPartedBytes); ++size) {
       const std::string_view left = std::string_view(bytes).substr(0, size);
       const std::string_view right = std::string_view(bytes).substr(size);
-      if (ranks.contains(left) && ranks.contains(right))
-        lists.merges.emplace_back(in_alphabet(left), in_alphabet(right));
+      if (!ranks.contains(left) || !ranks.contains(right)) continue;
+      if (bytes.size() > budget)
+        throw Error(ErrorCode::kCorrupt, name + ": its tokens can be parted into others in more ways than any model's");
+      budget -= bytes.size();
+      lists.merges.emplace_back(in_alphabet(left), in_alphabet(right));
     }
   }
   return lists;
@@ -171,7 +180,7 @@ std::unique_ptr<Tokenizer> load_ranked_tokens(const std::filesystem::path& file)
   description["post_processor"] = prefix_template(description["added_tokens"], fields);
   description["decoder"] = level;
   description["model"] = {{"type", "BPE"}, {"ignore_merges", true}};
-  return put_together(description, lists_of(read_tokens(read_tokenizer_file(file), name)), name);
+  return put_together(description, lists_of(read_tokens(read_tokenizer_file(file), name), name), name);
 }
 
 }  // namespace halfbyte::models

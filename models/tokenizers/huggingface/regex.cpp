@@ -14,11 +14,9 @@
 namespace halfbyte::models::huggingface {
 namespace {
 
-// Nearly every match is found within the first; the second is granted a few times a text.
+// Nearly every match is found within the first; the second is granted a few times a text (Allowance).
 constexpr std::uint32_t kSteps = 20'000;
 constexpr std::uint32_t kManySteps = 10'000'000;
-constexpr std::size_t kManyStepsGrants = 16;
-constexpr std::size_t kBytesPerGrant = 65'536;
 constexpr std::uint32_t kHeapKib = 131'072;
 constexpr std::size_t kMaxPatternBytes = 65'536;
 
@@ -98,14 +96,15 @@ Regex Regex::literal(std::string_view text, const std::string& where) {
 }
 
 struct Regex::Scan::State {
-  State(const Compiled& compiled, std::string_view subject) : regex(compiled), text(subject) {}
+  State(const Compiled& compiled, std::string_view subject, Allowance& for_text)
+      : regex(compiled), text(subject), allowance(for_text) {}
 
   const Compiled& regex;
   std::string_view text;
+  Allowance& allowance;
   Owned<pcre2_match_data, pcre2_match_data_free_8> data{pcre2_match_data_create(1, nullptr)};
   std::size_t at = 0;
   std::optional<std::size_t> last_end;
-  std::size_t grants = 0;
 
   int search(std::size_t from) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -115,7 +114,7 @@ struct Regex::Scan::State {
 
   // Without the JIT compiler, whose small stack or count of steps did not do.
   int search_long(std::size_t from) {
-    if (++grants > kManyStepsGrants + text.size() / kBytesPerGrant) return PCRE2_ERROR_MATCHLIMIT;
+    if (!allowance.take_long_search()) return PCRE2_ERROR_MATCHLIMIT;
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     return pcre2_match(regex.code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(),
                        regex.many.get());
@@ -137,8 +136,8 @@ struct Regex::Scan::State {
   }
 };
 
-Regex::Scan::Scan(const Regex& regex, std::string_view text)
-    : state_(std::make_unique<State>(*regex.compiled_, text)) {}
+Regex::Scan::Scan(const Regex& regex, std::string_view text, Allowance& allowance)
+    : state_(std::make_unique<State>(*regex.compiled_, text, allowance)) {}
 Regex::Scan::~Scan() = default;
 
 std::optional<Match> Regex::Scan::next() {

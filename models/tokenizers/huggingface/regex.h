@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "models/tokenizers/allowance.h"
+
 namespace halfbyte::models::huggingface {
 
 struct Match {
@@ -28,7 +30,8 @@ class Regex {
   // Errors: kUnsupported when the expression needs more steps or memory than PCRE2's limits allow it.
   class Scan {
    public:
-    Scan(const Regex& regex, std::string_view text);  // valid UTF-8; both outlive the scan
+    // Valid UTF-8; all outlive the scan. Long searches come out of `allowance`.
+    Scan(const Regex& regex, std::string_view text, Allowance& allowance);
     Scan(const Scan&) = delete;
     Scan& operator=(const Scan&) = delete;
     ~Scan();

@@ -23,9 +23,8 @@ Components read_components(const JsonField& json, VocabularyLists lists) {
   if (const auto cutting = json.find("pre_tokenizer"))
     parts.pre_tokenizers = read_pre_tokenizers(*cutting, takes_bytes(model, lists));
   parts.model = read_model(model, std::move(lists), parts.pre_tokenizers.ends_in_bytes);
-  std::vector<AddedToken> added;
-  if (const auto tokens = json.find("added_tokens")) added = read_added_tokens(*tokens);
-  parts.added = AddedTokens(std::move(added), parts.model->vocabulary(), parts.normalizers);
+  if (const auto tokens = json.find("added_tokens"))
+    parts.added = AddedTokens(read_added_tokens(*tokens), parts.model->vocabulary(), parts.normalizers, tokens->path());
   if (const auto post = json.find("post_processor")) parts.post = read_post_processor(*post);
   if (const auto decoder = json.find("decoder")) {
     parts.decoders = read_decoders(*decoder);

@@ -19,6 +19,21 @@ std::vector<std::pair<std::string, std::uint32_t>> numbered(const std::vector<st
   return entries;
 }
 
+// Edges of the trie over the pieces: bytes that a piece does not share with the one before it in order.
+std::size_t trie_edges(const std::vector<std::pair<std::string, double>>& pieces) {
+  std::vector<std::string_view> sorted;
+  for (const auto& [piece, score] : pieces) sorted.push_back(piece);
+  std::sort(sorted.begin(), sorted.end());
+  std::size_t edges = 0;
+  std::string_view last;
+  for (const std::string_view piece : sorted) {
+    const auto differs = std::mismatch(piece.begin(), piece.end(), last.begin(), last.end()).first;
+    edges += static_cast<std::size_t>(piece.end() - differs);
+    last = piece;
+  }
+  return edges;
+}
+
 std::string byte_piece(std::size_t byte) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
   return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + ">";
@@ -32,15 +47,13 @@ Unigram::Unigram(const std::vector<std::pair<std::string, double>>& pieces, Unig
   if (options_.unk_id && *options_.unk_id >= pieces.size())
     throw Error(ErrorCode::kCorrupt, where + ": unk_id " + std::to_string(*options_.unk_id) + " is beyond the " +
                                          std::to_string(pieces.size()) + " pieces");
-  std::size_t bytes = 0;
   double lowest = std::numeric_limits<double>::infinity();
   for (const auto& [piece, score] : pieces) {
-    bytes += piece.size();
     scores_.push_back(score);
     lowest = std::min(lowest, score);
   }
   unk_score_ = lowest - kUnkPenalty;
-  edges_.resize(std::bit_ceil(bytes * 2 + 2));
+  edges_.resize(std::bit_ceil(trie_edges(pieces) * 2 + 2));
   node_ids_.push_back(kNone);
   for (std::size_t id = 0; id < pieces.size(); ++id) add_piece(pieces[id].first, static_cast<std::uint32_t>(id));
   for (std::size_t byte = 0; byte < 256; ++byte)

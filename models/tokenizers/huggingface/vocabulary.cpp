@@ -5,6 +5,8 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
+#include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/hash.h"
 
 namespace halfbyte::models::huggingface {
@@ -19,6 +21,11 @@ constexpr std::size_t kMaxTextBytes = std::size_t{1} << 31;
 Vocabulary::Vocabulary(const std::vector<std::pair<std::string, std::uint32_t>>& entries, const std::string& where) {
   std::size_t bytes = 0, end = 0;
   for (const auto& [token, id] : entries) {
+    if (token.size() > kMaxTokenBytes)
+      throw Error(ErrorCode::kCorrupt, where + ": " + in_quotes(std::string_view(token).substr(0, 64)) +
+                                           "... is a token of " + std::to_string(token.size()) +
+                                           " bytes, and no model has tokens of more than " +
+                                           std::to_string(kMaxTokenBytes));
     bytes += token.size();
     end = std::max(end, std::size_t{id} + 1);
     if (id > entries.size() + kMaxHoles)
@@ -52,6 +59,13 @@ Vocabulary::Slot& Vocabulary::slot_for(std::string_view token) {
   texts_.append(token);
   ++size_;
   return slot;
+}
+
+std::vector<std::pair<std::string_view, std::uint32_t>> Vocabulary::entries() const {
+  std::vector<std::pair<std::string_view, std::uint32_t>> all;
+  for (const Slot& slot : slots_)
+    if (slot.length != kNone) all.emplace_back(std::string_view(texts_).substr(slot.begin, slot.length), slot.id);
+  return all;
 }
 
 std::optional<std::uint32_t> Vocabulary::find(std::string_view token) const noexcept {

@@ -14,13 +14,14 @@ class Vocabulary {
  public:
   Vocabulary() = default;
   // A later entry of a spelling replaces an earlier one. `where` names the list in errors.
-  // Errors: kCorrupt for an id far beyond the number of tokens, or more text than 4 GiB.
+  // Errors: kCorrupt for an id far beyond the number of tokens, a token that is too long, or more text than 2 GiB.
   Vocabulary(const std::vector<std::pair<std::string, std::uint32_t>>& entries, const std::string& where);
 
   std::optional<std::uint32_t> find(std::string_view token) const noexcept;
   std::string_view token(std::uint32_t id) const noexcept;  // empty for an id that has none
   bool has(std::uint32_t id) const noexcept { return id < begins_.size() && begins_[id].length != kNone; }
-  std::size_t size() const noexcept { return size_; }                                           // different tokens
+  std::vector<std::pair<std::string_view, std::uint32_t>> entries() const;  // of any order; valid as long as this
+  std::size_t size() const noexcept { return size_; }                       // different tokens
   std::uint32_t id_end() const noexcept { return static_cast<std::uint32_t>(begins_.size()); }  // ids are smaller
   bool has_shared_ids() const noexcept { return has_shared_ids_; }                              // two spellings, one id
 

@@ -1,27 +1,27 @@
 // WordPiece and WordLevel: the longest pieces of a word from the left, or the word as it is.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "models/tokenizers/huggingface/model.h"
+#include "models/tokenizers/sentencepiece/piece_trie.h"
 
 namespace halfbyte::models::huggingface {
 
+// Time: bytes of the word times the longest token.
 class WordPiece : public Model {
  public:
   WordPiece(Vocabulary vocabulary, const JsonField& json);
   void tokenize(std::string_view word, Workspace& space) const override;
 
  private:
-  std::optional<WordToken> longest(std::string_view word, std::size_t begin, std::string& spelled) const;
   void add_unknown(std::string_view word, Workspace& space) const;
 
   std::string where_;
   std::string unk_token_;
-  std::string prefix_;
   std::size_t max_chars_;
-  std::size_t max_token_bytes_ = 0;
+  sentencepiece::PieceTrie first_;      // tokens that begin a word
+  sentencepiece::PieceTrie continued_;  // those that go on in it, without their prefix
 };
 
 class WordLevel : public Model {

@@ -10,6 +10,9 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
+#include "models/tokenizers/allowance.h"
+
 namespace halfbyte::models::sentencepiece {
 namespace {
 
@@ -53,8 +56,9 @@ class File {
     return content != value.end() && content->is_string() ? std::optional(content->get<std::string>()) : std::nullopt;
   }
 
-  void check_id(std::int64_t id) const {
+  void check_token(std::int64_t id, const std::string& text) const {
     if (id < 0 || id >= kMaxId) fail("has an added token with id " + std::to_string(id) + ", which no vocabulary has");
+    if (text.size() > kMaxTokenBytes) fail("the token with id " + std::to_string(id) + " is longer than any model's");
   }
 
   const json& tree() const { return tree_; }
@@ -78,8 +82,8 @@ void read_added_tokens_decoder(const File& file, Config& config) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     const auto text = File::text_of(token);
     if (error != std::errc() || end != key.data() + key.size() || !text || text->empty())
-      file.fail("added_tokens_decoder has an entry that is no token: " + key.substr(0, 32));
-    file.check_id(id);
+      file.fail("added_tokens_decoder has an entry that is no token: " + printable(key, 32));
+    file.check_token(id, *text);
     config.added[id] = {.text = *text,
                         .is_special = flag_of(token, "special"),
                         .strips_left = flag_of(token, "lstrip"),
@@ -91,8 +95,8 @@ void read_added_tokens_decoder(const File& file, Config& config) {
 // {"<|im_end|>": 32000}; what added_tokens_decoder says of an id counts.
 void read_added_tokens(const File& file, Config& config) {
   for (const auto& [text, id] : file.tree().items()) {
-    if (!id.is_number_integer() || text.empty()) file.fail("has a token without an id: " + text.substr(0, 32));
-    file.check_id(id.get<std::int64_t>());
+    if (!id.is_number_integer() || text.empty()) file.fail("has a token without an id: " + printable(text, 32));
+    file.check_token(id.get<std::int64_t>(), text);
     config.added.try_emplace(id.get<std::int64_t>(), AddedToken{.text = text});
   }
 }

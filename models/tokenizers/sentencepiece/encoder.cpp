@@ -120,8 +120,9 @@ std::size_t Encoder::last_cut(std::string_view text) const noexcept {
   return cut;
 }
 
-void Encoder::encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, const TakeTokens& take) const {
-  Normalizer::Run run(normalizer_, text, adds_dummy_prefix && normalizer_.adds_dummy_prefix());
+void Encoder::encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, Allowance& allowance,
+                     const TakeTokens& take) const {
+  Normalizer::Run run(normalizer_, text, adds_dummy_prefix && normalizer_.adds_dummy_prefix(), allowance);
   NormalizedText part;
   SplitState state;
   std::vector<Split> splits;

@@ -25,7 +25,9 @@ class Encoder {
   // Gives `take` the tokens of `text`, which is UTF-8, in order and in parts; spans count from `base`. Without
   // `adds_dummy_prefix`, no space is put before the text even where the model does. Memory does not grow with a text
   // that has places which no piece crosses.
-  void encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, const TakeTokens& take) const;
+  // Errors: kCorrupt where the model's rules add more than `allowance`.
+  void encode(std::string_view text, std::size_t base, bool adds_dummy_prefix, Allowance& allowance,
+              const TakeTokens& take) const;
 
   // Ids are pieces'. `drops_first_space`: as the model does where its texts begin.
   std::string decode(std::span<const std::int64_t> ids, bool drops_first_space) const;

@@ -82,6 +82,7 @@ class Checker {
     model_.byte_ids.assign(256, -1);
     for (std::size_t id = 0; id < model_.pieces.size(); ++id) check_piece(id);
     if (model_.unknown_id < 0) fail("has no piece for what is unknown");
+    if (model_.unknown_surface.size() >= kMaxPieceBytes) fail("shows what is unknown as a text that is too long");
     const auto missing = std::ranges::find(model_.byte_ids, -1);
     if (model_.byte_fallback && missing != model_.byte_ids.end())
       fail("lacks the piece for byte " + std::to_string(missing - model_.byte_ids.begin()));

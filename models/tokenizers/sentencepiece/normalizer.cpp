@@ -10,7 +10,8 @@ namespace halfbyte::models::sentencepiece {
 namespace {
 
 constexpr std::size_t kMaxReplacementBytes =
-    1000;  // the longest of Unicode's own has 33; a text must not grow without bound
+    1000;                                   // the longest of Unicode's own has 33; a text must not grow without bound
+constexpr std::size_t kMaxRuleBytes = 256;  // of what a rule replaces: of Unicode's own, 18; a broken array has circles
 
 // A unit of the double array: what a node says of itself and of its children.
 bool is_value(std::uint32_t unit) { return unit >> 31 != 0; }
@@ -56,7 +57,7 @@ Charsmap::Replacement Charsmap::find(std::string_view text) const noexcept {
   Replacement found;
   if (units_.empty()) return found;
   std::uint32_t node = offset(units_[0]);
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(text.size(), kMaxRuleBytes); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
     const std::uint32_t unit = units_[node];
@@ -71,6 +72,7 @@ Normalizer::Normalizer(const NormalizerRules& rules, bool is_whitespace_suffix, 
     : rules_(rules),
       is_whitespace_suffix_(is_whitespace_suffix),
       kept_(std::move(kept)),
+      rules_name_(name + ": its normalisation rules"),
       charsmap_(rules.charsmap, name) {
   rules_.charsmap.clear();
 }
@@ -84,13 +86,15 @@ Normalizer::Prefix Normalizer::normalize_prefix(std::string_view text) const noe
 
 std::string Normalizer::normalize(std::string_view text) const {
   NormalizedText out;
-  Run(*this, text, rules_.add_dummy_prefix).read(text.max_size(), out);
+  Allowance allowance(text.size());
+  Run(*this, text, rules_.add_dummy_prefix, allowance).read(text.max_size(), out);
   return std::move(out.bytes);
 }
 
-Normalizer::Run::Run(const Normalizer& normalizer, std::string_view text, bool adds_dummy_prefix)
+Normalizer::Run::Run(const Normalizer& normalizer, std::string_view text, bool adds_dummy_prefix, Allowance& allowance)
     : normalizer_(normalizer),
       text_(text),
+      allowance_(allowance),
       adds_dummy_prefix_(adds_dummy_prefix),
       is_previous_space_(normalizer.removes_extra_spaces()) {}
 
@@ -110,6 +114,7 @@ void Normalizer::Run::skip_leading_spaces() {
 
 void Normalizer::Run::take_one(NormalizedText& out) {
   auto [replacement, size] = normalizer_.normalize_prefix(text_.substr(consumed_));
+  if (replacement.size() > size) allowance_.add(replacement.size() - size, normalizer_.rules_name_);
   while (is_previous_space_ && replacement.starts_with(' ')) replacement.remove_prefix(1);
   for (const char c : replacement) {
     if (c == ' ') {

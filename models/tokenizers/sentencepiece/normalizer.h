@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/tokenizers/allowance.h"
 #include "models/tokenizers/sentencepiece/model_file.h"
 #include "models/tokenizers/sentencepiece/piece_trie.h"
 
@@ -50,10 +51,11 @@ class Normalizer {
   // A text in progress: normalised bytes are handed on in parts.
   class Run {
    public:
-    Run(const Normalizer& normalizer, std::string_view text, bool adds_dummy_prefix);
+    // What is added to the text comes out of `allowance`, which outlives the run.
+    Run(const Normalizer& normalizer, std::string_view text, bool adds_dummy_prefix, Allowance& allowance);
     bool is_done() const noexcept { return is_done_; }
     // Appends at least `bytes` of normalised text unless the end comes first; at the end, drops trailing spaces from
-    // `out`.
+    // `out`. Errors: kCorrupt naming the model where its rules multiply the text.
     void read(std::size_t bytes, NormalizedText& out);
 
    private:
@@ -64,6 +66,7 @@ class Normalizer {
 
     const Normalizer& normalizer_;
     std::string_view text_;
+    Allowance& allowance_;
     std::size_t consumed_ = 0;
     bool adds_dummy_prefix_;
     bool is_started_ = false;
@@ -85,6 +88,7 @@ class Normalizer {
   NormalizerRules rules_;
   bool is_whitespace_suffix_ = false;
   PieceTrie kept_;
+  std::string rules_name_;  // for errors
   Charsmap charsmap_;
 };
 

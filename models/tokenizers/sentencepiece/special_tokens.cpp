@@ -64,15 +64,16 @@ SpecialTokenTable::SpecialTokenTable(const Config& config, const ModelFile& mode
     for (const auto& [text, is_parsed] : kChatGlmTokens)
       tokens_[id++] = {.text = std::string(text), .is_special = true, .is_parsed = is_parsed};
   }
-  std::vector<PieceTrie::Entry> all;
-  std::vector<PieceTrie::Entry> not_special;
+  std::vector<std::string_view> parsed;
+  std::vector<bool> is_plain;
   for (const auto& [id, token] : tokens_) {
     ids_.emplace(token.text, id);
-    if (token.is_parsed) all.emplace_back(token.text, static_cast<std::int32_t>(id));
-    if (token.is_parsed && !token.is_special) not_special.emplace_back(token.text, static_cast<std::int32_t>(id));
+    if (!token.is_parsed) continue;
+    parsed.push_back(token.text);
+    is_plain.push_back(!token.is_special);
+    found_ids_.push_back(id);
   }
-  all_ = PieceTrie(std::move(all));
-  not_special_ = PieceTrie(std::move(not_special));
+  patterns_ = huggingface::MultiPattern(parsed, is_plain);
 }
 
 const AddedToken* SpecialTokenTable::find(std::int64_t id) const noexcept {
@@ -86,18 +87,14 @@ std::optional<std::int64_t> SpecialTokenTable::id_of(std::string_view text) cons
 }
 
 std::vector<Stretch> SpecialTokenTable::stretches(std::string_view text, SpecialTokens special) const {
-  const PieceTrie& tokens = special == SpecialTokens::kParse ? all_ : not_special_;
+  using huggingface::MultiPattern;
+  MultiPattern::Scan scan(patterns_, text, special == SpecialTokens::kParse ? MultiPattern::kAll : MultiPattern::kPart);
   std::vector<Stretch> stretches;
   std::size_t begin = 0;
-  for (std::size_t at = 0; at < text.size() && !tokens.empty();) {
-    const auto match = tokens.longest(text.substr(at));
-    if (match.size == 0) {
-      ++at;
-      continue;
-    }
-    if (at > begin) stretches.push_back({begin, at, -1});
-    stretches.push_back({at, at + match.size, match.number});
-    begin = at += match.size;
+  for (MultiPattern::Found found{}; scan.next(found);) {
+    if (found.begin > begin) stretches.push_back({begin, found.begin, -1});
+    stretches.push_back({found.begin, found.end, found_ids_[found.pattern]});
+    begin = found.end;
   }
   if (begin < text.size()) stretches.push_back({begin, text.size(), -1});
   strip(text, stretches);

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "models/tokenizers/huggingface/multi_pattern.h"
 #include "models/tokenizers/sentencepiece/config.h"
 #include "models/tokenizers/sentencepiece/model_file.h"
-#include "models/tokenizers/sentencepiece/piece_trie.h"
 #include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte::models::sentencepiece {
@@ -42,8 +42,8 @@ class SpecialTokenTable {
 
   std::map<std::int64_t, AddedToken> tokens_;
   std::unordered_map<std::string_view, std::int64_t> ids_;
-  PieceTrie all_;
-  PieceTrie not_special_;
+  std::vector<std::int64_t> found_ids_;  // of the patterns
+  huggingface::MultiPattern patterns_;   // part: those that are not special
 };
 
 }  // namespace halfbyte::models::sentencepiece

@@ -110,11 +110,13 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void encode_text(std::string_view text, SpecialTokens special, const TakeTokens& take) const {
     const std::vector<Stretch> stretches = tokens_.stretches(text, special);
+    Allowance allowance(text.size());
     for (const Stretch& stretch : stretches) {
       const bool is_first = &stretch == stretches.data();
       if (stretch.id < 0) {
         const bool adds_space = is_legacy_ || (adds_prefix_space_ && is_first);
-        encoder_.encode(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin, adds_space, take);
+        encoder_.encode(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin, adds_space, allowance,
+                        take);
         continue;
       }
       if (is_first && !is_legacy_ && adds_prefix_space_ && !tokens_.find(stretch.id)->is_special) take_space(take);
