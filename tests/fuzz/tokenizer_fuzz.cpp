@@ -27,7 +27,8 @@ void check_spans(const std::vector<TokenSpan>& tokens) {
 void check_sentencepiece(std::string_view bytes) {
   const halfbyte::models::sentencepiece::Encoder encoder(bytes, "fuzz");
   std::vector<TokenSpan> tokens;
-  encoder.encode(kText, 0, true, [&](auto part) { tokens.insert(tokens.end(), part.begin(), part.end()); });
+  halfbyte::models::Allowance allowance(kText.size());
+  encoder.encode(kText, 0, true, allowance, [&](auto part) { tokens.insert(tokens.end(), part.begin(), part.end()); });
   check_spans(tokens);
   std::vector<std::int64_t> ids;
   for (const TokenSpan& token : tokens) ids.push_back(token.id);
