@@ -102,6 +102,10 @@ ErrorStats lost_group(const float* tile, std::size_t lane, std::size_t n) {
   return stats;
 }
 
+bool is_finite(const ErrorStats& stats) {
+  return std::isfinite(stats.sum_squared_error) && std::isfinite(stats.sum_squares) && std::isfinite(stats.max_abs);
+}
+
 // The largest value of a dtype.
 float largest_value(kernels::Float dtype) {
   if (dtype == kernels::kFloat16) return 65504.0f;
@@ -249,7 +253,29 @@ class TileQuantizer {
     }
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       if (chosen.inverse[lane] == 0.0f) group_stats[lane] = lost_group(tile_.data(), lane, job_.group_size);
+      if (!is_finite(group_stats[lane])) group_stats[lane] = measured_group(chosen, lane);
     }
+  }
+
+  // In double, from the codes: the squares of weights far beyond a scale that was cut are too large for float32.
+  ErrorStats measured_group(const Chosen& chosen, std::size_t lane) const {
+    const Scheme& scheme = *job_.context.scheme;
+    ErrorStats stats;
+    for (std::size_t k = 0; k < job_.group_size; ++k) {
+      const std::uint32_t code = code_at(lane, k);
+      const double level = scheme.codebook ? (*scheme.codebook)[code] : static_cast<float>(code) + chosen.low[lane];
+      const double value = tile_[k * kLaneCount + lane], error = value - level * chosen.scale[lane];
+      stats.sum_squares += value * value;
+      stats.sum_squared_error += error * error;
+      stats.max_abs = std::max(stats.max_abs, std::fabs(error));
+    }
+    return stats;
+  }
+
+  std::uint32_t code_at(std::size_t lane, std::size_t k) const {
+    const auto bits = static_cast<std::size_t>(job_.coding.bits), per_word = 32 / bits;
+    const std::size_t within = (k % per_word) ^ static_cast<std::size_t>(job_.coding.flip);
+    return words_[k / per_word * kLaneCount + lane] >> within * bits & ((1u << bits) - 1);
   }
 
   void write_scales(const Chosen& chosen, std::size_t first, std::size_t lanes) {

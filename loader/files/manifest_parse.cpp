@@ -1,5 +1,6 @@
 // Text of halfbyte.json -> Manifest. Ranges are checked here; manifest_check.cpp compares with the files described.
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -148,6 +149,12 @@ void read_parts(const JsonField& parts, TensorRecord& out) {
   }
 }
 
+float float_number(const JsonField& field) {
+  const auto out = static_cast<float>(field.number());
+  if (!std::isfinite(out)) field.fail_wanting("a number that float32 holds");
+  return out;
+}
+
 TensorRecord read_tensor(const std::string& name, const JsonField& field,
                          const std::map<std::string, SchemeDefaults>& schemes) {
   TensorRecord out;
@@ -158,7 +165,7 @@ TensorRecord read_tensor(const std::string& name, const JsonField& field,
   out.shape = field.at("shape").shape();
   out.original_dtype = optional_dtype(field.find("original_dtype"));
   read_stored(field, schemes, out);
-  if (const auto offset = field.find("nested_offset")) out.nested_offset = static_cast<float>(offset->number());
+  if (const auto offset = field.find("nested_offset")) out.nested_offset = float_number(*offset);
   if (out.scheme && out.nested_offset.has_value() != (out.scale_dtype == Dtype::kUint8))
     field.fail_wanting("a \"nested_offset\" with scales in uint8, and only with them");
   read_parts(field.at("parts"), out);

@@ -1,5 +1,6 @@
 // Manifest -> text of halfbyte.json. One line a tensor, so that people can read it and diff can compare it.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -84,6 +85,11 @@ ordered_json parts(const TensorParts& parts) {
   return out;
 }
 
+// JSON has no other numbers than finite ones.
+bool is_known(const std::optional<RecordedError>& error) {
+  return error && std::isfinite(error->rel_rmse) && std::isfinite(error->max_abs);
+}
+
 ordered_json record(const TensorRecord& tensor, const DefaultsOf& defaults) {
   ordered_json out{{"kind", tensor.is_buffer ? "buffer" : "parameter"},
                    {"shape", tensor.shape},
@@ -98,7 +104,7 @@ ordered_json record(const TensorRecord& tensor, const DefaultsOf& defaults) {
   out["parts"] = parts(tensor.parts);
   out["bytes"] = tensor.size_bytes;
   if (!tensor.xxh3_128.empty()) out["xxh3_128"] = tensor.xxh3_128;
-  if (tensor.error) out["error"] = {{"rel_rmse", tensor.error->rel_rmse}, {"max_abs", tensor.error->max_abs}};
+  if (is_known(tensor.error)) out["error"] = {{"rel_rmse", tensor.error->rel_rmse}, {"max_abs", tensor.error->max_abs}};
   return out;
 }
 
