@@ -6,6 +6,7 @@
 
 #include <halfbyte/error.h>
 
+#include "convert/output/read_back.h"
 #include "loader/files/hash.h"
 #include "loader/files/manifest.h"
 #include "loader/files/printable.h"
@@ -231,6 +232,7 @@ Error Destination::with_outlook(const Error& error) const {
 void Destination::fill(const std::function<void()>& work) {
   try {
     work();
+    read_back(partial_, final_);
     commit();
   } catch (const Error& error) {
     throw with_outlook(error);

@@ -57,8 +57,8 @@ class Destination {
   void write_file(const fs::path& name, std::string_view text) const;
   // A file from elsewhere under its own name, in pieces, synced. Its record hashes all of it.
   files::FileRecord copy_file(const fs::path& from) const;
-  // Runs `work`, which writes what belongs into it, and commits. Errors: an Error of either, which then says what
-  // became of what was written; what else they throw.
+  // Runs `work`, which writes what belongs into it, reads back what that made (read_back.h), and commits. Errors: an
+  // Error of any, which then says what became of what was written; what else they throw.
   void fill(const std::function<void()>& work);
   // Syncs the directory (a file is synced by whoever wrote it) and gives it its name; what was there under that name is
   // deleted afterwards, with the rest of NAME.partial.

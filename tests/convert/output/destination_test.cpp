@@ -190,6 +190,29 @@ TEST_CASE("destination: the source stays as it was after an error", "[destinatio
   CHECK(names_in(scratch.path()) == Names{"src"});
 }
 
+TEST_CASE("destination: what cannot be read back gets no name", "[destination]") {
+  for (const bool is_kept : {false, true}) {
+    const Scratch scratch;
+    write_source(scratch);
+    quantize(scratch / "src", scratch / "sound");
+    std::string manifest = read_text(scratch / "sound" / "halfbyte.json");
+    const std::size_t at = manifest.find("\"rel_rmse\":");
+    REQUIRE(at != std::string::npos);
+    manifest.replace(at, manifest.find(',', at) - at, "\"rel_rmse\":null");
+    check_error(ErrorCode::kIo, {"/dst does not get its name", "cannot be read back", "rel_rmse"}, [&] {
+      convert::Destination destination(scratch / "dst", {});
+      if (is_kept) destination.keep();
+      destination.fill([&] {
+        destination.copy_file(scratch / "sound" / "model.safetensors");
+        destination.copy_file(scratch / "sound" / "config.json");
+        destination.write_file("halfbyte.json", manifest);
+      });
+    });
+    CHECK_FALSE(fs::exists(scratch / "dst"));
+    CHECK(fs::exists(scratch / "dst.partial") == is_kept);
+  }
+}
+
 TEST_CASE("destination: a full disk", "[destination]") {
   const Scratch scratch;
   write_source(scratch);
