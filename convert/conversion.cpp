@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "convert/export/dequantized_view.h"
+#include "convert/open_source.h"
 #include "convert/output/destination.h"
 #include "convert/provenance.h"
 #include "convert/translated_errors.h"
@@ -18,9 +19,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 Checkpoint open(const fs::path& path, const QuantizeOptions& options) {
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
-  Checkpoint out = files::open_checkpoint(path);
-  if (options.assume_original) files::assume_original(out, *options.assume_original);
-  return out;
+  return open_source(path, options.assume_original);
 }
 
 Text requantize_warning(const Checkpoint& source) {
@@ -51,8 +50,9 @@ Conversion repacked(const fs::path& path, Checkpoint source, const QuantizeOptio
     throw Error(ErrorCode::kInvalidArgument,
                 files::printable_path(path) + ": nothing in it is quantised, so there is nothing to repack");
   }
-  Repacking work = repacking_of(source, options.shard_size);
-  return {path, options, std::make_shared<const Checkpoint>(std::move(source)), std::move(work)};
+  const auto held = std::make_shared<const Checkpoint>(std::move(source));  // which the image refers to
+  Repacking work = repacking_of(*held, options.shard_size);
+  return {path, options, held, std::move(work)};
 }
 
 Conversion decided(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {

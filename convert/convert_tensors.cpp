@@ -12,15 +12,13 @@
 #include "convert/output/write_progress.h"
 #include "convert/small_parts.h"
 #include "convert/source_reader.h"
+#include "loader/files/finite.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
 namespace {
 
 using files::StoredTensor;
-using models::Role;
-
-constexpr auto kWeightRoles = {Role::kLinear, Role::kEmbedding, Role::kHead, Role::kNorm, Role::kBias};
 
 using Finished = std::vector<std::optional<FinishedTensor>>;  // one for each of Plan::tensors
 
@@ -178,30 +176,22 @@ class Converter {
          reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
          reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)), gathered.at(Part::kOffset, first)},
         block.buffers.group_stats);
-    if (bad)
-      fail_non_finite(tensor, (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column, bad->value);
+    if (!bad) return;
+    const std::int64_t index = (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column;
+    files::fail_non_finite(named(tensor), tensor.shape, static_cast<std::uint64_t>(index), bad->value);
   }
 
-  // Buffers, and what is no known kind of weight, may hold infinities: attention masks do.
   void check_finite(const ConvertedBlock& block, std::span<const std::byte> bytes) const {
     const StoredTensor& tensor = source_.tensors[block.source.tensor];
-    const Role role = plan_.tensors[block.source.tensor].role;
-    const bool is_weight = std::ranges::find(kWeightRoles, role) != kWeightRoles.end();
-    if (!is_weight || !is_weight_dtype(tensor.dtype) || tensor.size_bytes == 0) return;
-    const auto width = static_cast<std::uint64_t>(size_bytes(tensor.dtype));
-    const auto count = static_cast<std::int64_t>(bytes.size() / width);
-    const auto bad = quant::find_non_finite({bytes.data(), tensor.dtype, 1, count}, 1);
+    if (!files::must_be_finite(plan_.tensors[block.source.tensor].role)) return;
+    const auto bad = files::first_non_finite(tensor.dtype, bytes);
     if (!bad) return;
-    fail_non_finite(tensor, static_cast<std::int64_t>(block.source.begin / width) + bad->column, bad->value);
+    const auto width = static_cast<std::uint64_t>(size_bytes(tensor.dtype));
+    files::fail_non_finite(named(tensor), tensor.shape, block.source.begin / width + bad->index, bad->value);
   }
 
-  // `index` counts weights from the start of the tensor.
-  [[noreturn]] void fail_non_finite(const StoredTensor& tensor, std::int64_t index, float value) const {
-    const std::int64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
-    throw Error(ErrorCode::kCorrupt, files::printable_path(source_.data_files[tensor.file]->path()) + ": tensor " +
-                                         files::in_quotes(tensor.name) + ": row " + std::to_string(index / columns) +
-                                         ", column " + std::to_string(index % columns) + " is " +
-                                         std::to_string(value) + "; weights must be finite, get a sound checkpoint");
+  std::string named(const StoredTensor& tensor) const {
+    return files::printable_path(source_.data_files[tensor.file]->path()) + ": tensor " + files::in_quotes(tensor.name);
   }
 
   // In the source's order, one block at a time.

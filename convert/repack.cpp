@@ -9,6 +9,7 @@
 #include "convert/conversion.h"
 #include "convert/file_notes.h"
 #include "convert/output/destination.h"
+#include "convert/output/finite_parts.h"
 #include "convert/output/image.h"
 #include "convert/output/small_files.h"
 #include "convert/output/stored_parts.h"
@@ -38,6 +39,7 @@ Image image_of(const Checkpoint& source, std::uint64_t shard_size) {
       bytes.push_back(stored_bytes(source, stored));
     }
     out.source = stored_parts(std::move(bytes));
+    check_finite_parts(source, record, out);
   }
   return lay_out_image(std::move(records), shard_size);
 }

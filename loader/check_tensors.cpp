@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <halfbyte/error.h>
 
 namespace halfbyte {
 namespace {
+
+constexpr std::string_view kSelfContained = "GGUF";  // of Checkpoint::kind
 
 using files::Manifest;
 using files::TensorRecord;
@@ -67,7 +70,24 @@ void check_extra(const std::string& where, const files::Checkpoint& checkpoint,
                                        " belongs to no module of this model; config.json and the weights do not match");
 }
 
+// Nothing: not one that can be run, which converting does not ask for.
+std::optional<models::ModelConfig> readable_config(const files::Checkpoint& checkpoint) try {
+  models::ModelConfig out = checkpoint.model_config();
+  checkpoint.architecture->choose_naming(
+      out, [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
+  return out;
+} catch (const Error&) {
+  return std::nullopt;
+}
+
 }  // namespace
+
+void check_complete(const files::Checkpoint& checkpoint) {
+  if (checkpoint.kind != kSelfContained || !checkpoint.architecture || !checkpoint.has_config()) return;
+  if (const auto config = readable_config(checkpoint))
+    check_missing(checkpoint.data_files.front()->path().string(), checkpoint.manifest,
+                  checkpoint.architecture->expected(*config));
+}
 
 void check_tensors(const files::Checkpoint& checkpoint, const models::ModelConfig& config) {
   const std::string where = checkpoint.directory.string();

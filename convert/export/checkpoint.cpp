@@ -11,6 +11,7 @@
 #include "convert/export/image.h"
 #include "convert/export/plan.h"
 #include "convert/file_notes.h"
+#include "convert/open_source.h"
 #include "convert/output/small_files.h"
 #include "convert/quantization_config.h"
 #include "convert/translated_errors.h"
@@ -118,8 +119,7 @@ ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan
 
 ExportSummary write_exported(const fs::path& source_path, const fs::path& target, const ExportOptions& options) {
   const ExportFormat& format = export_format(options.format);
-  files::Checkpoint source = files::open_checkpoint(source_path);
-  if (options.assume_original) files::assume_original(source, *options.assume_original);
+  const files::Checkpoint source = open_source(source_path, options.assume_original);
   check_source(source, source_path, format);
   check_apart(source_path, target);
   ExportPlan plan = plan_export(source, format, options);

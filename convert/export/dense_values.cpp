@@ -7,6 +7,7 @@
 #include <halfbyte/linear.h>
 #include <halfbyte/quantize.h>
 
+#include "loader/files/finite.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
@@ -27,22 +28,46 @@ Text remedy(const DenseTarget& target, Dtype dtype) {
   return target.remedy.empty() ? Text("float32 holds it") : target.remedy;
 }
 
-void check_overflow(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
-                    const std::byte* rounded) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  if (dtype == Dtype::kFloat32 || !quant::find_non_finite({rounded, dtype, 1, count})) return;
+float largest_value(Dtype dtype) noexcept { return dtype == Dtype::kFloat16 ? 65504.0f : 0x1.fep127f; }
+
+// Whether a value that the dtype makes infinite was the dtype's own before it was quantised, and is beyond its end by
+// the error of that alone. Rounding to the nearest code at most doubles a weight, since zero is a code too; what is
+// further away was never a number of that dtype, whatever is on record.
+bool is_cut(const DenseTarget& target, Dtype dtype, float value) noexcept {
+  return target.record->original_dtype == dtype && std::abs(value) / 2 <= largest_value(dtype);
+}
+
+void write_largest(Dtype dtype, float sign, std::byte* out) {
+  const float value = std::copysign(largest_value(dtype), sign);
+  quant::convert(std::as_bytes(std::span(&value, 1)).data(), Dtype::kFloat32, out, dtype, 1);
+}
+
+// Cuts what was finite in the dtype; names what never was.
+void cut(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
+         std::byte* rounded) {
   std::vector<float> back(values.size());
-  quant::convert(rounded, dtype, std::as_writable_bytes(std::span(back)).data(), Dtype::kFloat32, count);
+  quant::convert(rounded, dtype, std::as_writable_bytes(std::span(back)).data(), Dtype::kFloat32,
+                 static_cast<std::int64_t>(values.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i]) || std::isfinite(back[i])) continue;
-    fail_too_large(*target.record, first + static_cast<std::int64_t>(i), values[i], name(dtype), remedy(target, dtype));
+    if (std::isfinite(back[i])) continue;
+    const std::int64_t index = first + static_cast<std::int64_t>(i);
+    if (!std::isfinite(values[i])) {
+      if (!target.must_be_finite) continue;
+      files::fail_non_finite("tensor " + files::in_quotes(target.record->name), target.record->shape,
+                             static_cast<std::uint64_t>(index), values[i]);
+    }
+    if (!is_cut(target, dtype, values[i]))
+      fail_too_large(*target.record, index, values[i], name(dtype), remedy(target, dtype));
+    write_largest(dtype, values[i], rounded + i * static_cast<std::size_t>(size_bytes(dtype)));
   }
 }
 
 void round_to(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<const float> values,
               std::byte* out) {
-  quant::convert(std::as_bytes(values).data(), Dtype::kFloat32, out, dtype, static_cast<std::int64_t>(values.size()));
-  check_overflow(target, dtype, first, values, out);
+  const auto count = static_cast<std::int64_t>(values.size());
+  quant::convert(std::as_bytes(values).data(), Dtype::kFloat32, out, dtype, count);
+  if (dtype == Dtype::kFloat32 && !target.must_be_finite) return;
+  if (quant::find_non_finite({out, dtype, 1, count}, 1)) cut(target, dtype, first, values, out);
 }
 
 class DensePart final : public ImageSource {
@@ -78,7 +103,7 @@ class DensePart final : public ImageSource {
 }  // namespace
 
 DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& record, Dtype dtype) {
-  DenseTarget out{.record = &record, .dtype = dtype};
+  DenseTarget out{.record = &record, .dtype = dtype, .must_be_finite = files::must_be_finite(source, record)};
   const bool is_rounded = source.rounds_values && (record.scheme || record.stored_dtype == Dtype::kFloat32);
   const bool is_known = record.original_dtype && is_weight_dtype(*record.original_dtype);
   if (is_rounded && is_known && *record.original_dtype != dtype) out.through = record.original_dtype;

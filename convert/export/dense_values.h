@@ -18,6 +18,7 @@ namespace halfbyte::convert {
 struct DenseTarget {
   const files::TensorRecord* record;
   Dtype dtype;                        // float32, float16 or bfloat16
+  bool must_be_finite = false;        // a weight
   std::optional<Dtype> through = {};  // values are rounded to it first
   Text remedy = {};                   // what a user may do about a value that is too large; empty: what holds it
 };
@@ -26,9 +27,11 @@ struct DenseTarget {
 // a wider one its values are still those.
 DenseTarget dense_target(const files::Checkpoint& source, const files::TensorRecord& record, Dtype dtype);
 
-// Values [first, first + values.size()) of the tensor, each rounded once (twice with `through`), to nearest even.
-// `values` are changed by `through`. Errors: kUnsupported naming tensor, value and place of a finite value that the
-// dtype would make infinite. What was infinite or NaN before stays so.
+// Values [first, first + values.size()) of the tensor, each rounded once (twice with `through`), to nearest even. What
+// the dtype would make infinite is cut to its largest value where the tensor was of that dtype, and the value is no
+// more than quantising makes of one. `values` are changed by `through`. Errors: kUnsupported naming tensor, value and
+// place of any other finite value that the dtype would make infinite; kCorrupt, likewise, of a weight that is infinite
+// or NaN before, which what is none may be.
 void round_values(const DenseTarget& target, std::int64_t first, std::span<float> values, std::byte* out);
 
 // Errors: kUnsupported saying that value `index` of the tensor is too large for `type`.

@@ -8,6 +8,8 @@
 
 #include "convert/export/dense_values.h"
 #include "convert/file_notes.h"
+#include "convert/open_source.h"
+#include "convert/output/finite_parts.h"
 #include "convert/output/small_files.h"
 #include "convert/output/stored_parts.h"
 #include "convert/translated_errors.h"
@@ -97,6 +99,7 @@ ImageRecord image_record(const files::Checkpoint& source, const DenseTarget& tar
   if (is_copied(target)) {
     out.parts = {{record.name, target.dtype, record.shape, codes.size_bytes, 0}};
     out.source = stored_parts({stored_bytes(source, codes)});
+    check_finite_parts(source, record, out);
   } else {
     out.parts = {output_tensor(record.name, target.dtype, record.shape)};
     out.source = dense_part(source, target);
@@ -173,8 +176,7 @@ DequantizeSummary summary_of(const files::Checkpoint& source, const Restoration&
 
 DequantizeSummary write_dequantized(const fs::path& source_path, const fs::path& target,
                                     const DequantizeOptions& options) {
-  files::Checkpoint source = files::open_checkpoint(source_path);
-  if (options.assume_original) files::assume_original(source, *options.assume_original);
+  const files::Checkpoint source = open_source(source_path, options.assume_original);
   check_apart(source_path, target);
   const Restoration plan = plan_restoration(source, options);
   Destination destination(target, {.overwrite = options.overwrite});

@@ -7,6 +7,7 @@
 #include <halfbyte/error.h>
 
 #include "convert/export/dense_values.h"
+#include "convert/output/finite_parts.h"
 #include "convert/output/stored_parts.h"
 #include "loader/files/matrix_shape.h"
 #include "loader/files/packed_parts.h"
@@ -103,6 +104,7 @@ ImageRecord record_of(const files::Checkpoint& source, const ExportPlan& plan, c
     out.parts = plan.format->layout->parts(tensor.result);
     out.source = std::make_shared<PackedRows>(source, plan, tensor, threads, errors);
   }
+  if (tensor.action != ExportAction::kDequantize) check_finite_parts(source, *tensor.source, out);
   return out;
 }
 

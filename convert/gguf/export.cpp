@@ -7,6 +7,7 @@
 
 #include "convert/gguf/plan.h"
 #include "convert/gguf/rows.h"
+#include "convert/open_source.h"
 #include "convert/output/destination.h"
 #include "convert/output/stored_parts.h"
 #include "convert/translated_errors.h"
@@ -62,7 +63,7 @@ Image image_of(const files::Checkpoint& source, const GgufPlan& plan, std::strin
 
 GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destination,
                              const GgufExportOptions& options) {
-  const files::Checkpoint source = files::open_checkpoint(source_path);
+  const files::Checkpoint source = open_source(source_path, std::nullopt);
   check_apart(source_path, destination);
   const files::GgufFamily* family =
       source.architecture ? files::gguf_family_of(source.architecture->model_type) : nullptr;

@@ -8,6 +8,7 @@
 #include <halfbyte/linear.h>
 
 #include "convert/export/dense_values.h"
+#include "loader/files/finite.h"
 #include "loader/files/printable.h"
 #include "loader/files/tensor_reader.h"
 
@@ -82,6 +83,7 @@ class RowWriter {
     const auto count = static_cast<std::int64_t>(groups);
     stored_.resize(groups * static_cast<std::size_t>(size_bytes(record_.scale_dtype)));
     read(part, static_cast<std::uint64_t>(row) * stored_.size(), stored_);
+    if (files::first_non_finite(record_.scale_dtype, stored_)) files::check_scales(source_, record_);
     if (record_.scale_dtype == Dtype::kFloat16) {
       out = stored_;
       return;

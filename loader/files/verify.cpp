@@ -10,9 +10,9 @@
 
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
-#include <halfbyte/quantize.h>
 
 #include "loader/files/difference.h"
+#include "loader/files/finite.h"
 #include "loader/files/hash.h"
 #include "loader/files/json_text.h"
 #include "loader/files/parallel.h"
@@ -23,12 +23,6 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 18;  // stays in a second-level cache
 
-// "row 3, column 17" of the value with this index in row-major order.
-std::string place(std::uint64_t index, const std::vector<std::int64_t>& shape) {
-  const auto columns = shape.empty() ? std::uint64_t{1} : static_cast<std::uint64_t>(shape.back());
-  return "row " + std::to_string(index / columns) + ", column " + std::to_string(index % columns);
-}
-
 float smallest_normal(Dtype dtype) noexcept {
   return dtype == Dtype::kFloat16 ? 6.103515625e-5F : std::numeric_limits<float>::min();
 }
@@ -38,15 +32,12 @@ struct ScaleCounts {
   std::uint64_t all = 0;
   std::uint64_t zero = 0;
   std::uint64_t subnormal = 0;
-  std::optional<std::uint64_t> first_overflow;  // index of the first whose weights can be infinite
 
-  void add(std::span<const float> scales, float smallest, float code) {
-    for (std::size_t i = 0; i < scales.size(); ++i) {
-      const float magnitude = std::abs(scales[i]);
+  void add(std::span<const float> scales, float smallest) {
+    for (const float scale : scales) {
+      const float magnitude = std::abs(scale);
       zero += magnitude == 0;
       subnormal += magnitude > 0 && magnitude < smallest;
-      const bool overflows = std::isfinite(magnitude) && !std::isfinite(magnitude * code);
-      if (overflows && !first_overflow) first_overflow = all + i;
     }
     all += scales.size();
   }
@@ -71,6 +62,9 @@ class TensorCheck {
       const std::string& part = record_.parts.names[i];
       if (!part.empty()) check_part(*checkpoint_.find(part), static_cast<Part>(i) == Part::kScale);
     }
+    if (record_.scheme) {
+      if (const auto problem = scale_problem(checkpoint_, record_)) find(*problem);
+    }
     if (record_.parts.has(Part::kShape)) check_shape(*checkpoint_.find(record_.parts[Part::kShape]));
     if (!record_.xxh3_128.empty() && hash_.hex() != record_.xxh3_128) {
       find("its bytes are not those that were written (hash " + hash_.hex() + ", on record " + record_.xxh3_128 + ")");
@@ -82,7 +76,7 @@ class TensorCheck {
   void find(const std::string& problem) { out_.problems.push_back(problem); }
 
   void check_part(const StoredTensor& part, bool is_scale) {
-    bool is_checked = is_weight_dtype(part.dtype) && must_be_finite();
+    bool is_checked = !record_.scheme && must_be_finite(checkpoint_, record_);
     ScaleCounts scales;
     for (std::uint64_t at = 0; at < part.size_bytes; at += block_.size()) {
       block_.resize(std::min(kBlockBytes, part.size_bytes - at));
@@ -93,24 +87,15 @@ class TensorCheck {
       out_.bytes_read += block_.size();
       progress_(block_.size());
     }
-    if (is_scale) report_scales(part, scales);
-  }
-
-  // A buffer, or what is no known kind of weight, may well hold infinities: attention masks do.
-  bool must_be_finite() const {
-    if (record_.scheme) return true;
-    const models::Role role = models::role_of(checkpoint_.architecture, record_.name, record_.shape);
-    return !record_.is_buffer && role != models::Role::kBuffer && role != models::Role::kUnknown;
+    if (is_scale) report_scales(scales);
   }
 
   // False after a finding: one a part is enough.
   bool check_finite(const StoredTensor& part, std::uint64_t at) {
-    const auto width = static_cast<std::uint64_t>(size_bytes(part.dtype));
-    const auto count = static_cast<std::int64_t>(block_.size() / width);
-    const auto bad = quant::find_non_finite({block_.data(), part.dtype, 1, count});
+    const auto bad = first_non_finite(part.dtype, block_);
     if (!bad) return true;
     find("holds " + std::to_string(bad->value) + " in " + in_quotes(part.name) + ", " +
-         place(at / width + static_cast<std::uint64_t>(bad->column), part.shape));
+         place_of_value(at / static_cast<std::uint64_t>(size_bytes(part.dtype)) + bad->index, part.shape));
     return false;
   }
 
@@ -118,17 +103,13 @@ class TensorCheck {
     scales_.resize(block_.size() / static_cast<std::size_t>(size_bytes(dtype)));
     quant::convert(block_.data(), dtype, std::as_writable_bytes(std::span(scales_)).data(), Dtype::kFloat32,
                    static_cast<std::int64_t>(scales_.size()));
-    scales.add(scales_, smallest_normal(dtype), largest_code(*record_.scheme));
+    scales.add(scales_, smallest_normal(dtype));
   }
 
-  void report_scales(const StoredTensor& part, const ScaleCounts& scales) {
+  void report_scales(const ScaleCounts& scales) {
     const auto share = [&](std::uint64_t count) {
       return std::to_string(count) + " of " + std::to_string(scales.all) + " scales ";
     };
-    if (scales.first_overflow) {
-      find("holds a scale in " + in_quotes(part.name) + ", " + place(*scales.first_overflow, part.shape) +
-           ", that makes weights infinite in float32");
-    }
     if (scales.zero > 0)
       out_.notes.push_back(share(scales.zero) + (record_.scheme->decode == Decode::kOffset
                                                      ? "are 0: the weights of their groups are all their offset"

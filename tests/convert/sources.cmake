@@ -5,9 +5,11 @@ set(HALFBYTE_CONVERT_TESTS
     convert/export/checkpoint_test.cpp
     convert/export/dequantize_test.cpp
     convert/export/overflow_test.cpp
+    convert/finite_test.cpp
     convert/gguf/export_test.cpp
     convert/golden_test.cpp
     convert/in_order_test.cpp
+    convert/largest_test.cpp
     convert/memory_test.cpp
     convert/output/data_file_layout_test.cpp
     convert/output/destination_file_test.cpp

@@ -1,0 +1,42 @@
+// Whether the numbers of a tensor are finite, as those of every weight must be. For verify and for everything that
+// writes a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loader/files/checkpoint.h"
+
+namespace halfbyte::files {
+
+// A buffer, or what is no known kind of weight, may well hold infinities: attention masks do.
+bool must_be_finite(models::Role role) noexcept;
+bool must_be_finite(const Checkpoint& checkpoint, const TensorRecord& record);
+
+struct NonFiniteNumber {
+  std::uint64_t index;
+  float value;
+};
+
+// The first NaN or infinity of a dense run of numbers of any dtype. `bytes` are whole numbers.
+std::optional<NonFiniteNumber> first_non_finite(Dtype dtype, std::span<const std::byte> bytes);
+
+// What of a packed record would make a weight NaN or infinite: "holds nan in "X.weight_scale", row 3, column 17", or a
+// scale whose product with a code float32 cannot hold, or, with its offset, the sum. Nothing: every weight is finite.
+// Reads scales, offsets and tables, no codes. Errors: as read_stored.
+std::optional<std::string> scale_problem(const Checkpoint& checkpoint, const TensorRecord& record);
+
+// Errors: kCorrupt with that problem.
+void check_scales(const Checkpoint& checkpoint, const TensorRecord& record);
+
+// Errors: kCorrupt saying that value `index` of `tensor`, as messages call it, in row-major order, is none.
+[[noreturn]] void fail_non_finite(const std::string& tensor, const std::vector<std::int64_t>& shape,
+                                  std::uint64_t index, float value);
+
+// "row 3, column 17" of the value with this index in row-major order.
+std::string place_of_value(std::uint64_t index, const std::vector<std::int64_t>& shape);
+
+}  // namespace halfbyte::files
