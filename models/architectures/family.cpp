@@ -7,6 +7,8 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
+
 namespace halfbyte::models {
 namespace {
 
@@ -27,8 +29,8 @@ Activation parse_activation(const ConfigReader& config) {
   const std::string name = config.string_or("hidden_activation", config.string_or("hidden_act", "silu"));
   const auto row = std::ranges::find(kActivations, name, &ActivationName::name);
   if (row != kActivations.end()) return row->activation;
-  throw Error(ErrorCode::kUnsupported,
-              "config.json: the activation \"" + name + "\" is not supported; silu, gelu and gelu_pytorch_tanh are");
+  throw Error(ErrorCode::kUnsupported, "config.json: the activation " + in_quotes(name) +
+                                           " is not supported; silu, gelu and gelu_pytorch_tanh are");
 }
 
 void check_heads(const ConfigKeys& keys, const ModelConfig& model) {

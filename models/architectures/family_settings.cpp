@@ -3,6 +3,7 @@
 #include <halfbyte/error.h>
 
 #include "models/architectures/family.h"
+#include "models/json/printable.h"
 
 namespace halfbyte::models {
 namespace {
@@ -30,7 +31,8 @@ void slide_some(const ConfigReader& config, ModelConfig& model, const std::funct
   for (std::size_t layer = 0; layer < count; ++layer) {
     const bool slides = types.empty() ? otherwise(layer) : types[layer] == "sliding_attention";
     if (!types.empty() && !slides && types[layer] != "full_attention") {
-      throw Error(ErrorCode::kUnsupported, "config.json: layers of type \"" + types[layer] + "\" are not supported");
+      throw Error(ErrorCode::kUnsupported,
+                  "config.json: layers of type " + in_quotes(types[layer]) + " are not supported");
     }
     model.layers[layer].window = slides ? model.sliding_window : 0;
   }

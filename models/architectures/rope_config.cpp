@@ -6,6 +6,7 @@
 #include <halfbyte/error.h>
 
 #include "models/architectures/family.h"
+#include "models/json/printable.h"
 
 namespace halfbyte::models {
 namespace {
@@ -31,8 +32,8 @@ RopeType rope_type(const std::string& name) {
     if (row.name == name) return row.type;
   }
   throw Error(ErrorCode::kUnsupported,
-              "config.json: rope scaling \"" + name +
-                  "\" is not supported; default, linear, dynamic, llama3, yarn and longrope are");
+              "config.json: rope scaling " + in_quotes(name) +
+                  " is not supported; default, linear, dynamic, llama3, yarn and longrope are");
 }
 
 [[noreturn]] void corrupt(const std::string& problem) { throw Error(ErrorCode::kCorrupt, "config.json: " + problem); }

@@ -16,8 +16,10 @@
 namespace halfbyte::cli {
 namespace {
 
+constexpr std::size_t kLongestMessage = 4096;  // bytes: a few paths, and what to do
+
 ExitStatus say(std::string_view message, ExitStatus status) {
-  const std::string line = "halfbyte: " + printable(message) + "\n";
+  const std::string line = "halfbyte: " + halfbyte::printable(message, kLongestMessage) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
   return status;
 }
@@ -75,28 +77,6 @@ ExitStatus report_errors(const std::function<ExitStatus()>& body) noexcept {
   } catch (...) {  // no memory even for the message
     return ExitStatus::kNoResources;
   }
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080..U+009F arrive as C2 80..9F and steer terminals just as the ASCII ones do.
-    const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (byte >= 0x20 && byte != 0x7F && !is_c1) {
-      out += text[i];
-      continue;
-    }
-    char escaped[5];
-    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
-    out += escaped;
-    if (is_c1) {
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[++i])));
-      out += escaped;
-    }
-  }
-  return out;
 }
 
 void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure) {

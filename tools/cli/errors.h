@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/json/printable.h"
 #include "tools/cli/exit_status.h"
 
 namespace halfbyte::cli {
@@ -22,7 +23,7 @@ ExitStatus report_errors(const std::function<ExitStatus()>& body) noexcept;
 // A checkpoint without a tokenizer was asked for text. `cure`: what else the user can do.
 [[noreturn]] void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure);
 
-// Text of a file (a tensor's name, say) with control characters as \xNN: it stays on its line and moves no cursor.
-std::string printable(std::string_view text);
+// Text of a file (a tensor's name, say) as it stays on its line and moves no cursor, however long.
+inline std::string printable(std::string_view text) { return printable_whole(text); }
 
 }  // namespace halfbyte::cli

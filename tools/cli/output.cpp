@@ -6,7 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/json/printable.h"
 #include "tools/cli/errors.h"
+#include "tools/cli/platform.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -22,16 +24,32 @@ std::string padded(const std::string& text, std::size_t columns, Align align) {
   return align == Align::kRight ? space + text : text + space;
 }
 
+// Format characters too: what is printed by lines is the program's own words and names.
+std::string lines_without_controls(std::string_view text) {
+  std::string out;
+  while (true) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out += printable_whole(text.substr(0, end));
+    if (end == text.size()) return out;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 void print_line(const std::string& line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
+  const std::string shown = lines_without_controls(line) + "\n";
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
 }
 
-void print_json(const nlohmann::ordered_json& value) {
-  print_line(value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return printable_json(value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
+
+void print_json(const nlohmann::ordered_json& value) { print_line(json_text(value, 2)); }
+
+std::string shown_text(const std::string& text) { return stdout_is_terminal() ? printable_lines(text) : text; }
 
 void Table::add(std::vector<std::string> cells) {
   cells.resize(columns_.size());

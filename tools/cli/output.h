@@ -8,8 +8,12 @@
 
 namespace halfbyte::cli {
 
-void print_line(const std::string& line);
-void print_json(const nlohmann::ordered_json& value);  // indented; bytes that are no UTF-8 become U+FFFD
+void print_line(const std::string& line);  // or several; no control character but line breaks reaches stdout
+void print_json(const nlohmann::ordered_json& value);  // indented
+// On one line, or indented. Bytes that are no UTF-8 become U+FFFD; control and format characters are escaped.
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+// A model's text, or one that it was given, for stdout: on a terminal without what could steer it, else as it is.
+std::string shown_text(const std::string& text);
 
 enum class Align { kLeft, kRight };
 

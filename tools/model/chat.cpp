@@ -44,17 +44,6 @@ void note(const std::string& text) {
   std::fprintf(stderr, "%s%s%s\n", is_faint ? "\x1b[2m" : "", printable(text).c_str(), is_faint ? "\x1b[0m" : "");
 }
 
-// A model's text must not steer the terminal.
-std::string harmless(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool is_control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    out += is_control ? printable(std::string_view(&c, 1)) : std::string(1, c);
-  }
-  return out;
-}
-
 class Chat {
  public:
   Chat(ChatSession& session, InterruptWatch& interrupt, const CommonOptions& common, bool is_typed)
@@ -140,7 +129,7 @@ bool Chat::system(const std::string& rest) {
 bool Chat::show(const std::string&) {
   constexpr const char* kNames[] = {"system", "user", "assistant"};
   for (const models::Message& message : session_.conversation())
-    std::fprintf(stderr, "%s: %s\n", kNames[static_cast<int>(message.role)], harmless(message.text).c_str());
+    std::fprintf(stderr, "%s: %s\n", kNames[static_cast<int>(message.role)], printable_lines(message.text).c_str());
   return true;
 }
 
@@ -204,7 +193,7 @@ void Chat::print_object(const Answer& answer, double seconds) const {
                                {"cached_tokens", answer.generation.cached_tokens},
                                {"dropped_turns", answer.dropped_turns},
                                {"seconds", seconds}};
-  print_line(object.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  print_line(json_text(object));
   std::fflush(stdout);
 }
 
@@ -227,10 +216,9 @@ void Chat::report(const Answer& answer, double seconds) {
 }
 
 void Chat::answer(const std::string& text) {
-  const bool is_shown = stdout_is_terminal();
   const auto write = [&](const std::string& piece) {
     if (common_.is_json) return;
-    const std::string out = is_shown ? harmless(piece) : piece;
+    const std::string out = shown_text(piece);
     std::fwrite(out.data(), 1, out.size(), stdout);
     std::fflush(stdout);
   };

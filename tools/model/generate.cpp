@@ -144,7 +144,8 @@ std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* to
 }
 
 void write_out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  const std::string shown = shown_text(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
   std::fflush(stdout);
 }
 
@@ -209,7 +210,7 @@ ordered_json json_of(const std::vector<Generation>& generations, const models::T
 void print_batch(const std::vector<Generation>& generations, const models::Tokenizer* tokenizer) {
   for (std::size_t i = 0; i < generations.size(); ++i) {
     const TokenIds& tokens = generations[i].tokens;
-    print_line("[" + std::to_string(i + 1) + "] " + (tokenizer ? tokenizer->decode(tokens) : ids_text(tokens)));
+    write_out("[" + std::to_string(i + 1) + "] " + (tokenizer ? tokenizer->decode(tokens) : ids_text(tokens)) + "\n");
   }
 }
 

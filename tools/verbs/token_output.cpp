@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/errors.h"
+#include "tools/cli/output.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -17,9 +18,7 @@ constexpr std::size_t kBufferBytes = 1 << 16;
 constexpr int kIdColumns = 7;
 constexpr int kBytesColumns = 15;
 
-std::string json_quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_quoted(const std::string& text) { return json_text(nlohmann::ordered_json(text)); }
 
 std::string padded(std::string text, int columns) {
   const auto missing = columns - static_cast<int>(text.size());
@@ -121,7 +120,7 @@ void TokenPrinter::print_rows(const TokenizedText& text) {
 }
 
 void TokenPrinter::print_text(const std::string& text) {
-  put(is_json_ ? R"({"text": )" + json_quoted(text) + "}" : text);
+  put(is_json_ ? R"({"text": )" + json_quoted(text) + "}" : shown_text(text));
   put(std::string_view(is_json_ ? "\n" : &text_end_, 1));
 }
 

@@ -5,6 +5,7 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
 #include "models/tokenizers/huggingface/byte_alphabet.h"
 #include "models/tokenizers/huggingface/utf8.h"
 
@@ -68,12 +69,12 @@ void Bpe::add_merges(const Merges& merges) {
     };
     const auto id = [&](const std::string& token) {
       const auto found = vocabulary_.find(token);
-      if (!found) fail("\"" + token + "\" is not in the vocabulary");
+      if (!found) fail(in_quotes(token) + " is not in the vocabulary");
       return *found;
     };
     const std::uint32_t left_id = id(left), right_id = id(right);
     if (right.size() < prefix || (right.size() > prefix && is_continuation(right[prefix])))
-      fail("\"" + right + "\" does not begin with the prefix of continued words");
+      fail(in_quotes(right) + " does not begin with the prefix of continued words");
     merges_.set(left_id, right_id, static_cast<std::uint32_t>(rank), id(left + right.substr(prefix)));
   }
 }
@@ -117,7 +118,8 @@ void Bpe::find_cuts(const Merges& merges) {
 
 std::uint32_t Bpe::unk_id() const {
   if (unk_id_) return *unk_id_;
-  throw Error(ErrorCode::kCorrupt, where_ + ": unk_token \"" + *options_.unk_token + "\" is not in the vocabulary");
+  throw Error(ErrorCode::kCorrupt,
+              where_ + ": unk_token " + in_quotes(*options_.unk_token) + " is not in the vocabulary");
 }
 
 std::optional<std::uint32_t> Bpe::symbol(char32_t code, std::string_view text) const {

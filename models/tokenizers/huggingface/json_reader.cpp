@@ -6,6 +6,8 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
+
 namespace halfbyte::models::huggingface {
 namespace {
 
@@ -110,7 +112,7 @@ bool JsonReader::boolean(bool value) {
 }
 
 bool JsonReader::number_integer(number_integer_t value) {
-  if (aside_ == Aside::kIds) fail("model: vocab: the id of \"" + key_ + "\" is below 0");
+  if (aside_ == Aside::kIds) fail("model: vocab: the id of " + in_quotes(key_) + " is below 0");
   if (aside_ == Aside::kNone) {
     add(value);
   } else {
@@ -121,7 +123,7 @@ bool JsonReader::number_integer(number_integer_t value) {
 
 bool JsonReader::number_unsigned(number_unsigned_t value) {
   if (aside_ == Aside::kIds) {
-    if (value > UINT32_MAX) fail("model: vocab: the id of \"" + key_ + "\" is beyond 32 bits");
+    if (value > UINT32_MAX) fail("model: vocab: the id of " + in_quotes(key_) + " is beyond 32 bits");
     lists_->ids.emplace_back(std::move(key_), static_cast<std::uint32_t>(value));
   } else if (aside_ == Aside::kNone) {
     add(value);

@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "models/json/printable.h"
 #include "models/tokenizers/huggingface/json.h"
 #include "models/tokenizers/huggingface/patterns.h"
 #include "models/tokenizers/huggingface/put_together.h"
@@ -71,12 +72,12 @@ void add_from_list(const std::filesystem::path& file, AddedById& added) {
   if (!list) return;
   if (!list->is_object()) throw Error(ErrorCode::kCorrupt, file.string() + ": is no JSON object");
   for (const auto& [content, id] : list->items())
-    added[token_id(JsonField(id, file.string() + ": " + content))] = plain_token(content, false);
+    added[token_id(JsonField(id, file.string() + ": " + printable(content)))] = plain_token(content, false);
 }
 
 std::uint32_t id_of_key(const std::string& key, const std::string& where) {
   const bool is_id = !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_id) throw Error(ErrorCode::kCorrupt, where + ": \"" + key + "\" is no id");
+  if (!is_id) throw Error(ErrorCode::kCorrupt, where + ": " + in_quotes(key) + " is no id");
   return static_cast<std::uint32_t>(std::stoul(key));
 }
 

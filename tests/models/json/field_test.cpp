@@ -82,6 +82,12 @@ TEST_CASE("JSON fields: hostile keys and values cannot colour a terminal or fill
   CHECK(printable(std::string("\0\x7f\n", 3)) == "\\x00\\x7f\\x0a");
   CHECK(printable("12345", 5) == "12345");
   CHECK(printable("123456", 5) == "12345...");
+  CHECK(printable("\u00e9\u00e9\u00e9", 3) == "\u00e9\u00e9...");  // never half a character
+  CHECK(printable("a\u009b\u202e\U000E0001\xFF\xC3") == "a\\u009b\\u202e\\U000e0001\\xff\\xc3");
+  CHECK(printable("\u53eb \U0001F600") == "\u53eb \U0001F600");
+  CHECK(printable(printable("\x1b\u202e")) == printable("\x1b\u202e"));
+  CHECK(printable_lines("a\n\tb\x1b[2J\u009b\u200d") == "a\n\tb\\x1b[2J\\u009b\u200d");
+  CHECK(printable_json("{\n\"\u009b\U000E0001\u00e9\"}") == "{\n\"\\u009b\\udb40\\udc01\u00e9\"}");
 }
 
 TEST_CASE("Held JSON is copied with its value, and a copy is its own", "[json]") {
