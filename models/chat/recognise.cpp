@@ -9,6 +9,8 @@
 #include <halfbyte/error.h>
 
 #include "models/chat/chat_template.h"
+#include "models/json/printable.h"
+#include "models/tokenizers/allowance.h"
 
 namespace halfbyte::models {
 namespace {
@@ -105,12 +107,14 @@ std::string with_line_breaks(std::string_view text) {
 std::optional<std::string> default_system_in(std::string_view text) {
   constexpr std::string_view kBegin = "<|im_start|>system\n";
   constexpr std::string_view kEnd = "<|im_end|>";
+  std::size_t end = 0;  // the first that is not before what is looked at: looked for once, however many begin
   for (std::size_t at = text.find(kBegin); at != text.npos; at = text.find(kBegin, at + 1)) {
     const char quote = at > 0 ? text[at - 1] : '\0';
-    const std::string_view rest = text.substr(at + kBegin.size());
-    const std::size_t end = rest.find(kEnd);
-    if (end != rest.npos && end > 0 && rest.substr(0, end).find(quote) == rest.npos)
-      return std::string(rest.substr(0, end));
+    const std::size_t begin = at + kBegin.size();
+    if (end < begin) end = text.find(kEnd, begin);
+    if (end == text.npos) break;
+    const std::string_view said = text.substr(begin, end - begin);
+    if (!said.empty() && said.find(quote) == said.npos) return std::string(said);
   }
   return std::nullopt;
 }
@@ -146,9 +150,9 @@ const ChatFamily& choose(const fs::path& directory, const std::string& text, con
     if (fits(family, type, tokenizer)) return family;
   }
   throw Error(ErrorCode::kUnsupported, directory.string() +
-                                           ": has no chat template (is it a base model?), and model_type \"" + type +
-                                           "\" with its special tokens tells none; say " + Option::kChatTemplate +
-                                           " with one of " + chat_family_names());
+                                           ": has no chat template (is it a base model?), and model_type " +
+                                           in_quotes(type) + " with its special tokens tells none; say " +
+                                           Option::kChatTemplate + " with one of " + chat_family_names());
 }
 
 }  // namespace
@@ -196,7 +200,7 @@ ChatTemplate load_chat_template(const fs::path& directory, const Tokenizer& toke
   const ChatFamily* named = choice.name.empty() ? nullptr : find_chat_family(choice.name);
   if (!choice.name.empty() && !named) {
     throw Error(ErrorCode::kInvalidArgument,
-                "no chat template is called \"" + choice.name + "\"; known are " + chat_family_names());
+                "no chat template is called " + in_quotes(choice.name) + "; known are " + chat_family_names());
   }
   const ChatFamily& family = named ? *named : choose(directory, text, tokenizer);
   ChatTemplate out = recognise_chat_template(text) == &family ? chat_template_of(family, text) : ChatTemplate(family);
@@ -204,6 +208,8 @@ ChatTemplate load_chat_template(const fs::path& directory, const Tokenizer& toke
   for (const auto& [key, spelling] : {std::pair{"bos_token", &out.bos}, std::pair{"eos_token", &out.eos}}) {
     auto said = special_token(config, key);
     if (!said) said = special_token(map, key);
+    if (said && said->size() > kMaxTokenBytes)
+      throw Error(ErrorCode::kCorrupt, directory.string() + ": its " + key + " is longer than any model's token");
     if (said) *spelling = *said;
   }
   if (!choice.date.empty()) out.date = choice.date;

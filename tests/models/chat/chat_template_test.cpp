@@ -37,6 +37,7 @@ class ByteTokenizer : public Tokenizer {
   std::string piece(std::int64_t id) const override {
     return id < 256 ? std::string(1, static_cast<char>(id)) : specials_.at(static_cast<std::size_t>(id - 256));
   }
+  bool is_special(std::int64_t id) const override { return id >= 256; }
   std::optional<std::int64_t> id_of(std::string_view piece) const override {
     if (piece.size() == 1) return static_cast<unsigned char>(piece[0]);
     const auto at = std::ranges::find(specials_, piece);
@@ -350,6 +351,17 @@ TEST_CASE("what cannot be read or is not known is refused in a line", "[chat]") 
                  .with("config.json", R"({"model_type": 7})")
                  .refusal(),
              Catch::Contains("chatml"));
+}
+
+TEST_CASE("a template of a stranger is looked through once, however often it begins a system text", "[chat]") {
+  std::string many = "\n";
+  while (many.size() < 1'000'000) many += "<|im_start|>system\n";  // looked through for each, it takes minutes
+  for (const char* end : {"", "<|im_end|>"})
+    CHECK_FALSE(chat_template_of(*find_chat_family("chatml"), many + end).default_system);
+  Folder long_token;
+  long_token.with("config.json", R"({"model_type": "qwen2"})")
+      .with("tokenizer_config.json", "{\"bos_token\": \"" + std::string(100'000, 'b') + "\"}");
+  CHECK_THAT(long_token.refusal(), Catch::Contains("bos_token is longer than any model's token"));
 }
 
 TEST_CASE("generation_config.json's end-of-text tokens are read", "[chat]") {
