@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -28,6 +29,19 @@ TokenIds Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   TokenIds ids;
   for (const TokenSpan& token : encode_spans(text, special)) ids.push_back(token.id);
   return ids;
+}
+
+SpecialNames special_names(const Tokenizer& tokenizer, const TokenIds& parsed, const TokenIds& as_text) {
+  std::map<std::int64_t, std::int64_t> more;  // of each token, than where names are text
+  for (const std::int64_t id : parsed) ++more[id];
+  for (const std::int64_t id : as_text) --more[id];
+  SpecialNames names;
+  for (const auto& [id, count] : more) {
+    if (count <= 0 || !tokenizer.is_special(id)) continue;
+    names.count += static_cast<std::size_t>(count);
+    if (names.example.empty()) names.example = tokenizer.piece(id);
+  }
+  return names;
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

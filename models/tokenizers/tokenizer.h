@@ -36,12 +36,21 @@ class Tokenizer {
   // vocabulary.
   virtual std::string decode(const TokenIds& ids, bool skip_special = true) const = 0;
   virtual std::string piece(std::int64_t id) const = 0;  // as the vocabulary spells it. Errors: as decode
+  virtual bool is_special(std::int64_t id) const = 0;    // may give nothing when decoded. Errors: as decode
   virtual std::optional<std::int64_t> id_of(std::string_view piece) const = 0;
   // What the checkpoint puts before and after a whole text: beginning-of-text, [gMASK] and sop, ...
   virtual const TokenIds& prefix() const = 0;
   virtual const TokenIds& suffix() const = 0;
   virtual std::int64_t vocab_size() const = 0;  // ids are smaller
 };
+
+// Special tokens whose names a text spells.
+struct SpecialNames {
+  std::size_t count = 0;  // of names in the text
+  std::string example;    // one of them
+};
+// `parsed` and `as_text` are one text's tokens, read in the two ways.
+SpecialNames special_names(const Tokenizer& tokenizer, const TokenIds& parsed, const TokenIds& as_text);
 
 // The tokenizer of a checkpoint directory, found by its files: tokenizer.json rules over tokenizer.model, which rules
 // over vocab.json with merges.txt. Null when there is none of them. Errors: kCorrupt naming the file.

@@ -94,6 +94,23 @@ class ModelOptions(CommandLineTest):
         self.text_of(wide, "--dtype", "amp:float16", "--dtype-for", f"{DOWN}=float32")
         self.text_of(wide, "--dtype", "amp:bfloat16")
 
+    def test_a_measured_text_is_text_whatever_it_spells(self):
+        plain, book = BOOK.read_text()[:4000], self.scratch / "book.txt"
+        book.write_text("</s>".join(plain[i:i + 200] for i in range(0, len(plain), 200)))
+        words = ["perplexity", TINY_LLAMA, "--text", book, "--ctx", "32", "--json"]
+        as_text, as_tokens = (run(*words, *more) for more in ([], ["--special-tokens"]))
+        for done, said in ((as_text, ["read as text", "--special-tokens"]), (as_tokens, ["read as those tokens"])):
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (0, 1), done.stderr)
+            for part in ["book.txt", "19 names of special tokens (</s>)", *said]:
+                self.assertIn(part, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["special_names"], 19)
+        self.assertGreater(json.loads(as_text.stdout)["tokens"], json.loads(as_tokens.stdout)["tokens"])
+        self.assertNotEqual(json.loads(as_text.stdout)["perplexity"], json.loads(as_tokens.stdout)["perplexity"])
+        table = self.json_of(*words[:-1], "--policies", "bfloat16", "--chunks", "1", "-q")
+        self.assertEqual(table["special_names"], 19)
+        unspelled = self.json_of("perplexity", TINY_LLAMA, "--text", BOOK, "--ctx", "32", "--chunks", "2")
+        self.assertEqual(unspelled["special_names"], 0)
+
     def test_one_table_over_all_policies(self):
         words = ["perplexity", self.result, "--text", BOOK, "--ctx", "64", "--chunks", "2", "--policies", "all"]
         table = self.json_of(*words, "--against", TINY_LLAMA, "-q")
@@ -102,7 +119,7 @@ class ModelOptions(CommandLineTest):
         for row in table["policies"]:
             one = self.json_of(*words[:-2], "--against", TINY_LLAMA, "--dtype", row["dtype"], "-q")
             for key, value in one.items():
-                if key not in ("tokens", "reference_perplexity"):
+                if key not in ("tokens", "reference_perplexity", "special_names"):
                     self.assertEqual(row[key], value, (row["dtype"], key))
             self.assertIsNone(row["problem"])
             self.assertGreater(min(row["prefill_tokens_per_s"], row["decode_tokens_per_s"], row["evaluation_tokens_per_s"]), 0)

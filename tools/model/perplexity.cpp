@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "loader/files/checkpoint.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
+#include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/progress.h"
@@ -38,6 +40,7 @@ struct Words {
   std::int64_t chunks = 0;
   std::string windows = "prefixed";
   std::string policies;
+  bool parses_special = false;
 };
 
 std::vector<std::string> split(const std::string& list) {
@@ -83,6 +86,8 @@ void declare(OptionParser& parser, Words& words) {
       .type_name("LIST")
       .check(policy_list())
       .excludes("--dtype");
+  parser.add_flag("--special-tokens", words.parses_special,
+                  "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
 }
 
 std::string read_text(const std::string& path) {
@@ -102,8 +107,27 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-nlohmann::ordered_json json_of(const PerplexityResult& result) {
-  nlohmann::ordered_json json = {{"perplexity", result.perplexity}, {"tokens", result.tokens}};
+struct MeasuredText {
+  TokenIds tokens;
+  std::size_t special_names = 0;
+};
+
+// What is measured is text, whatever it spells.
+MeasuredText tokens_of(const Words& words, const models::Tokenizer& tokenizer, const std::string& text) {
+  TokenIds parsed = tokenizer.encode(text, models::SpecialTokens::kParse);
+  TokenIds as_text = tokenizer.encode(text, models::SpecialTokens::kAsText);
+  const models::SpecialNames names = models::special_names(tokenizer, parsed, as_text);
+  if (names.count > 0) {
+    log_warning(words.text + ": spells " + counted(static_cast<std::int64_t>(names.count), "name") +
+                " of special tokens (" + names.example + "), read as " +
+                (words.parses_special ? "those tokens" : "text; --special-tokens reads them as those tokens"));
+  }
+  return {words.parses_special ? std::move(parsed) : std::move(as_text), names.count};
+}
+
+nlohmann::ordered_json json_of(const PerplexityResult& result, std::size_t special_names) {
+  nlohmann::ordered_json json = {
+      {"perplexity", result.perplexity}, {"tokens", result.tokens}, {"special_names", special_names}};
   if (!result.divergence) return json;
   json["reference_perplexity"] = *result.reference_perplexity;
   json["kl_mean"] = result.divergence->kl_mean;
@@ -163,7 +187,10 @@ PerplexityOptions options_of(const Words& words) {
 ExitStatus run_table(const Words& words, const CommonOptions& common) {
   const std::string text = read_text(words.text);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
-  PolicyTableRequest request{words.model, {}, reference_words(words), tokenizer->encode(text), tokenizer->prefix(), {}};
+  MeasuredText measured = tokens_of(words, *tokenizer, text);
+  PolicyTableRequest request{words.model,         {}, reference_words(words), std::move(measured.tokens),
+                             tokenizer->prefix(), {}};
+  request.special_names = measured.special_names;
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
   request.options = options_of(words);
   const std::vector<PolicyRow> rows = measure_policies(request, common);
@@ -177,6 +204,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   const std::string text = read_text(words.text);
   const Model model = load_model(words.model, common);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
+  const MeasuredText measured = tokens_of(words, *tokenizer, text);
   std::optional<Model> reference;
   if (!words.against.empty()) reference = load_model(reference_words(words), common);
   PerplexityOptions options = options_of(words);
@@ -184,10 +212,10 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
-  const PerplexityResult result = perplexity(model.module(), tokenizer->encode(text), tokenizer->prefix(), options,
+  const PerplexityResult result = perplexity(model.module(), measured.tokens, tokenizer->prefix(), options,
                                              reference ? &reference->module() : nullptr);
   if (common.is_json) {
-    print_json(json_of(result));
+    print_json(json_of(result, measured.special_names));
   } else {
     print_result(result);
   }

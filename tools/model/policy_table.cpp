@@ -173,6 +173,7 @@ void print_policy_table_json(const PolicyTableRequest& request, const std::vecto
                 {"dtype", request.reference.dtype},
                 {"perplexity", row ? ordered_json(*row->result.reference_perplexity) : ordered_json()}}},
               {"tokens", row ? ordered_json(row->result.tokens) : ordered_json()},
+              {"special_names", request.special_names},
               {"context", request.options.context},
               {"threads", thread_count()},
               {"isa", quant::isa_name()},

@@ -20,6 +20,7 @@ struct PolicyTableRequest {
   TokenIds text;
   TokenIds prefix;
   PerplexityOptions options;
+  std::size_t special_names = 0;  // of special tokens, in the text
 };
 
 struct PolicyRow {

@@ -36,6 +36,7 @@ class Pipeline : public Tokenizer {
   TokenIds encode(std::string_view text, SpecialTokens special) const override;
   std::string decode(const TokenIds& ids, bool skip_special) const override;
   std::string piece(std::int64_t id) const override;
+  bool is_special(std::int64_t id) const override { return parts_.added.is_special(spelling(id)); }
   std::optional<std::int64_t> id_of(std::string_view piece) const override;
   const TokenIds& prefix() const override { return parts_.post.prefix; }
   const TokenIds& suffix() const override { return parts_.post.suffix; }

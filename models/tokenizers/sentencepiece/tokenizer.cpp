@@ -89,6 +89,12 @@ class SentencePieceTokenizer : public Tokenizer {
     return index < pieces().size() ? pieces()[index].text : "";
   }
 
+  bool is_special(std::int64_t id) const override {
+    check(id);
+    const AddedToken* token = tokens_.find(id);
+    return token && token->is_special;
+  }
+
   std::optional<std::int64_t> id_of(std::string_view piece) const override {
     if (const auto id = tokens_.id_of(piece)) return id;
     const auto found = ids_.find(piece);

@@ -69,6 +69,21 @@ TEST_CASE("sentencepiece: BPE merges the best pair first, then the leftmost", "[
   CHECK(tokenizer->suffix().empty());
 }
 
+TEST_CASE("The names of special tokens that a text spells are counted", "[tokenizers]") {
+  const auto names_in = [](const Tokenizer& tokenizer, const std::string& text) {
+    return models::special_names(tokenizer, tokenizer.encode(text, SpecialTokens::kParse),
+                                 tokenizer.encode(text, SpecialTokens::kAsText));
+  };
+  const Scratch scratch;
+  const auto tokenizer = open(scratch, small_bpe(), R"({"unk_token": "<unk>"})");
+  CHECK(names_in(*tokenizer, "abc x").count == 0);        // x is unknown, and spells nothing
+  CHECK(names_in(*tokenizer, "a <|sys|> b").count == 0);  // user-defined, and a token in any case
+  CHECK(names_in(*tokenizer, "a </s> b</s></s>").count == 3);
+  CHECK(names_in(*tokenizer, "a </s> b").example == "</s>");
+  CHECK(tokenizer->is_special(2));
+  CHECK_FALSE(tokenizer->is_special(3));
+}
+
 TEST_CASE("sentencepiece: a run of unknown characters is one token", "[tokenizers]") {
   const Scratch scratch;
   const auto tokenizer = open(scratch, small_bpe());
