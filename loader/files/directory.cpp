@@ -148,6 +148,8 @@ void pick_other_format(const fs::path& directory, const std::vector<std::string>
       return std::ranges::find(out.data_files, name.string()) != out.data_files.end();
     };
     std::erase_if(out.other_weights, is_data);
+    if (format.is_read_too)
+      std::erase_if(out.other_weights, [&](const fs::path& name) { return format.is_read_too(name.string()); });
     std::erase_if(out.side_files, is_data);
     return;
   }

@@ -17,11 +17,12 @@ bool has_tokenizer(const fs::path& directory) {
                              [&](const char* name) { return fs::is_regular_file(directory / name, ignored); });
 }
 
-// What is wrong with a checkpoint is for those to say who open it for its own sake.
-std::map<std::string, GeneratedFile> generated_files(const fs::path& checkpoint) try {
+// Where the tokenizer lies beside the weights, what is wrong with those is for others to say.
+std::map<std::string, GeneratedFile> generated_files(const fs::path& checkpoint, bool has_files) try {
   return open_checkpoint(checkpoint).generated_files;
-} catch (const Error&) {
-  return {};
+} catch (const Error& error) {
+  if (has_files || error.code() == ErrorCode::kNotFound) return {};
+  throw;
 }
 
 void write(const fs::path& path, const std::string& bytes) {
@@ -36,7 +37,7 @@ TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint) {
   path_ = is_directory ? checkpoint : checkpoint.parent_path();
   if (path_.empty()) path_ = ".";
   if (is_directory && has_tokenizer(checkpoint)) return;
-  const auto files = generated_files(checkpoint);
+  const auto files = generated_files(checkpoint, checkpoint.extension() == ".safetensors" && has_tokenizer(path_));
   if (files.empty()) return;
   made_.emplace();
   path_ = made_->path();

@@ -10,7 +10,8 @@ namespace halfbyte::files {
 class TokenizerDirectory {
  public:
   // `checkpoint`: as open_checkpoint takes it. Its own folder, unless the source has its tokenizer in another form:
-  // then the files that it comes to are written into one of their own, gone with the object. Errors: kIo.
+  // then the files that it comes to are written into one of their own, gone with the object. Errors: kIo; what
+  // open_checkpoint throws of a source that would have to say what its tokenizer is.
   explicit TokenizerDirectory(const fs::path& checkpoint);
   const fs::path& path() const noexcept { return path_; }
 

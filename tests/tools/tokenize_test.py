@@ -106,6 +106,17 @@ class Tokenize(CommandLineTest):
 
 
 class Refusals(CommandLineTest):
+    def test_a_broken_source_says_what_is_broken(self):
+        self.succeeds("export", TINY_LLAMA, self.scratch / "m.gguf", "--to", "gguf", "-q")
+        sound = (self.scratch / "m.gguf").read_bytes()
+        for content, wanted in ((sound[:4] + b"\x07" + sound[5:], "m.gguf"), (sound[:5000], "m.gguf"), (sound[:8] + b"\xff" * 8 + sound[16:], "m.gguf")):
+            (self.scratch / "m.gguf").write_bytes(content)
+            done = self.fails(3, wanted, "tokenize", self.scratch / "m.gguf", "--text", "a")
+            self.assertNotIn("no tokenizer", done.stderr)
+        (self.scratch / "config.json").write_text("{")
+        (self.scratch / "model.safetensors").write_bytes((TINY_LLAMA / "model.safetensors").read_bytes())
+        self.fails(3, "config.json", "tokenize", self.scratch, "--text", "a")
+
     def test_wrong_usage(self):
         self.fails(2, ["which text", "--text", "--file"], "tokenize", TINY_LLAMA)
         self.fails(2, "--file", "tokenize", TINY_LLAMA, "--text", "a", "--file", "b")

@@ -5,6 +5,7 @@
 
 #include "loader/files/formats/gguf/gguf.h"
 #include "loader/files/formats/llama2c.h"
+#include "loader/files/formats/llama2c_tokenizer.h"
 #include "loader/files/formats/pytorch/meta.h"
 #include "loader/files/formats/pytorch/pytorch.h"
 
@@ -23,7 +24,11 @@ constexpr auto kFormats = std::to_array<Format>({
      .extensions = kGgufExtensions,
      .by_name_only = "GGUF",
      .is_never_safetensors = true},
-    {.kind = "llama2.c", .is_format = is_llama2c, .pick = pick_llama2c, .open = open_llama2c},
+    {.kind = "llama2.c",
+     .is_format = is_llama2c,
+     .pick = pick_llama2c,
+     .open = open_llama2c,
+     .is_read_too = is_llama2c_tokenizer_name},
     {.kind = "Meta", .is_format = is_meta, .pick = pick_meta, .open = open_meta},
     {.kind = "PyTorch",
      .is_format = is_pytorch,

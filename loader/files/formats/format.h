@@ -24,6 +24,8 @@ struct Format {
   std::span<const std::string_view> extensions = {};
   // What a file with such a name is called in messages when is_format is false of it.
   std::string_view by_name_only = {};
+  // Files beside its weights that it reads too, by their names; null: none.
+  bool (*is_read_too)(std::string_view name) noexcept = nullptr;
   // Read as safetensors, its first bytes would be a header longer than any file: is_format decides before those are
   // read.
   bool is_never_safetensors = false;

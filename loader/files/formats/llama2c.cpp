@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/formats/llama2c_tokenizer.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
 #include "loader/files/row_bytes.h"
@@ -286,6 +287,7 @@ std::vector<TensorRecord> open_llama2c(std::span<const fs::path> paths, Checkpoi
                                          "; download it again");
   }
   checkpoint.config = config_of(*header);
+  add_llama2c_tokenizer(checkpoint.directory, static_cast<std::size_t>(header->vocab_size), checkpoint);
   return Llama2cTensors(paths[0], *header, checkpoint).run();
 }
 

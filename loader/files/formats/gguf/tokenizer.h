@@ -6,6 +6,7 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/formats/gguf/file.h"
+#include "loader/files/formats/sentencepiece_model.h"
 
 namespace halfbyte::files {
 
@@ -13,13 +14,7 @@ namespace halfbyte::files {
 void add_gguf_tokenizer(const std::shared_ptr<const GgufFile>& file, Checkpoint& checkpoint);
 
 // A vocabulary as the metadata list it. Errors: kCorrupt when the lists are not of one length.
-struct GgufVocabulary {
-  enum class Kind : std::uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-  std::vector<std::string> tokens;
-  std::vector<float> scores;  // empty: there are none
-  std::vector<Kind> kinds;
-};
-
+using GgufVocabulary = PieceVocabulary;
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
 // Of the metadata, an id within the vocabulary, or nothing. `name`: "bos"

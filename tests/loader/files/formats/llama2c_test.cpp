@@ -3,6 +3,8 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/tensor_reader.h"
+#include "loader/files/tokenizer_directory.h"
+#include "models/tokenizers/tokenizer.h"
 #include "tests/loader/files/scratch.h"
 
 using namespace halfbyte;
@@ -170,6 +172,77 @@ TEST_CASE("llama2.c: all versions hold the same model", "[formats]") {
       }
     }
   }
+}
+
+namespace {
+
+// As llama2.c's tokenizer.py writes it: bytes, letters, then pieces by falling score.
+std::string tokenizer_of(int tokens) {
+  Written out;
+  out.add(std::int32_t{7});
+  const auto token = [&](const std::string& text, float score) {
+    out.add(score);
+    out.add(static_cast<std::int32_t>(text.size()));
+    out.bytes += text;
+  };
+  const std::vector<std::string> pieces = {"<unk>", "\n<s>\n", "\n</s>\n", " ", "a", "b", " a", "ab", " ab", "c"};
+  for (int i = 0; i < tokens; ++i)
+    token(i < 10 ? pieces[static_cast<std::size_t>(i)] : "z" + std::to_string(i), static_cast<float>(-i));
+  return out.bytes;
+}
+
+std::unique_ptr<models::Tokenizer> tokenizer_in(const fs::path& checkpoint) {
+  return models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
+}
+
+}  // namespace
+
+TEST_CASE("llama2.c: the tokenizer beside a checkpoint is its own", "[formats]") {
+  for (const std::string name : {"tokenizer.bin", "tok10.bin"}) {
+    const Scratch scratch;
+    write_text(scratch / "model.bin", file_of(1));
+    write_text(scratch / name, tokenizer_of(kVocab));
+    for (const fs::path& checkpoint : {scratch / "", scratch / "model.bin"}) {
+      INFO(checkpoint);
+      const auto tokenizer = tokenizer_in(checkpoint);
+      REQUIRE(tokenizer);
+      CHECK(tokenizer->vocab_size() == kVocab);
+      CHECK(tokenizer->prefix() == models::TokenIds{1});
+      CHECK(tokenizer->encode("ab a") == models::TokenIds{8, 6});  // the space before the text, as run.c has it
+      CHECK(tokenizer->encode("c  b") == models::TokenIds{3, 9, 3, 3, 5});
+      CHECK(tokenizer->decode({1, 8, 6, 2}) == "ab a");
+      CHECK(tokenizer->encode("</s>") == models::TokenIds{2});
+      CHECK(files::open_checkpoint(checkpoint).other_weights.empty());
+    }
+  }
+}
+
+TEST_CASE("llama2.c: a tokenizer that is broken, or another model's, is told", "[formats]") {
+  const Scratch scratch;
+  write_text(scratch / "model.bin", file_of(1));
+  const std::string sound = tokenizer_of(kVocab);
+  for (const int other : {kVocab - 1, kVocab + 1, 500}) {
+    write_text(scratch / "tokenizer.bin", tokenizer_of(other));
+    const auto checkpoint = files::open_checkpoint(scratch / "model.bin");
+    CHECK(checkpoint.generated_files.empty());
+    REQUIRE_FALSE(checkpoint.notes.empty());
+    CHECK(checkpoint.notes.front().find("tokenizer.bin") != std::string::npos);
+    CHECK_FALSE(tokenizer_in(scratch / "model.bin"));
+  }
+  const auto problem = [&](const std::string& bytes) -> std::string {
+    write_text(scratch / "tokenizer.bin", bytes);
+    try {
+      tokenizer_in(scratch / "model.bin");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const std::size_t size : {std::size_t{0}, std::size_t{3}, std::size_t{9}, sound.size() - 1})
+    CHECK(problem(sound.substr(0, size)).find("tokenizer.bin: ends in the middle of a token") != std::string::npos);
+  std::string longer = sound;
+  longer[11] = '\x7f';
+  CHECK(problem(longer).find("token 0 has a score or a length that none has") != std::string::npos);
 }
 
 TEST_CASE("llama2.c: what contradicts itself is refused", "[formats]") {
