@@ -2,11 +2,13 @@
 // tools/compat/tokenizer_fixtures.py writes them, and says what is in each file.
 #include "tests/catch.h"
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -203,6 +205,34 @@ TEST_CASE("Every kind of step that a tokenizer.json can have is in a fixture", "
       INFO(component << ": " << type << " is in no fixture; tools/compat/fixture_kinds.py makes them");
       CHECK(seen.at(component).contains(std::string(type)));
     }
+  }
+}
+
+TEST_CASE("Many threads encode and decode with one tokenizer at once", "[tokenizers]") {
+  constexpr int kThreads = 8;
+  const std::vector<std::string> all = texts();
+  for (const Fixture& fixture : fixtures()) {
+    const auto tokenizer = open(fixture);
+    std::vector<std::pair<TokenIds, std::string>> wanted;
+    for (const std::string& text : all) {
+      wanted.emplace_back(tokenizer->encode(text), "");
+      wanted.back().second = tokenizer->decode(wanted.back().first);
+    }
+    std::atomic<int> differences = 0;
+    std::vector<std::jthread> threads;
+    for (std::size_t first = 0; first < kThreads; ++first) {
+      threads.emplace_back([&, first] {
+        for (std::size_t i = 0; i < all.size(); ++i) {  // each begins with another text
+          const std::size_t at = (first * all.size() / kThreads + i) % all.size();
+          const TokenIds ids = tokenizer->encode(all[at]);
+          differences += ids != wanted[at].first || tokenizer->decode(ids) != wanted[at].second ||
+                         tokenizer->encode_spans(all[at], SpecialTokens::kParse).size() != ids.size();
+        }
+      });
+    }
+    threads.clear();
+    INFO(fixture.name);
+    CHECK(differences == 0);
   }
 }
 
