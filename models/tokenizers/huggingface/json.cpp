@@ -23,6 +23,11 @@ std::uint32_t count_or(const JsonField& json, const char* key, std::uint32_t fal
   return static_cast<std::uint32_t>(json.integer_or(key, fallback, 0, UINT32_MAX));
 }
 
+nlohmann::json described_token(const JsonField& field) {
+  static_cast<void>(field.at("content").string());
+  return field.json();
+}
+
 char32_t character(const JsonField& field) {
   const std::string& text = field.string();
   if (text.empty() || utf8_bytes(text[0]) != text.size()) field.fail("is not one character");

@@ -22,6 +22,7 @@ namespace halfbyte::models::huggingface {
 std::uint32_t token_id(const JsonField& field);  // a whole number of 32 bits
 char32_t character(const JsonField& field);      // a string of exactly one
 std::uint32_t count_or(const JsonField& json, const char* key, std::uint32_t fallback);
+nlohmann::json described_token(const JsonField& field);  // an object whose "content" is a string
 
 // The row of a table whose type is this one; `kind` is what the rows are ("decoders"). Errors: kUnsupported naming the
 // type.

@@ -122,13 +122,12 @@ VocabularyLists lists_of(const std::vector<RankedToken>& tokens, const std::stri
 json added_tokens(const JsonField& config) {
   json list = json::array();
   const auto decoder = config.find("added_tokens_decoder");
-  if (!decoder || !decoder->json().is_object()) return list;
-  for (const auto& [key, token] : decoder->json().items()) {
+  if (!decoder) return list;
+  for (const auto& [key, token] : decoder->members()) {
     std::uint32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || !token.is_object())
-      decoder->fail("has an entry that is no token: " + key);
-    list.push_back(token);
+    if (error != std::errc() || end != key.data() + key.size()) token.fail("is no token, which has an id");
+    list.push_back(described_token(token));
     list.back()["id"] = id;
     list.back()["special"] = true;
   }

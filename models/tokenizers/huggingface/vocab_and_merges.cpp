@@ -84,8 +84,7 @@ std::uint32_t id_of_key(const std::string& key, const std::string& where) {
 void add_from_config(const JsonField& config, AddedById& added) {
   const auto decoder = config.find("added_tokens_decoder");
   if (!decoder) return;
-  if (!decoder->json().is_object()) decoder->fail("is no JSON object");
-  for (const auto& [key, token] : decoder->json().items()) added[id_of_key(key, decoder->path())] = token;
+  for (const auto& [key, token] : decoder->members()) added[id_of_key(key, decoder->path())] = described_token(token);
 }
 
 // bos_token and its like: special where they are in the vocabulary or added.

@@ -224,6 +224,31 @@ TEST_CASE("vocab.json with merges.txt is GPT-2's kind", "[tokenizers]") {
   CHECK(tokenizer->id_of("\u0120ab") == 4);
 }
 
+TEST_CASE("Added tokens that are no tokens are refused by name", "[tokenizers]") {
+  const auto error_with = [](const std::string& decoder,
+                             const std::vector<std::pair<std::string, std::string>>& files) {
+    const tests::Scratch scratch;
+    std::ofstream(scratch / "tokenizer_config.json")
+        << R"({"bos_token": "a", "added_tokens_decoder": )" + decoder + "}";
+    for (const auto& [name, text] : files) std::ofstream(scratch / name) << text;
+    try {
+      load_tokenizer(scratch / "");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kCorrupt);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  for (const char* decoder :
+       {R"({"5": "x"})", R"({"5": 7})", R"({"5": []})", R"({"5": [1]})", R"({"5": {"content": 3}})",
+        R"({"5": {"content": ["a"]}})", R"({"5": {}})", R"("x")", "[]", "7"}) {
+    INFO(decoder);
+    CHECK_THAT(error_with(decoder, {{"vocab.json", R"({"a": 0, "b": 1, "ab": 2})"}, {"merges.txt", "a b"}}),
+               Catch::Contains("added_tokens_decoder"));
+    CHECK_THAT(error_with(decoder, {{"tokenizer.model", "YQ== 0\nYg== 1"}}), Catch::Contains("added_tokens_decoder"));
+  }
+}
+
 TEST_CASE("marks of newer Unicode versions join the letter before them, and nothing joins a control", "[tokenizers]") {
   const auto breaks = [](char32_t before, char32_t after) {
     std::int32_t state = 0;
