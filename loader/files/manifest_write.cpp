@@ -114,10 +114,9 @@ ordered_json buffer(const models::DerivedBuffer& buffer) {
 }
 
 ordered_json file(const FileRecord& file) {
-  return {{"name", file.name},
-          {"bytes", file.size_bytes},
-          {"hashed_bytes", file.hashed_bytes},
-          {"xxh3_128", file.xxh3_128}};
+  ordered_json out{{"name", file.name}, {"bytes", file.size_bytes}, {"hashed_bytes", file.hashed_bytes}};
+  if (!file.xxh3_128.empty()) out["xxh3_128"] = file.xxh3_128;
+  return out;
 }
 
 // Joins `lines` one a line. Not one ordered_json object: that one compares every new key with all before it.

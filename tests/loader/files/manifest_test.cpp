@@ -77,6 +77,23 @@ TEST_CASE("manifest: what is written is read back", "[manifest]") {
   CHECK_FALSE(read.is_derived);
 }
 
+TEST_CASE("manifest: what is read can be written, and is read again", "[manifest]") {
+  Manifest manifest = example();
+  manifest.files[0].xxh3_128.clear();
+  manifest.source_files[0].xxh3_128.clear();
+  manifest.tensors[0].xxh3_128.clear();
+  manifest.tensors[0].original_dtype.reset();
+  manifest.declared_dtype.reset();
+  const std::string text = files::manifest_to_json(manifest);
+  CHECK(files::manifest_to_json(files::parse_manifest(text, "halfbyte.json")) == text);
+  for (const char* large : {"1e39", "-1e300", "1e308"}) {
+    nlohmann::json json = nlohmann::json::parse(files::manifest_to_json(example()));
+    json["tensors"]["a.weight"]["nested_offset"] = nlohmann::json::parse(large);
+    check_error(ErrorCode::kCorrupt, {"tensors.a.weight.nested_offset", "float32"},
+                [&] { files::parse_manifest(json.dump(), "halfbyte.json"); });
+  }
+}
+
 TEST_CASE("manifest: keys stand in the order that docs/format.md gives", "[manifest]") {
   const std::string text = files::manifest_to_json(example());
   std::size_t last = 0;
