@@ -66,7 +66,7 @@ Checkpoint dequantized_view(Checkpoint source) {
     record = files::dense_record(out, *out.find(record.name));
     record.original_dtype = known;
   }
-  out.config->erase("quantization_config");
+  if (out.has_config()) out.config->erase("quantization_config");
   std::erase_if(out.side_files, is_quantization_file);
   out.manifest.files.clear();
   out.manifest.kept.clear();

@@ -1,6 +1,8 @@
 // A quantised source keeps its codes, or is quantised again when that is asked for.
 #include <halfbyte/convert.h>
 
+#include "convert/export/checkpoint.h"
+#include "convert/gguf/export.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/verify.h"
 #include "tests/loader/files/methods/bitsandbytes_source.h"
@@ -171,4 +173,25 @@ TEST_CASE("quantize: a quantised source is refused, or quantised again from its 
     CHECK(bytes_of(again, *again.find(tensor.name)) == bytes_of(wanted, tensor));
   }
   CHECK(read_text(scratch / "again" / "config.json") == read_text(scratch / "wanted" / "config.json"));
+}
+
+TEST_CASE("a quantised source without config.json goes everywhere, or is refused by name", "[repack]") {
+  const Scratch scratch;
+  const fs::path source = scratch / "source";
+  write_packed_checkpoint(source);
+  fs::remove(source / "config.json");
+  convert::quantize(source, scratch / "again", {.group_size = 16, .requantize = true});
+  convert::repack(source, scratch / "repacked");
+  convert::dequantize(source, scratch / "plain");
+  for (const char* name : {"again", "repacked", "plain"}) {
+    INFO(name);
+    CHECK(files::verify(files::open_checkpoint(scratch / name)).findings.empty());
+    CHECK_FALSE(fs::exists(scratch / name / "config.json"));
+  }
+  for (const std::string& format : convert::export_formats()) {
+    INFO(format);
+    CHECK_THROWS_AS(convert::export_checkpoint(source, scratch / "export", {.format = format, .requantize = true}),
+                    Error);
+  }
+  CHECK_THROWS_AS(convert::export_gguf(source, scratch / "export.gguf", {.requantize = true}), Error);
 }
