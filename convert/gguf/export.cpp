@@ -11,6 +11,7 @@
 #include "convert/output/destination.h"
 #include "convert/output/stored_parts.h"
 #include "convert/translated_errors.h"
+#include "loader/check_tensors.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
@@ -71,6 +72,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
     throw Error(ErrorCode::kUnsupported, files::printable_path(source_path) + ": its family has no name in GGUF here");
   models::ModelConfig model = source.model_config();
   source.architecture->choose_naming(model, [&](const std::string& name) { return source.manifest.find(name); });
+  check_tensors(source, model);
   Destination result(destination, {.overwrite = options.overwrite, .kind = Destination::Kind::kFile});
   GgufPlan plan = plan_gguf(source, model, *family, options);
   GgufMetadata metadata;

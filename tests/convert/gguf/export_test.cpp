@@ -138,6 +138,27 @@ TEST_CASE("export to GGUF: what it cannot say is refused, unless asked to be sai
               [&] { convert::export_gguf(tiny(), scratch / "n.gguf", {.type = "Q3"}); });
 }
 
+TEST_CASE("export to GGUF: a checkpoint whose tensors are not its configuration's is refused", "[export]") {
+  const Scratch scratch;
+  const auto refused = [&](const std::vector<TestTensor>& tensors, const std::string& part) {
+    fs::remove_all(scratch / "m");
+    write_checkpoint(scratch / "m", tensors, llama_config());
+    check_error(ErrorCode::kCorrupt, {part}, [&] { convert::export_gguf(scratch / "m", scratch / "m.gguf"); });
+    CHECK_FALSE(fs::exists(scratch / "m.gguf"));
+  };
+  const std::vector<TestTensor> whole = llama_tensors();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    INFO(whole[i].name);
+    std::vector<TestTensor> tensors = whole;
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    refused(tensors, whole[i].name + " is missing");
+    tensors = whole;
+    tensors[i] = float_tensor(whole[i].name, {3, 32});
+    refused(tensors, whole[i].name + " has shape [3, 32]");
+  }
+  refused({}, "is missing");
+}
+
 TEST_CASE("export to GGUF: matrices become the type that is asked for", "[export]") {
   const Scratch scratch;
   for (const char* type : {"F16", "F32", "Q8_0", "Q4_0", "Q4_1"}) {
