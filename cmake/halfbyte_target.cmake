@@ -9,6 +9,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   # GCC 12 warns of bounds inside std::string's own copies (GCC bugs 105329 and 105651).
   list(APPEND HALFBYTE_WARNINGS -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  list(APPEND HALFBYTE_WARNINGS -Wno-sign-conversion)  # of GCC's -Wconversion it is no part
+endif()
 if(HALFBYTE_WARNINGS_AS_ERRORS)
   list(APPEND HALFBYTE_WARNINGS -Werror)
 endif()

@@ -41,7 +41,6 @@ class Unigram : public Model {
   double unk_score_ = 0;
   std::vector<std::uint32_t> byte_ids_;  // "<0x00>" ...; kNone
   std::vector<Edge> edges_;
-  std::size_t edge_count_ = 0;
   std::vector<std::uint32_t> node_ids_;  // the piece that ends in a node, or kNone
 };
 
