@@ -11,6 +11,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
+#include "loader/files/checkpoint_hash.h"
 #include "loader/files/difference.h"
 #include "loader/files/finite.h"
 #include "loader/files/hash.h"
@@ -48,6 +49,7 @@ struct TensorFindings {
   std::vector<std::string> problems;
   std::vector<std::string> notes;
   std::uint64_t bytes_read = 0;
+  std::string hash;
 };
 
 class TensorCheck {
@@ -66,8 +68,9 @@ class TensorCheck {
       if (const auto problem = scale_problem(checkpoint_, record_)) find(*problem);
     }
     if (record_.parts.has(Part::kShape)) check_shape(*checkpoint_.find(record_.parts[Part::kShape]));
-    if (!record_.xxh3_128.empty() && hash_.hex() != record_.xxh3_128) {
-      find("its bytes are not those that were written (hash " + hash_.hex() + ", on record " + record_.xxh3_128 + ")");
+    out_.hash = hash_.hex();
+    if (!record_.xxh3_128.empty() && out_.hash != record_.xxh3_128) {
+      find("its bytes are not those that were written (hash " + out_.hash + ", on record " + record_.xxh3_128 + ")");
     }
     return std::move(out_);
   }
@@ -183,6 +186,9 @@ void check_tensors(const Checkpoint& checkpoint, VerifyReport& report, const Ten
     report.bytes_read += results[i].bytes_read;
     ++(records[i].xxh3_128.empty() ? report.tensors_unhashed : report.tensors_hashed);
   }
+  std::vector<std::string> hashes;
+  for (TensorFindings& result : results) hashes.push_back(std::move(result.hash));
+  report.hash = checkpoint_hash(checkpoint, hashes);
 }
 
 // What a comparison with the original says, as findings: nothing may be missing, extra, mis-shaped or unlike it where
@@ -207,6 +213,19 @@ void report_comparison(const Comparison& row, VerifyReport& report) {
 }
 
 }  // namespace
+
+void check_hash_text(const std::string& expected) {
+  if (is_hash_hex(expected)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              in_quotes(expected) +
+                  " is no hash of a checkpoint: that is 32 digits, 0 to 9 and a to f, as verifying one prints");
+}
+
+void check_expected(const fs::path& path, const VerifyReport& report, const std::string& expected) {
+  if (report.hash == expected) return;
+  throw Error(ErrorCode::kCorrupt, printable_path(path) + " is not the checkpoint that was expected: its hash is " +
+                                       report.hash + ", and not " + expected);
+}
 
 VerifyReport verify(const Checkpoint& checkpoint, const Checkpoint* against,
                     const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {

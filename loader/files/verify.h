@@ -23,6 +23,7 @@ struct TensorDifference {
 };
 
 struct VerifyReport {
+  std::string hash;  // of the whole checkpoint (checkpoint_hash.h), of the bytes as they are
   std::uint64_t bytes_read = 0;
   std::int64_t tensors_hashed = 0;            // hash recorded and compared
   std::int64_t tensors_unhashed = 0;          // no hash on record: only structure and values were checked
@@ -36,5 +37,10 @@ struct VerifyReport {
 // groups have them. Reads on OpenMP's threads; what `progress` throws ends it.
 VerifyReport verify(const Checkpoint& checkpoint, const Checkpoint* against = nullptr,
                     const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+
+// Errors: kInvalidArgument when this is no hash of a checkpoint.
+void check_hash_text(const std::string& expected);
+// Errors: kCorrupt naming both hashes when the report has another one.
+void check_expected(const fs::path& path, const VerifyReport& report, const std::string& expected);
 
 }  // namespace halfbyte::files

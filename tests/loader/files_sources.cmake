@@ -1,6 +1,7 @@
 set(HALFBYTE_FILES_TESTS
     loader/arithmetic_choice_test.cpp
     loader/device_choice_test.cpp
+    loader/files/checkpoint_hash_test.cpp
     loader/files/checkpoint_test.cpp
     loader/files/difference_test.cpp
     loader/files/formats/gguf/gguf_test.cpp

@@ -176,7 +176,28 @@ class RoundTrip(CommandLineTest):
     def test_an_original_is_inspected_with_a_derived_manifest(self):
         self.assertIn("there is no halfbyte.json", self.succeeds("inspect", TINY_LLAMA))
         self.assertEqual(self.json_of("inspect", TINY_LLAMA)["manifest"], "derived")
-        self.assertIn("no hash on record", self.succeeds("verify", TINY_LLAMA))
+
+    def test_verify_of_an_original_says_what_it_could_not_check(self):
+        text = self.succeeds("verify", TINY_LLAMA)
+        self.assertIn("0 were compared with their hash, 39 have no hash on record", text)
+        self.assertIn("nothing says whether a value was changed", text)
+        self.assertNotIn("all good", text)
+        self.assertIn("hash of the checkpoint: ", text)
+
+    def test_verify_knows_a_checkpoint_again_by_its_hash(self):
+        self.succeeds("quantize", TINY_LLAMA, self.result)
+        for checkpoint in [TINY_LLAMA, self.result]:
+            report = self.json_of("verify", checkpoint)
+            self.assertIn(report["hash"], self.succeeds("verify", checkpoint))
+            expected = self.json_of("verify", checkpoint, "--expect", report["hash"])
+            self.assertEqual((expected["good"], expected["expected"]), (True, report["hash"]))
+            other = "0123456789abcdef" * 2
+            done = run("verify", checkpoint, "--expect", other, "--json")
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1))
+            self.assertIn(report["hash"], done.stderr)
+            self.assertIn(other, done.stderr)
+            self.assertFalse(json.loads(done.stdout)["good"])
+        self.assertEqual(run("verify", self.result, "--expect", "abc").returncode, 2)
 
     def test_overwrite_replaces_and_is_needed(self):
         self.succeeds("quantize", TINY_LLAMA, self.result)

@@ -1,4 +1,4 @@
-// halfbyte verify CKPT [--against SRC]
+// halfbyte verify CKPT [--against SRC] [--expect HASH]
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -31,12 +31,15 @@ constexpr std::ptrdiff_t kNotesShown = 5;
 struct Words {
   std::string checkpoint;
   std::string against;
+  std::string expect;
 };
 
 void declare(OptionParser& parser, Words& words) {
   parser.add_option("CKPT", words.checkpoint, "model to read").required();
   parser.add_option("--against", words.against, "the original: also say how far each tensor is from it")
       .type_name("SRC");
+  parser.add_option("--expect", words.expect, "the hash that the checkpoint must have, as verify printed it before")
+      .type_name("HASH");
 }
 
 files::VerifyReport verify_with_progress(const Words& words, const CommonOptions& common) {
@@ -51,7 +54,11 @@ files::VerifyReport verify_with_progress(const Words& words, const CommonOptions
   });
 }
 
-ordered_json json_of(const files::VerifyReport& report) {
+bool is_as_expected(const Words& words, const files::VerifyReport& report) {
+  return words.expect.empty() || words.expect == report.hash;
+}
+
+ordered_json json_of(const Words& words, const files::VerifyReport& report) {
   ordered_json findings = ordered_json::array();
   for (const auto& finding : report.findings)
     findings.push_back({{"tensor", finding.tensor}, {"problem", finding.problem}});
@@ -61,9 +68,14 @@ ordered_json json_of(const files::VerifyReport& report) {
   for (const auto& row : report.differences) {
     differences.push_back({{"tensor", row.tensor}, {"rel_rmse", row.rel_rmse}, {"max_abs", row.max_abs}});
   }
-  return {{"good", report.findings.empty()},         {"bytes_read", report.bytes_read},
-          {"tensors_hashed", report.tensors_hashed}, {"tensors_unhashed", report.tensors_unhashed},
-          {"findings", std::move(findings)},         {"notes", std::move(notes)},
+  return {{"good", report.findings.empty() && is_as_expected(words, report)},
+          {"hash", report.hash},
+          {"expected", words.expect.empty() ? ordered_json(nullptr) : ordered_json(words.expect)},
+          {"bytes_read", report.bytes_read},
+          {"tensors_hashed", report.tensors_hashed},
+          {"tensors_unhashed", report.tensors_unhashed},
+          {"findings", std::move(findings)},
+          {"notes", std::move(notes)},
           {"differences", std::move(differences)}};
 }
 
@@ -95,27 +107,37 @@ void print_notes(const std::vector<files::VerifyFinding>& notes) {
   if (left_out > 0) print_line("note: " + std::to_string(left_out) + " more like these; --json lists all");
 }
 
+// Of what has no hash nobody can say that it is what was written.
+std::string verdict(const files::VerifyReport& report) {
+  if (!report.findings.empty()) return counted(static_cast<std::int64_t>(report.findings.size()), "problem");
+  if (report.tensors_unhashed == 0) return "all good";
+  return "names, shapes and sizes fit and every weight is finite; without hashes nothing says whether a value was "
+         "changed";
+}
+
 void print_report(const files::VerifyReport& report) {
   for (const auto& finding : report.findings) print_line(printable(finding.tensor + ": " + finding.problem));
   print_notes(report.notes);
   print_differences(report.differences);
   const std::string unhashed =
       report.tensors_unhashed == 0 ? "" : ", " + std::to_string(report.tensors_unhashed) + " have no hash on record";
-  print_line(
-      human_bytes(report.bytes_read) + " read; of " +
-      counted(report.tensors_hashed + report.tensors_unhashed, "tensor") + ", " +
-      std::to_string(report.tensors_hashed) + " were compared with their hash" + unhashed + "; " +
-      (report.findings.empty() ? "all good" : counted(static_cast<std::int64_t>(report.findings.size()), "problem")));
+  print_line(human_bytes(report.bytes_read) + " read; of " +
+             counted(report.tensors_hashed + report.tensors_unhashed, "tensor") + ", " +
+             std::to_string(report.tensors_hashed) + " were compared with their hash" + unhashed + "; " +
+             verdict(report));
+  print_line("hash of the checkpoint: " + report.hash);
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
+  if (!words.expect.empty()) files::check_hash_text(words.expect);
   files::VerifyReport report = verify_with_progress(words, common);
   sort_worst_first(report.differences);
   if (common.is_json) {
-    print_json(json_of(report));
+    print_json(json_of(words, report));
   } else {
     print_report(report);
   }
+  if (!words.expect.empty() && report.findings.empty()) files::check_expected(words.checkpoint, report, words.expect);
   if (report.findings.empty()) return ExitStatus::kDone;
   const auto& first = report.findings.front();
   throw Error(ErrorCode::kCorrupt, words.checkpoint + " is not sound: " +

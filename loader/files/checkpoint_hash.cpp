@@ -1,0 +1,65 @@
+#include "loader/files/checkpoint_hash.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "loader/files/directory.h"
+#include "loader/files/hash.h"
+
+namespace halfbyte::files {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+
+std::string hash_of_start(const DataFile& file, std::uint64_t size) {
+  Hash128 hash;
+  std::vector<std::byte> block;
+  for (std::uint64_t at = 0; at < size; at += block.size()) {
+    block.resize(std::min(kBlockBytes, size - at));
+    file.read(at, block);
+    hash.update(block);
+  }
+  return hash.hex();
+}
+
+// Names are JSON, so that none looks like two lines.
+std::string quoted(const std::string& name) {
+  return nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string tensor_line(const TensorRecord& record, const std::string& hash) {
+  const std::string_view stored = record.scheme ? record.scheme->name : name(record.stored_dtype);
+  return "tensor " + quoted(record.name) + ' ' + std::string(stored) + ' ' + nlohmann::json(record.shape).dump() + ' ' +
+         hash + '\n';
+}
+
+// The files that are hashed whole, by name.
+std::vector<fs::path> whole_files(const Checkpoint& checkpoint) {
+  std::vector<fs::path> out = checkpoint.side_files;
+  if (checkpoint.has_config_file) out.emplace_back(kConfigFile);
+  if (!checkpoint.manifest.is_derived) out.emplace_back(kManifestFile);
+  std::ranges::sort(out);
+  return out;
+}
+
+}  // namespace
+
+std::string checkpoint_hash(const Checkpoint& checkpoint, std::span<const std::string> tensor_hashes) {
+  std::string text = "halfbyte checkpoint 1\n";
+  for (std::size_t i = 0; i < tensor_hashes.size(); ++i)
+    text += tensor_line(checkpoint.manifest.tensors[i], tensor_hashes[i]);
+  for (std::size_t i = 0; i < checkpoint.data_files.size(); ++i) {
+    const DataFile& file = *checkpoint.data_files[i];
+    if (!file.is_on_disk()) continue;
+    text += "header " + quoted(file.path().filename().string()) + ' ' +
+            hash_of_start(file, checkpoint.data_offsets[i]) + '\n';
+  }
+  for (const fs::path& name : whole_files(checkpoint)) {
+    const InputFile file(checkpoint.directory / name);
+    text += "file " + quoted(name.string()) + ' ' + hash_of_start(file, file.size_bytes()) + '\n';
+  }
+  return hash_hex(text);
+}
+
+}  // namespace halfbyte::files
