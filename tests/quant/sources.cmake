@@ -11,4 +11,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/parts_test.cpp
     quant/quantize_test.cpp
     quant/scale_search_test.cpp
+    quant/special_numbers_test.cpp
     quant/text_test.cpp)
