@@ -7,7 +7,7 @@
 # --venv       made when it is not there; 3 GB with everything in it (build/compat/venv)
 # --scratch    logs, and what the scripts write (build/compat)
 # --templates  chat templates as the models' authors publish them: FAMILY.jinja
-# --large      also what needs 6 GB of disk and minutes
+# --large      also what needs 6 GB of disk, or half an hour
 #
 # Prints a line a script: passed, failed, or skipped and why; then the counts. Exit status 1 when one failed.
 set -uo pipefail
@@ -47,6 +47,7 @@ kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 race_test | | $halfbyte $tiny $scratch/race
+thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1
 transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny
@@ -65,6 +66,7 @@ is_wanted() {
 missing_for() {
   case $1 in
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
+    thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;
     chat_check) [[ $templates ]] || say "needs the published chat templates, which are not ours to keep: --templates DIR" ;;
   esac
 }
