@@ -93,12 +93,12 @@ const Table& kernels(const char* name) {
   for (const Level& level : kLevels) {
     if (std::strcmp(level.name, name) == 0) {
       if (level.is_available()) return *level.table();
-      throw Error(ErrorCode::kUnsupported,
+      throw Error(ErrorCode::kInvalidArgument,
                   "HALFBYTE_ISA: this CPU has no " + std::string(name) + "; unset it or set ref");
     }
     known += known.empty() ? level.name : std::string(", ") + level.name;
   }
-  throw Error(ErrorCode::kUnsupported,
+  throw Error(ErrorCode::kInvalidArgument,
               "HALFBYTE_ISA: no level is called '" + std::string(name) + "'; the levels are " + known);
 }
 

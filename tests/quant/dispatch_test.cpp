@@ -38,7 +38,7 @@ TEST_CASE("an unknown level is refused by name and the known ones are listed", "
     kernels::kernels("sse9");
     FAIL("accepted");
   } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kUnsupported);
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
     CHECK_THAT(error.what(), Catch::Contains("sse9") && Catch::Contains("ref"));
   }
 }

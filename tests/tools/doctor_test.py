@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, CommandLineTest
+from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest
 
 FLOATS = {"float32", "bfloat16", "float16"}
 
@@ -56,6 +56,22 @@ class Doctor(CommandLineTest):
         self.assertEqual((result.returncode, found["well"]), (1, False))
         self.assertIn("avx1024", found["broken"][0]["problem"])
         self.assertEqual(found["broken"][0]["fix"], "unset HALFBYTE_ISA")
+
+    def test_what_is_not_there_computes_nothing(self):
+        copy = self.copy_of_the_program()
+        for variables in [{"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"HALFBYTE_ONEDNN": "off"}, {}]:
+            found = json.loads(self.run_copy(copy, "--json", env={**os.environ, **variables}).stdout)
+            has_brgemm = found["onednn"]["brgemm_float32"] or found["onednn"]["brgemm_bfloat16"]
+            reasons = [trial["reason"] for trial in found["trials"] if "oneDNN" in trial["reason"]]
+            self.assertTrue(has_brgemm or not reasons, (variables, reasons))
+
+    def test_a_level_that_is_none_is_wrong_usage_for_the_other_verbs(self):
+        environment = {**os.environ, "HALFBYTE_ISA": "avx1024"}
+        commands = [["quantize", TINY_LLAMA, self.scratch / "x"]]
+        if MODEL_PROGRAM.exists():
+            commands += [["generate", TINY_LLAMA, "--prompt-tokens", "1,300"], ["bench", TINY_LLAMA]]
+        for words in commands:
+            self.fails(2, ["HALFBYTE_ISA", "'avx1024'", "the levels are", "ref"], *words, env=environment)
 
     def copy_of_the_program(self):
         copy = self.scratch / "bin" / "halfbyte"
@@ -177,6 +193,8 @@ class Doctor(CommandLineTest):
             _, found = self.diagnosis(copy, system)
             self.assertEqual(found["gpus"], [], system)
             self.assertFalse([note for note in found["notes"] if "GPU" in note], system)
+            environment = {**os.environ, "HALFBYTE_SYSROOT": str(system)}
+            self.assertRegex(self.run_copy(copy, env=environment).stdout, r"(?m)^  GPUs +none$")
 
     def test_a_driver_without_a_list_of_devices_is_a_gpu(self):
         copy = self.copy_of_the_program()

@@ -122,7 +122,7 @@ void judge(Dtype dtype, Trial& trial) {
     trial.reason = "exact to float32: widened in registers";
   } else {
     trial.verdict = Verdict::kNative;
-    trial.reason = "weights are rounded to " + std::string(name(dtype)) + ", for oneDNN's brgemm";
+    trial.reason = "weights are rounded to " + std::string(name(dtype)) + ", which the product takes";
   }
 }
 

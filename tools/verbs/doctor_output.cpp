@@ -95,6 +95,7 @@ void print_head(const Diagnosis& diagnosis) {
         (diagnosis.isa.empty() ? "none" : diagnosis.isa) + " (this CPU runs " + joined(diagnosis.isas, ", ") + ")");
   field("oneDNN", onednn_text(diagnosis.onednn));
   print_torch(diagnosis.torch);
+  if (diagnosis.gpus.empty()) field("GPUs", "none");
   for (const Gpu& gpu : diagnosis.gpus) field("GPU", gpu_text(gpu));
 }
 
