@@ -38,12 +38,12 @@ DtypePolicy DtypePolicy::amp(Dtype dtype) {
 }
 
 DtypePolicy DtypePolicy::parse(std::string_view text) {
+  std::string known;
   for (const PolicyName& row : policy_names()) {
     if (row.text == text) return row.policy;
+    known += (known.empty() ? "" : ", ") + std::string(row.text);
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "dtype policy \"" + std::string(text) +
-                  "\" is not one of amp:bfloat16, amp:float16, half, bfloat16, float32, original");
+  throw Error(ErrorCode::kInvalidArgument, "dtype policy \"" + std::string(text) + "\" is not one of " + known);
 }
 
 std::string DtypePolicy::name() const {

@@ -1,6 +1,7 @@
 // What both programs share: statuses, numbers, suggestions, escaping.
 #include <array>
 #include <new>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,12 @@
 #include "tools/cli/errors.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/format.h"
+#include "tools/cli/habits.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/suggest.h"
 #include "tools/cli/verb.h"
+#include "tools/cli/wrap.h"
 
 using namespace halfbyte;
 using namespace halfbyte::cli;
@@ -28,7 +31,11 @@ TEST_CASE("cli: every error code has the documented exit status", "[cli]") {
                                                              {ErrorCode::kIo, 1},
                                                              {ErrorCode::kNoResources, 4},
                                                              {ErrorCode::kInterrupted, 130}};
-  for (const auto& [code, status] : documented) CHECK(static_cast<int>(exit_status(code)) == status);
+  std::set<std::string_view> names;
+  for (const auto& [code, status] : documented) {
+    CHECK(static_cast<int>(exit_status(code)) == status);
+    CHECK(names.insert(name(code)).second);
+  }
 }
 
 TEST_CASE("cli: exceptions end in a status", "[cli]") {
@@ -38,6 +45,14 @@ TEST_CASE("cli: exceptions end in a status", "[cli]") {
         ExitStatus::kBadData);
   CHECK(report_errors([]() -> ExitStatus { throw std::bad_alloc(); }) == ExitStatus::kNoResources);
   CHECK(report_errors([]() -> ExitStatus { throw 1; }) == ExitStatus::kFailed);
+}
+
+TEST_CASE("cli: a usage error knows the option at fault", "[cli]") {
+  CHECK(UsageError("--scheme: 'x' is not one of a, b").option() == "--scheme");
+  CHECK(UsageError("--depth, --prompt-tokens and --gen-tokens make 9").option() == "--depth");
+  CHECK(UsageError("-q and -v exclude each other").option() == "-q");
+  CHECK(UsageError("unknown option '--x'", "--x").option() == "--x");
+  CHECK(UsageError("SRC is required").option().empty());
 }
 
 TEST_CASE("cli: numbers as people read them", "[cli]") {
@@ -66,6 +81,19 @@ TEST_CASE("cli: a mistyped word finds its neighbour, a foreign one none", "[cli]
   CHECK(did_you_mean("insepct", verbs) == "; did you mean 'inspect'?");
   CHECK(did_you_mean("frobnicate", verbs).empty());
   CHECK(did_you_mean("", verbs).empty());
+}
+
+TEST_CASE("cli: a habit of another program finds what is here, in any spelling", "[cli]") {
+  const std::vector<std::string> options = {"CKPT", "--prompt", "--max-gen-len", "--temperature", "--json", "--dtype"};
+  for (const char* typed : {"-n", "--n-predict", "--max_new_tokens", "--Max-New-Tokens", "-n32"})
+    CHECK(hint(typed, options) == "; here it is '--max-gen-len'");
+  CHECK(hint("-p", options) == "; here it is '--prompt'");
+  CHECK(hint("-m", options) == "; the model is the first word after the verb, without an option");
+  CHECK(hint("-M", options).empty());
+  CHECK(hint("--promt", options) == "; did you mean '--prompt'?");
+  CHECK(hint("--frobnicate", options).empty());
+  CHECK(hint("FP16", std::vector<std::string>{"float32", "float16"}) == "; here it is 'float16'");
+  CHECK(hint("FP16", std::vector<std::string>{"F32", "F16"}) == "; here it is 'F16'");
 }
 
 TEST_CASE("cli: hostile names stay on their line", "[cli]") {
@@ -106,6 +134,22 @@ TEST_CASE("cli: sizes with and without units", "[cli]") {
   for (std::string text : {"", "0", "0MB", "MB", "-1", "1.5GB", "1 M B", "1QB", "8388608TiB", "99999999999999999999"}) {
     INFO(text);
     CHECK_FALSE(byte_size().problem_with(text).empty());
+  }
+}
+
+TEST_CASE("cli: text is broken where a reader expects it", "[cli]") {
+  using Lines = std::vector<std::string>;
+  CHECK(wrapped("", 10) == Lines{""});
+  CHECK(wrapped("one two three", 8) == Lines{"one two", "three"});
+  CHECK(wrapped("one two three", 13) == Lines{"one two three"});
+  CHECK(wrapped("model.layers.0.mlp", 9) == Lines{"model.", "layers.0.", "mlp"});
+  CHECK(wrapped("abcdefgh", 3) == Lines{"abc", "def", "gh"});
+  CHECK(wrapped("\xC3\xA9\xC3\xA9\xC3\xA9", 2) == Lines{"\xC3\xA9\xC3\xA9", "\xC3\xA9"});
+  CHECK(with_indent("  a  ", "one two three", 5, 12) == "  a  one two\n     three");
+  CHECK(wrapped_command("  x --a 'b c d' --e", 16) == "  x --a \\\n      'b c d' \\\n      --e");
+  for (std::size_t columns = 1; columns < 60; ++columns) {
+    for (const std::string& line : wrapped("a few words, and model.layers.0.self_attn.q_proj.weight", columns))
+      CHECK(columns_of(line) <= columns);
   }
 }
 

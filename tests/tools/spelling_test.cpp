@@ -53,6 +53,8 @@ TEST_CASE("spelling: errors of ours are said with flags, and names of files as t
   CHECK(said(error) == "overwrite: exists; --overwrite replaces it");
   CHECK(error.what() == std::string("overwrite: exists; overwrite replaces it"));
   CHECK(said(std::runtime_error("overwrite")) == "overwrite");
+  CHECK(cli::flags_in(error.text()) == std::vector<std::string>{"--overwrite"});
+  CHECK(cli::flags_in(Text("--keep of a file")).empty());
   CHECK(said(std::vector<Text>{"a", "b " + Option::kDryRun}) == std::vector<std::string>{"a", "b --dry-run"});
 }
 

@@ -1,10 +1,12 @@
-// How an error reaches the user: one line on stderr and an exit status. For main() of both programs.
+// How an error reaches the user: one line on stderr, an object on stdout under --json, and an exit status. For main()
+// of both programs.
 #pragma once
 
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/json/printable.h"
 #include "tools/cli/exit_status.h"
@@ -14,11 +16,21 @@ namespace halfbyte::cli {
 // The command line is wrong. what() is the line's text without "halfbyte: ".
 class UsageError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  // `option`: what was typed wrongly, when the message does not begin with it.
+  explicit UsageError(const std::string& message, std::string option = "")
+      : std::runtime_error(message), option_(std::move(option)) {}
+  // The option at fault, "--scheme"; empty: no single one.
+  std::string option() const;
+
+ private:
+  std::string option_;
 };
 
-// Runs `body`, then flushes stdout; what is thrown becomes one line on stderr and its status.
-ExitStatus report_errors(const std::function<ExitStatus()>& body) noexcept;
+enum class ErrorOutput { kLine, kLineAndJson };
+
+// Runs `body`, then flushes stdout; what is thrown becomes one line on stderr and its status. With kLineAndJson also
+// {"error": {...}} on stdout (docs/json.md), unless the result stands there already.
+ExitStatus report_errors(const std::function<ExitStatus()>& body, ErrorOutput output = ErrorOutput::kLine) noexcept;
 
 // A checkpoint without a tokenizer was asked for text. `cure`: what else the user can do.
 [[noreturn]] void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure);

@@ -1,6 +1,8 @@
 // What the halfbyte programs tell the shell, and the one table from error codes to it.
 #pragma once
 
+#include <string_view>
+
 #include <halfbyte/error.h>
 
 namespace halfbyte::cli {
@@ -15,5 +17,7 @@ enum class ExitStatus : int {
 };
 
 ExitStatus exit_status(ErrorCode code) noexcept;
+// "not_found": what scripts read under --json, the same in every version.
+std::string_view name(ErrorCode code) noexcept;
 
 }  // namespace halfbyte::cli

@@ -10,19 +10,64 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/cli/errors.h"
-#include "tools/cli/output.h"
-#include "tools/cli/suggest.h"
+#include "tools/cli/habits.h"
 
 namespace halfbyte::cli {
 namespace {
 
-std::vector<std::string> option_names(const CLI::App& app) {
+template <class Target>
+constexpr bool kIsList = false;
+template <class Item>
+constexpr bool kIsList<std::vector<Item>> = true;
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+  if (option.get_positional()) return {option.get_name()};
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
   return names;
+}
+
+// "sym_int4|sym_int8" where CLI11 says "TEXT:sym_int4|sym_int8".
+std::string value_of(const CLI::Option& option) {
+  if (option.get_type_size() == 0) return "";
+  std::string type = option.get_type_name();
+  type.erase(0, type.starts_with("TEXT:") ? 5 : 0);
+  return type;
+}
+
+std::vector<std::string> choices_in(const std::string& value) {
+  if (value.find('|') == std::string::npos) return {};
+  std::vector<std::string> out(1);
+  for (const char c : value) {
+    if (c == '|') {
+      out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  for (std::string& choice : out) choice.resize(std::min(choice.find('['), choice.size()));  // "cuda[:N]"
+  return out;
+}
+
+OptionInfo info_of(const CLI::Option& option) {
+  const std::string value = value_of(option);
+  return {.names = names_of(option),
+          .help = option.get_description(),
+          .value = value,
+          .choices = choices_in(value),
+          .default_value = option.get_default_str(),
+          .is_positional = option.get_positional(),
+          .is_required = option.get_required(),
+          .is_repeatable = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll};
+}
+
+std::vector<std::string> known_names(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    for (std::string& name : names_of(*option)) out.push_back(std::move(name));
+  }
+  return out;
 }
 
 // The part of "--option=value" that may be mistyped.
@@ -30,43 +75,45 @@ std::string before_equals(const std::string& word) { return word.substr(0, word.
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-' && word != "--"; }
 
-// CLI11 reports what is missing before what it did not know, but an unknown option is the likelier slip of the two.
-std::string message_of(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
-  const std::vector<std::string> known = option_names(app);
-  for (const std::string& word : words) {
-    if (word == "--") break;
-    const std::string name = before_equals(word);
-    const bool is_long = name.starts_with("--");
-    if (is_long && std::find(known.begin(), known.end(), name) == known.end()) {
-      return "unknown option '" + name + "'" + did_you_mean(name, known);
-    }
-  }
-  const std::vector<std::string> rest = app.remaining();
-  for (const std::string& word : rest) {
-    if (is_option(word))
-      return "unknown option '" + before_equals(word) + "'" + did_you_mean(before_equals(word), known);
-  }
-  if (!rest.empty()) return "unexpected argument '" + rest.front() + "'";
-  std::string message = error.what();
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+[[noreturn]] void fail(const CLI::App& app, const std::string& message, const std::string& option = "") {
+  throw UsageError(message + "; see '" + app.get_name() + " --help'", option);
+}
+
+[[noreturn]] void refuse_option(const CLI::App& app, const std::string& word) {
+  const std::string name = before_equals(word);
+  fail(app, "unknown option '" + name + "'" + hint(name, known_names(app)), name);
+}
+
+// "--to gguf|safetensors is required".
+std::string required_message(const CLI::App& app, const std::string& message) {
+  const std::string name = message.substr(0, message.find(' '));
+  if (!is_option(name)) return message;
+  return name + " " + value_of(*app.get_option(name)) + message.substr(name.size());
+}
+
+std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string message = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) return required_message(app, message);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
     return message.substr(0, message.find(':')) + " needs a value";
-  }
   return message;
 }
 
-// "--scheme sym_int4|sym_int8 (sym_int4)" where CLI11 says "--scheme TEXT:sym_int4|sym_int8=sym_int4".
-class Formatter : public CLI::Formatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_positional() || option->get_type_size() == 0) return "";
-    std::string type = option->get_type_name();
-    type.erase(0, type.starts_with("TEXT:") ? 5 : 0);
-    const std::string value = option->get_default_str();
-    return " " + type + (value.empty() ? "" : " (" + value + ")");
+// CLI11 reports what is missing before what it did not know, but an unknown option is the likelier slip of the two.
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  const std::vector<std::string> known = known_names(app);
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    if (word.starts_with("--") && std::ranges::find(known, before_equals(word)) == known.end())
+      refuse_option(app, word);
   }
-};
-
-constexpr std::size_t kHelpColumn = 42;
+  const std::vector<std::string> rest = app.remaining();
+  for (const std::string& word : rest) {
+    if (is_option(word)) refuse_option(app, word);
+  }
+  if (!rest.empty()) fail(app, "unexpected argument '" + rest.front() + "'" + argument_hint(known));
+  fail(app, message_of(app, error));
+}
 
 }  // namespace
 
@@ -115,19 +162,17 @@ DeclaredOption DeclaredOption::needs(const std::string& other) {
   return *this;
 }
 
-OptionParser::OptionParser(const std::string& summary, const std::string& usage, const std::string& footer)
-    : app_(std::make_unique<CLI::App>(summary, usage)) {
-  auto formatter = std::make_shared<Formatter>();
-  formatter->column_width(kHelpColumn);
-  app_->formatter(std::move(formatter));
-  app_->footer(footer);
+OptionParser::OptionParser(const std::string& command) : app_(std::make_unique<CLI::App>("", command)) {
+  app_->set_help_flag("-h,--help", "print this");
 }
 
 OptionParser::~OptionParser() = default;
 
 template <class Target>
 DeclaredOption OptionParser::add_option(const std::string& name, Target& target, const std::string& help) {
-  return DeclaredOption(app_->add_option(name, target, help));
+  CLI::Option* const option = app_->add_option(name, target, help);
+  if (!kIsList<Target> && !option->get_positional()) option->take_last();
+  return DeclaredOption(option);
 }
 
 template DeclaredOption OptionParser::add_option(const std::string&, std::string&, const std::string&);
@@ -154,13 +199,18 @@ bool OptionParser::parse(int argc, char** argv) {
     app_->parse(std::move(reversed));
     return true;
   } catch (const CLI::CallForHelp&) {
-    std::string help = app_->help();
-    help.erase(help.find_last_not_of('\n') + 1);
-    print_line(help);
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(message_of(*app_, error, words) + "; see '" + app_->get_name() + " --help'");
+    refuse(*app_, error, words);
   }
+}
+
+std::vector<OptionInfo> OptionParser::options() const {
+  const CLI::App& app = *app_;
+  std::vector<OptionInfo> out;
+  for (const CLI::Option* option : app.get_options()) out.push_back(info_of(*option));
+  std::ranges::rotate(out, out.begin() + 1);  // --help, which CLI11 declares first
+  return out;
 }
 
 bool OptionParser::is_given(const std::string& name) const { return app_->count(name) > 0; }

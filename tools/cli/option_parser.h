@@ -5,6 +5,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "tools/cli/option_info.h"
 
 namespace CLI {
 class App;
@@ -41,8 +44,8 @@ class DeclaredOption {
 
 class OptionParser {
  public:
-  // `usage` is what the user typed before them: "halfbyte quantize".
-  OptionParser(const std::string& summary, const std::string& usage, const std::string& footer);
+  // `command` is what the user typed before them: "halfbyte quantize".
+  explicit OptionParser(const std::string& command);
   ~OptionParser();
   OptionParser(const OptionParser&) = delete;
   OptionParser& operator=(const OptionParser&) = delete;
@@ -55,9 +58,10 @@ class OptionParser {
   DeclaredOption add_flag(const std::string& name, bool& target, const std::string& help);
   DeclaredOption add_flag(const std::string& name, int& target, const std::string& help);
 
-  // Reads the words after the verb. Returns false when --help was asked for (and printed). Errors: UsageError, one line
-  // that says what was meant, perhaps.
+  // Reads the words after the verb. Returns false when --help was asked for. Of an option with one value that is given
+  // several times, the last one counts. Errors: UsageError, one line that says what was meant, perhaps.
   bool parse(int argc, char** argv);
+  std::vector<OptionInfo> options() const;       // in the order of their declaration, --help last
   bool is_given(const std::string& name) const;  // "--scheme", once parsed
 
  private:

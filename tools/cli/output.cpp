@@ -13,6 +13,8 @@
 namespace halfbyte::cli {
 namespace {
 
+bool is_result_printed = false;
+
 // Columns on a terminal: bytes less the continuation bytes of UTF-8.
 std::size_t width(const std::string& text) {
   return static_cast<std::size_t>(
@@ -47,7 +49,14 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return printable_json(value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void print_json(const nlohmann::ordered_json& value) { print_line(json_text(value, 2)); }
+void print_json(const nlohmann::ordered_json& value) {
+  is_result_printed = true;
+  print_line(json_text(value, 2));
+}
+
+void print_json_line(const nlohmann::ordered_json& value) { print_line(json_text(value)); }
+
+bool is_json_printed() noexcept { return is_result_printed; }
 
 std::string shown_text(const std::string& text) { return stdout_is_terminal() ? printable_lines(text) : text; }
 

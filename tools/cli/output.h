@@ -9,7 +9,11 @@
 namespace halfbyte::cli {
 
 void print_line(const std::string& line);  // or several; no control character but line breaks reaches stdout
-void print_json(const nlohmann::ordered_json& value);  // indented
+// A verb's whole result, indented.
+void print_json(const nlohmann::ordered_json& value);
+// One of several objects, on a line of its own.
+void print_json_line(const nlohmann::ordered_json& value);
+bool is_json_printed() noexcept;  // by print_json()
 // On one line, or indented. Bytes that are no UTF-8 become U+FFFD; control and format characters are escaped.
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 // A model's text, or one that it was given, for stdout: on a terminal without what could steer it, else as it is.

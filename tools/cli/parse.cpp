@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/cli/suggest.h"
+#include "tools/cli/habits.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -53,7 +53,7 @@ Check one_of(std::vector<std::string> names) {
   description.erase(std::remove(description.begin(), description.end(), ' '), description.end());
   const auto check = [names = std::move(names)](std::string& value) -> std::string {
     if (std::find(names.begin(), names.end(), value) != names.end()) return "";
-    return "'" + value + "' is not one of " + joined(names) + did_you_mean(value, names);
+    return "'" + value + "' is not one of " + joined(names) + hint(value, names);
   };
   return {check, description};
 }

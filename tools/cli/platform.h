@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ bool stdin_is_terminal() noexcept;
 bool stdout_is_terminal() noexcept;
 bool stderr_is_terminal() noexcept;
 int terminal_columns() noexcept;  // of stderr; 80 when it is none
+// What results on stdout may take: the environment's COLUMNS, else the terminal's; nothing when it is no terminal.
+std::optional<int> output_columns() noexcept;
 
 std::filesystem::path executable_path();  // of this process
 

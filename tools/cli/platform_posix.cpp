@@ -7,12 +7,15 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -27,6 +30,18 @@ bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }
 int terminal_columns() noexcept {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::optional<int> output_columns() noexcept {
+  constexpr int kFewest = 20;
+  const char* said = std::getenv("COLUMNS");  // NOLINT(concurrency-mt-unsafe): nobody of ours sets it
+  const std::string_view text = said ? said : "";
+  int columns = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), columns);
+  const bool is_number = code == std::errc() && end == text.data() + text.size() && columns > 0;
+  winsize size{};
+  if (!is_number) columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  return columns > 0 ? std::optional(std::max(columns, kFewest)) : std::nullopt;
 }
 
 std::filesystem::path executable_path() { return std::filesystem::read_symlink("/proc/self/exe"); }

@@ -1,18 +1,30 @@
 #include "tools/cli/policy.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include <halfbyte/error.h>
 
+#include "tools/cli/habits.h"
 #include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
 namespace {
+
+struct Alias {
+  std::string_view alias;
+  std::string_view name;
+};
+constexpr Alias kAliases[] = {{"amp", "amp:bfloat16"}, {"float16", "half"}};
 
 std::string problem_with(const std::string& policy) {
   try {
     DtypePolicy::parse(policy);
     return "";
   } catch (const Error& error) {
-    return said(error);
+    std::vector<std::string> words = policy_names();
+    words.emplace_back("float16");
+    return said(error) + hint(policy, words);
   }
 }
 
@@ -27,10 +39,12 @@ Check dtype_policy() {
 }
 
 Check policy_word() {
-  const Check known = one_of(policy_names());
+  std::vector<std::string> words = policy_names();
+  for (const Alias& row : kAliases) words.emplace_back(row.alias);
+  const Check known = one_of(words);
   const auto check = [known](std::string& value) -> std::string {
-    if (value == "float16") value = "half";
-    if (value == "amp") value = "amp:bfloat16";
+    const auto alias = std::ranges::find(kAliases, value, &Alias::alias);
+    if (alias != std::end(kAliases)) value = alias->name;
     return known.problem_with(value);
   };
   return {check, known.values};

@@ -3,35 +3,19 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/cli/errors.h"
+#include "tools/cli/habits.h"
+#include "tools/cli/help.h"
 #include "tools/cli/log.h"
 #include "tools/cli/option_parser.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
-#include "tools/cli/suggest.h"
 #include "tools/cli/verb.h"
 
 namespace halfbyte::cli {
 namespace {
-
-void print_help() {
-  print_line("halfbyte " HALFBYTE_VERSION ": LLM checkpoints in 4 bits, with a record of what every tensor was.\n");
-  print_line("Usage: halfbyte VERB ... [--json] [-v|-q]\n\nVerbs:");
-  std::size_t longest = 0;
-  for (const VerbInfo& verb : verbs()) longest = std::max(longest, verb.name.size());
-  for (const VerbInfo& verb : verbs()) {
-    print_line("  " + std::string(verb.name) + std::string(longest + 2 - verb.name.size(), ' ') +
-               std::string(verb.summary));
-  }
-  print_line(
-      "\nExamples:\n"
-      "  halfbyte quantize llama-bf16 llama-4bit\n"
-      "  halfbyte inspect llama-4bit\n"
-      "  halfbyte generate llama-4bit --prompt 'Once upon a time'\n\n"
-      "'halfbyte VERB --help' has a verb's options. A model is a directory as Hugging Face has it, or one .safetensors "
-      "file.\n"
-      "Exit status: 0 done, 1 failed, 2 wrong usage, 3 bad data, 4 out of disk or memory, 130 interrupted.");
-}
 
 std::vector<std::string> first_words() {
   std::vector<std::string> words = {"--help", "--version"};
@@ -39,11 +23,21 @@ std::vector<std::string> first_words() {
   return words;
 }
 
+// Of a first word that is no verb: what was meant, perhaps.
+std::string first_word_hint(const std::string& word) {
+  std::error_code ignored;
+  const std::string guess = hint(word, first_words());
+  if (!guess.empty()) return guess;
+  if (word.starts_with("-")) return "; a verb comes first";
+  const bool is_path = std::filesystem::exists(word, ignored);
+  return is_path ? "; a verb comes first, for example 'halfbyte inspect " + word + "'" : "";
+}
+
 [[noreturn]] void refuse_first_word(const std::string& word) {
   const bool is_option = word.starts_with("-");
-  throw UsageError("unknown " + std::string(is_option ? "option" : "verb") + " '" + word + "'" +
-                   did_you_mean(word, first_words()) + (is_option ? "; a verb comes first" : "") +
-                   "; see 'halfbyte --help'");
+  throw UsageError("unknown " + std::string(is_option ? "option" : "verb") + " '" + word + "'" + first_word_hint(word) +
+                       "; see 'halfbyte --help'",
+                   is_option ? word : "");
 }
 
 // PREFIX/bin/halfbyte and PREFIX/libexec/halfbyte/halfbyte-model, in the build tree as where it is installed.
@@ -64,27 +58,52 @@ void add_common_options(OptionParser& parser, CommonOptions& common) {
   parser.add_flag("-q,--quiet", common.is_quiet, "no warnings, no progress");
 }
 
+// Read before the words are parsed, since what is wrong with them is told as JSON too.
+bool is_json_wanted(int argc, char** argv) noexcept {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return false;
+    if (word == "--json") return true;
+  }
+  return false;
+}
+
+ExitStatus help(const VerbInfo& verb, const OptionParser& parser, bool is_json) {
+  const std::vector<OptionInfo> options = parser.options();
+  if (is_json) {
+    print_json(verb_help_json(verb, options));
+  } else {
+    print_verb_help(verb, options);
+  }
+  return ExitStatus::kDone;
+}
+
 ExitStatus run_verb(const VerbInfo& verb, const VerbRow& row, int argc, char** argv) {
-  OptionParser parser(std::string(verb.summary), "halfbyte " + std::string(verb.name),
-                      "Examples:\n" + std::string(verb.examples));
+  OptionParser parser("halfbyte " + std::string(verb.name));
   CommonOptions common;
   const Action action = row.prepare(parser, common);
   add_common_options(parser, common);
-  if (!parser.parse(argc, argv)) return ExitStatus::kDone;
+  if (!parser.parse(argc, argv)) return help(verb, parser, is_json_wanted(argc, argv));
   if (common.is_quiet && common.verbosity > 0) throw UsageError("-q and -v exclude each other");
   set_log_level(common.is_quiet ? LogLevel::kQuiet : common.verbosity > 0 ? LogLevel::kVerbose : LogLevel::kNormal);
   return action();
+}
+
+void print_version(bool is_json) {
+  if (!is_json) return print_line("halfbyte " HALFBYTE_VERSION);
+  std::error_code ignored;
+  print_json({{"version", version()}, {"runs_models", std::filesystem::exists(model_program(), ignored)}});
 }
 
 ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word.empty()) throw UsageError("which verb? see 'halfbyte --help'");
   if (word == "--help" || word == "-h" || word == "help") {
-    print_help();
+    print_program_help();
     return ExitStatus::kDone;
   }
   if (word == "--version") {
-    print_line("halfbyte " HALFBYTE_VERSION);
+    print_version(is_json_wanted(argc, argv));
     return ExitStatus::kDone;
   }
   const auto all = verbs();
@@ -106,7 +125,8 @@ std::filesystem::path model_program() {
 }
 
 int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept {
-  return static_cast<int>(report_errors([&] { return dispatch(rows, argc, argv); }));
+  const auto output = is_json_wanted(argc, argv) ? ErrorOutput::kLineAndJson : ErrorOutput::kLine;
+  return static_cast<int>(report_errors([&] { return dispatch(rows, argc, argv); }, output));
 }
 
 }  // namespace halfbyte::cli

@@ -30,6 +30,17 @@ std::string command(const OperationCall& call) {
 
 constexpr Spelling kCommandLine{.option = flag, .call = command};
 
+// A Spelling is told each option that a text names; this one writes them down.
+thread_local std::vector<std::string>* found_flags = nullptr;
+
+std::string found_option(Option option) {
+  std::string out = flag(option);
+  if (std::ranges::find(*found_flags, out) == found_flags->end()) found_flags->push_back(out);
+  return out;
+}
+
+constexpr Spelling kFinding{.option = found_option, .call = command};
+
 }  // namespace
 
 std::string flag(Option option) {
@@ -47,6 +58,14 @@ std::string said(const Text& text) { return text.str(kCommandLine); }
 std::vector<std::string> said(const std::vector<Text>& texts) {
   std::vector<std::string> out;
   for (const Text& text : texts) out.push_back(said(text));
+  return out;
+}
+
+std::vector<std::string> flags_in(const Text& text) {
+  std::vector<std::string> out;
+  found_flags = &out;
+  text.str(kFinding);
+  found_flags = nullptr;
   return out;
 }
 

@@ -15,6 +15,8 @@ const Spelling& command_line() noexcept;
 
 std::string said(const Text& text);
 std::vector<std::string> said(const std::vector<Text>& texts);
+// The options that a text names, in their order, each once.
+std::vector<std::string> flags_in(const Text& text);
 // An error's line; of ours with flags.
 std::string said(const std::exception& error);
 

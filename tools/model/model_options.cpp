@@ -5,6 +5,7 @@
 #include "loader/files/tokenizer_directory.h"
 #include "loader/thread_count.h"
 #include "tools/cli/format.h"
+#include "tools/cli/habits.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/spelling.h"
@@ -20,7 +21,7 @@ Check device_name() {
       if (Device::parse(value).kind() != Device::Kind::kMeta) return "";
       return "'meta' holds no values, so no model runs there";
     } catch (const Error& error) {
-      return said(error);
+      return said(error) + hint(value, std::vector<std::string>{"auto", "cpu", "cuda", "xpu", "mps"});
     }
   };
   return {check, "auto|cpu|cuda[:N]|xpu[:N]|mps"};
