@@ -37,6 +37,7 @@ function(halfbyte_library name)
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   endif()
+  target_compile_features(${target} PUBLIC cxx_std_20)  # what its headers need of whoever includes them
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(ARG_PRECOMPILED)
     halfbyte_precompiled(${target} ${ARG_PRECOMPILED})  # cmake/precompiled.cmake

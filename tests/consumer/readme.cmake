@@ -1,0 +1,16 @@
+# write_readme_program(README OUT): the first C++ example of README.md as OUT.cpp, its includes before main and the rest
+# within, and the CMake lines that go with it as OUT.cmake.
+function(write_readme_program readme out)
+  file(READ ${readme} text)
+  foreach(language IN ITEMS cpp cmake)
+    if(NOT text MATCHES "```${language}\n([^`]*)```")
+      message(FATAL_ERROR "${readme} has no example in ${language}")
+    endif()
+    set(${language} "${CMAKE_MATCH_1}")
+  endforeach()
+  string(REGEX MATCHALL "#include <[^>]*>" includes "${cpp}")
+  list(JOIN includes "\n" includes)
+  string(REGEX REPLACE "#include <[^>]*>\n" "" body "${cpp}")
+  file(WRITE ${out}.cpp "${includes}\n\nint main() {\n${body}}\n")
+  file(WRITE ${out}.cmake "${cmake}")
+endfunction()
