@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   constexpr VerbRow kRows[] = {
       {"quantize", prepare_quantize},     {"inspect", prepare_inspect}, {"verify", prepare_verify},
       {"dequantize", prepare_dequantize}, {"diff", prepare_diff},       {"export", prepare_export},
-      {"doctor", prepare_doctor},         {"synth", prepare_synth},     {"tokenize", prepare_tokenize}};
+      {"doctor", prepare_doctor},         {"synth", prepare_synth},     {"tokenize", prepare_tokenize},
+      {"completion", prepare_completion}, {"man", prepare_man}};
   return run_program(kRows, argc, argv);
 }

@@ -11,7 +11,7 @@ endfunction()
 function(build name)
   run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/${name} -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_BUILD_TYPE=Release
       -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
-      -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${ARGN})
+      -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix -DREADME=${README} ${ARGN})
   run(${CMAKE_COMMAND} --build ${SCRATCH}/${name})
 endfunction()
 
@@ -26,6 +26,14 @@ if(WITH_TORCH)
   run(${SCRATCH}/all/restore ${SCRATCH}/tiny-4bit)
   run(${SCRATCH}/all/train ${SCRATCH}/tiny-4bit)
 endif()
+
+foreach(file IN ITEMS man/man1/halfbyte.1 bash-completion/completions/halfbyte zsh/site-functions/_halfbyte
+        fish/vendor_completions.d/halfbyte.fish)
+  file(READ ${SCRATCH}/prefix/share/${file} text)
+  if(NOT text MATCHES "quantize" OR NOT text MATCHES "dry.*run")
+    message(FATAL_ERROR "${file} does not name the program's options")
+  endif()
+endforeach()
 
 # The installed programs find each other.
 run(${SCRATCH}/prefix/bin/halfbyte inspect ${SCRATCH}/tiny-4bit)

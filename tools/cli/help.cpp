@@ -82,7 +82,7 @@ void print_program_help() {
       "  halfbyte generate llama-4bit --prompt 'Once upon a time'");
   print_line("");
   print_paragraph(
-      "'halfbyte VERB --help' has a verb's options. A model is a "
+      "'halfbyte VERB --help' has a verb's options, 'halfbyte man' all of them. A model is a "
       "directory as Hugging Face has it, or one file: .safetensors, .gguf, .bin, .pth.");
   print_paragraph(
       "Exit status: 0 done, 1 failed, 2 wrong usage, 3 bad data, 4 out of disk or memory, 130 interrupted.");

@@ -77,6 +77,16 @@ constexpr VerbInfo kVerbs[] = {
      .summary = "write a random-weight checkpoint of a real model's shape, for measuring",
      .examples = "  halfbyte synth llama-random --like llama-1.1b --dtype bfloat16",
      .home = Home::kCore},
+    {.name = "completion",
+     .summary = "print what completes this command line in a shell",
+     .examples = "  halfbyte completion bash > ~/.local/share/bash-completion/completions/halfbyte\n"
+                 "  halfbyte completion zsh > ~/.zfunc/_halfbyte\n"
+                 "  halfbyte completion fish > ~/.config/fish/completions/halfbyte.fish",
+     .home = Home::kCore},
+    {.name = "man",
+     .summary = "print the manual page, of all verbs and options",
+     .examples = "  halfbyte man | man -l -",
+     .home = Home::kCore},
 };
 
 }  // namespace

@@ -69,12 +69,16 @@ std::size_t columns_of(std::string_view text) noexcept {
 }
 
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
+  if (columns_of(text) <= columns) return {std::string(text)};
   Lines lines(columns);
   for (const std::string& word : words_of(text, /*keeps_quotes=*/false)) lines.add(word);
   return lines.take();
 }
 
 std::string with_indent(const std::string& head, std::string_view text, std::size_t indent, std::size_t columns) {
+  const std::size_t lead = std::min(head.find_first_not_of(' '), head.size());
+  if (columns_of(head) > indent && lead < head.size())  // the first line has less room than those below it
+    return with_indent(head.substr(0, lead), head.substr(lead) + std::string(text), indent, columns);
   std::string out = head;
   bool is_first = true;
   for (const std::string& line : wrapped(text, columns - std::min(columns - 1, indent))) {

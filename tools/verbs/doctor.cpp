@@ -58,9 +58,11 @@ void look_at_onednn(Diagnosis& out) {
                 {"brgemm_bfloat16", onednn::available() && onednn::supports(Dtype::kBfloat16)},
                 {"why_not", onednn::why_not()}};
   if (!onednn::available()) {
-    out.notes.push_back("no oneDNN, so prefill through dense weights runs on halfbyte's own slower kernels: " + onednn::why_not());
+    out.notes.push_back("no oneDNN, so prefill through dense weights runs on halfbyte's own slower kernels: " +
+                        onednn::why_not());
   } else if (!onednn::supports(Dtype::kFloat32)) {
-    out.notes.emplace_back("oneDNN has no brgemm for this CPU, so prefill through dense weights runs on halfbyte's own slower kernels");
+    out.notes.emplace_back(
+        "oneDNN has no brgemm for this CPU, so prefill through dense weights runs on halfbyte's own slower kernels");
   }
   if (onednn::available()) note_version(onednn_version(), out);
 }

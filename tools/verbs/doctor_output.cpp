@@ -6,9 +6,11 @@
 #include "loader/files/platform.h"
 #include "quant/threads.h"
 #include "tools/cli/errors.h"
+#include "tools/cli/fields.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/verb.h"
+#include "tools/cli/wrap.h"
 #include "tools/verbs/doctor.h"
 
 namespace halfbyte::cli {
@@ -28,10 +30,6 @@ std::string joined(const std::vector<std::string>& words, const char* separator)
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
   return text;
-}
-
-void field(const std::string& label, const std::string& value) {
-  print_line(printable("  " + label + std::string(label.size() < 12 ? 12 - label.size() : 1, ' ') + value));
 }
 
 std::string error_text(double rel_rmse) {
@@ -54,15 +52,16 @@ std::string onednn_text(const ordered_json& onednn) {
 }
 
 void print_torch(const ordered_json& torch) {
-  if (torch.is_null()) return field("LibTorch", "none");
-  field("LibTorch", torch["found"].get<std::string>() + ", built against " + torch["built_against"].get<std::string>() +
-                        ", " + torch["cpu_capability"].get<std::string>() + ", its oneDNN " +
-                        torch["onednn"].get<std::string>());
-  field("", torch["library"].get<std::string>());
+  if (torch.is_null()) return print_field("LibTorch", "none");
+  print_field("LibTorch", torch["found"].get<std::string>() + ", built against " +
+                              torch["built_against"].get<std::string>() + ", " +
+                              torch["cpu_capability"].get<std::string>() + ", its oneDNN " +
+                              torch["onednn"].get<std::string>());
+  print_field("", torch["library"].get<std::string>());
   for (const ordered_json& device : torch["devices"]) {
     const std::string reason = device["reason"];
-    field("device", device["name"].get<std::string>() + ": " + (device["present"] ? "present" : "no") +
-                        (reason.empty() ? "" : ", " + reason));
+    print_field("device", device["name"].get<std::string>() + ": " + (device["present"] ? "present" : "no") +
+                              (reason.empty() ? "" : ", " + reason));
   }
 }
 
@@ -86,17 +85,18 @@ ordered_json json_of(const std::vector<Gpu>& gpus) {
 
 void print_head(const Diagnosis& diagnosis) {
   const Machine& machine = diagnosis.machine;
-  field("halfbyte", std::string(version()) + ", " + compiler());
-  field("system", machine.system);
-  field("CPU", machine.cpu + ", " + counted(machine.cores, "core") + ", " + counted(quant::max_threads(), "thread"));
-  field("", joined(machine.features, " "));
-  field("memory", memory(machine));
-  field("kernels",
-        (diagnosis.isa.empty() ? "none" : diagnosis.isa) + " (this CPU runs " + joined(diagnosis.isas, ", ") + ")");
-  field("oneDNN", onednn_text(diagnosis.onednn));
+  print_field("halfbyte", std::string(version()) + ", " + compiler());
+  print_field("system", machine.system);
+  print_field("CPU",
+              machine.cpu + ", " + counted(machine.cores, "core") + ", " + counted(quant::max_threads(), "thread"));
+  print_field("", joined(machine.features, " "));
+  print_field("memory", memory(machine));
+  print_field("kernels", (diagnosis.isa.empty() ? "none" : diagnosis.isa) + " (this CPU runs " +
+                             joined(diagnosis.isas, ", ") + ")");
+  print_field("oneDNN", onednn_text(diagnosis.onednn));
   print_torch(diagnosis.torch);
-  if (diagnosis.gpus.empty()) field("GPUs", "none");
-  for (const Gpu& gpu : diagnosis.gpus) field("GPU", gpu_text(gpu));
+  if (diagnosis.gpus.empty()) print_field("GPUs", "none");
+  for (const Gpu& gpu : diagnosis.gpus) print_field("GPU", gpu_text(gpu));
 }
 
 void print_trials(const std::vector<Trial>& trials) {
@@ -116,10 +116,10 @@ void print_diagnosis(const Diagnosis& diagnosis) {
   print_head(diagnosis);
   print_trials(diagnosis.trials);
   print_line("");
-  for (const std::string& note : diagnosis.notes) print_line(printable("note: " + note));
+  for (const std::string& note : diagnosis.notes) print_text("note: " + note);
   for (const BrokenThing& broken : diagnosis.broken) {
-    print_line(printable("broken: " + broken.problem));
-    print_line(printable("   fix: " + broken.fix));
+    print_text("broken: " + broken.problem);
+    print_line(with_indent("   fix: ", printable(broken.fix), 8, printed_columns()));
   }
   print_line(diagnosis.broken.empty()
                  ? "all is well"

@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "loader/files/family.h"
-#include "tools/cli/errors.h"
+#include "tools/cli/fields.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 
 namespace halfbyte::cli {
 namespace {
-
-void print_field(const std::string& label, const std::string& value) {
-  print_line("  " + label + std::string(label.size() < 12 ? 12 - label.size() : 1, ' ') + printable(value));
-}
 
 std::string family_of(const files::Checkpoint& checkpoint) {
   if (checkpoint.architecture != nullptr) {
@@ -40,7 +36,7 @@ std::int64_t files_on_disk(const files::Checkpoint& checkpoint) {
 
 void print_head(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection) {
   const files::Manifest& manifest = checkpoint.manifest;
-  print_line(printable(path));
+  print_text(path);
   print_field("size", human_bytes(checkpoint.size_bytes) + " in " + counted(files_on_disk(checkpoint), "file") + ", " +
                           fixed(inspection.bits_per_weight(), 2) + " bits per weight, " +
                           human_count(inspection.parameters) + " parameters");
@@ -54,7 +50,7 @@ void print_head(const std::string& path, const files::Checkpoint& checkpoint, co
   }
   print_field("load as", manifest.recommended_dtype);
   for (const std::string& pattern : manifest.keep_float32) print_field("float32", pattern);
-  for (const std::string& note : checkpoint.notes) print_field("note", printable(note));
+  for (const std::string& note : checkpoint.notes) print_field("note", note);
 }
 
 void print_tallies(const std::string& title, const std::string& bytes_title,

@@ -14,5 +14,7 @@ Action prepare_export(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
 Action prepare_synth(OptionParser& parser, const CommonOptions& common);
 Action prepare_tokenize(OptionParser& parser, const CommonOptions& common);
+Action prepare_completion(OptionParser& parser, const CommonOptions& common);
+Action prepare_man(OptionParser& parser, const CommonOptions& common);
 
 }  // namespace halfbyte::cli
