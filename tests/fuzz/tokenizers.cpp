@@ -31,6 +31,7 @@ class SomeTokenizer final : public models::Tokenizer {
   }
   std::string decode(const models::TokenIds&, bool) const override { return {}; }
   std::string piece(std::int64_t) const override { return {}; }
+  bool is_special(std::int64_t) const override { return false; }
   std::optional<std::int64_t> id_of(std::string_view piece) const override {
     return piece.size() % 3 ? std::optional<std::int64_t>(static_cast<std::int64_t>(piece.size())) : std::nullopt;
   }
@@ -66,6 +67,7 @@ void check_tokenizer(const models::Tokenizer& tokenizer) {
   for (const std::int64_t id : ids) {
     require(id >= 0 && id < tokenizer.vocab_size(), "an id is below the vocabulary's size");
     tokenizer.piece(id);
+    tokenizer.is_special(id);
   }
   tokenizer.decode(ids, true);
   tokenizer.decode(ids, false);
