@@ -11,6 +11,7 @@
 #include "models/chat/chat_template.h"
 #include "models/json/printable.h"
 #include "models/tokenizers/allowance.h"
+#include "models/tokenizers/huggingface/json.h"
 
 namespace halfbyte::models {
 namespace {
@@ -36,7 +37,7 @@ std::optional<std::string> read_file(const fs::path& path) {
 json read_object(const fs::path& path) {
   const auto text = read_file(path);
   if (!text) return json::object();
-  json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  json value = huggingface::json_or_null(*text);
   if (!value.is_object()) throw Error(ErrorCode::kCorrupt, path.string() + ": is not a JSON object");
   return value;
 }

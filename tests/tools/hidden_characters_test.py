@@ -1,10 +1,13 @@
 """Names with control and format characters: none reaches a message, a table or JSON text as it is, and JSON says the same names."""
 import json
+import os
+import pty
 import shutil
+import subprocess
 import unicodedata
 import unittest
 
-from command_line import CommandLineTest, TINY_LLAMA, run, write_safetensors
+from command_line import LONGEST, PROGRAM, TINY_LLAMA, CommandLineTest, run, write_safetensors
 
 # C0, C1, DEL; direction marks, embeddings, overrides and isolates; zero widths, tags; separators of lines and paragraphs.
 HIDDEN = [chr(code) for code in range(1, 0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")]
@@ -56,6 +59,20 @@ class HiddenCharacters(CommandLineTest):
         self.assertEqual(self.shows_none(*words, "--pieces").returncode, 0)
         pieces = [json.loads(line)["pieces"] for line in self.shows_none(*words, "--json").stdout.splitlines()]
         self.assertEqual(pieces, [[name] for name in NAMES])
+
+    def test_a_models_text_cannot_steer_a_terminal(self):
+        text = "a\x1b[2J\u009b31m\r\u200f\tb"
+        ids = " ".join(map(str, self.json_of("tokenize", TINY_LLAMA, "--text", text)["ids"]))
+        words = ["tokenize", TINY_LLAMA, "--decode", "--text", ids]
+        self.assertEqual(run(*words).stdout, text.replace("\r", "\n") + "\n")  # what is read as text has other line ends
+        ours, theirs = pty.openpty()
+        try:
+            subprocess.run([PROGRAM, *words], stdout=theirs, check=True, timeout=LONGEST)
+            shown = os.read(ours, 1000).decode()
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        self.assertEqual(shown.replace("\r\n", "\n").expandtabs(8), "a\\x1b[2J\\u009b31m\\x0d\u200f\tb\n".expandtabs(8))
 
     def test_long_names_are_cut(self):
         name = "N" * 70_000

@@ -3,10 +3,11 @@ import base64
 import json
 import os
 import resource
+import shutil
 import struct
 import unittest
 
-from command_line import CommandLineTest
+from command_line import TINY_LLAMA, CommandLineTest
 
 MEMORY = 256 << 20  # bytes of address space, and 20 for each of the file's
 SECONDS = 20        # of the CPU, where the longest takes less than one
@@ -114,17 +115,20 @@ HARMLESS = [
 ]
 
 
+def limits_for(path):
+    def limit():
+        if "HALFBYTE_SANITIZER" not in os.environ:  # whose shadow takes terabytes of address space
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY + 20 * path.stat().st_size,) * 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+    return {"preexec_fn": limit}
+
+
 class HostileTokenizers(CommandLineTest):
     def options_for(self, description):
         path = self.scratch / "tokenizer.json"
         path.write_text(json.dumps(description))
-
-        def limits():
-            if "HALFBYTE_SANITIZER" not in os.environ:  # whose shadow takes terabytes of address space
-                resource.setrlimit(resource.RLIMIT_AS, (MEMORY + 20 * path.stat().st_size,) * 2)
-                resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-
-        return {"preexec_fn": limits}
+        return limits_for(path)
 
     def test_a_step_that_multiplies_a_text_is_named(self):
         text = self.scratch / "text"
@@ -150,6 +154,15 @@ class HostileTokenizers(CommandLineTest):
                 text.write_text(content)
                 options = self.options_for(description)
                 self.assertGreater(int(self.succeeds("tokenize", self.scratch, "--file", text, "--count", **options)), 0)
+
+    def test_files_beside_a_tokenizer_nest_no_deeper(self):
+        shutil.copy(TINY_LLAMA / "tokenizer.model", self.scratch)
+        for name in ("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"):
+            with self.subTest(name):
+                path = self.scratch / name
+                path.write_text('{"a": ' + "[" * 30_000_000)
+                self.fails(3, [name, "not a JSON object"], "tokenize", self.scratch, "--text", "a", **limits_for(path))
+                path.unlink()
 
     def test_a_regular_expression_has_one_limit_for_all_pieces_of_a_text(self):
         steps = [{"type": "Split", "pattern": {"String": "|"}, "behavior": "Removed", "invert": False},

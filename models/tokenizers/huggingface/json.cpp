@@ -50,4 +50,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& file_name) {
   return reader.read(text);
 }
 
+nlohmann::json json_or_null(std::string_view text) try { return parse_json(text, ""); } catch (const Error&) {
+  return nullptr;
+}
+
 }  // namespace halfbyte::models::huggingface

@@ -63,5 +63,7 @@ std::vector<std::string_view> types_of(const Rows& rows) {
 std::string read_tokenizer_file(const std::filesystem::path& path);
 // Errors: kCorrupt: not JSON, or nested too deep.
 nlohmann::json parse_json(std::string_view text, const std::string& file_name);
+// The same; null where parse_json fails.
+nlohmann::json json_or_null(std::string_view text);
 
 }  // namespace halfbyte::models::huggingface

@@ -12,6 +12,7 @@
 
 #include "models/json/printable.h"
 #include "models/tokenizers/allowance.h"
+#include "models/tokenizers/huggingface/json.h"
 
 namespace halfbyte::models::sentencepiece {
 namespace {
@@ -27,7 +28,7 @@ class File {
   explicit File(const std::filesystem::path& path) : name_(path.string()), tree_(json::object()) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return;
-    tree_ = json::parse(read_file(path, kMaxJsonBytes), nullptr, /*allow_exceptions=*/false);
+    tree_ = huggingface::json_or_null(read_file(path, kMaxJsonBytes));
     if (!tree_.is_object()) fail("is not a JSON object");
   }
 
