@@ -33,7 +33,31 @@ void add_data_file(const fs::path& path, Checkpoint& out) {
 
 }  // namespace
 
+namespace {
+
+// What is kept of a tensor takes more than its line in a header: without a bound relative to the data, a file of
+// nothing but names would take many times its size of memory.
+constexpr std::size_t kManyTensors = 65'536;
+constexpr std::uint64_t kLeastMeanBytes = 1024;
+
+void check_count(const Checkpoint& checkpoint) {
+  const std::size_t count = checkpoint.tensors.size();
+  if (count <= kManyTensors) return;
+  std::uint64_t bytes = 0;
+  for (const StoredTensor& tensor : checkpoint.tensors) bytes += tensor.size_bytes;
+  if (bytes / count >= kLeastMeanBytes) return;
+  const bool is_one = checkpoint.data_files.size() == 1;
+  throw Error(ErrorCode::kUnsupported,
+              printable_path(is_one ? checkpoint.data_files.front()->path() : checkpoint.directory) + ": " +
+                  std::to_string(count) + " tensors hold " + printable_bytes(bytes) + " together; more than " +
+                  std::to_string(kManyTensors) + " are read where they hold " + std::to_string(kLeastMeanBytes) +
+                  " bytes each, or more, on average");
+}
+
+}  // namespace
+
 void index_tensors(Checkpoint& out) {
+  check_count(out);
   std::ranges::sort(out.tensors, {}, [](const StoredTensor& t) { return std::pair(t.file, t.offset); });
   out.by_name.resize(out.tensors.size());
   std::iota(out.by_name.begin(), out.by_name.end(), 0U);
@@ -140,10 +164,46 @@ void refuse_packed(const fs::path& path, const Checkpoint& checkpoint) {
   }
 }
 
+fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+// Whether a file is, alone, the weights of the checkpoint whose folder it lies in. Errors: kInvalidArgument when it is
+// one of several.
+bool is_whole_model(const fs::path& file) {
+  DirectoryContents around;
+  try {
+    around = list_checkpoint(folder_of(file));
+  } catch (const Error&) {  // what is wrong with the rest of the folder is no matter of this file's
+    return false;
+  }
+  const bool is_its = std::ranges::find(around.data_files, file.filename().string()) != around.data_files.end();
+  if (!around.has_config || !is_its) return false;
+  if (around.data_files.size() == 1) return true;
+  throw Error(ErrorCode::kInvalidArgument, printable_path(file) + ": is one of the " +
+                                               std::to_string(around.data_files.size()) + " files of a model; give " +
+                                               printable_path(folder_of(file)) + ", the directory");
+}
+
+// What people name though it holds no weights: config.json, an index, a text. Of safetensors its first bytes would be a
+// header's length that no file has.
+void refuse_text(const fs::path& path) {
+  const InputFile file(path);
+  std::string start(std::min<std::uint64_t>(file.size_bytes(), 8), '\0');
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  const bool is_text = start.size() == 8 && std::ranges::all_of(start, [](char c) {
+                         return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+                       });
+  if (!is_text) return;
+  throw Error(ErrorCode::kUnsupported, printable_path(path) + ": is a text and holds no weights; give the directory, " +
+                                           printable_path(folder_of(path)) + ", or a file of weights");
+}
+
 void open_file(const fs::path& path, Checkpoint& out) {
+  const Format* format = check_format(path);
+  if ((!format || !format->is_self_contained) && is_whole_model(path)) return open_directory(folder_of(path), out);
   out.directory = path.parent_path();
   std::vector<TensorRecord> packed;
-  if (const Format* format = check_format(path)) {
+  if (!format) refuse_text(path);
+  if (format) {
     packed = open_other_format(*format, std::span(&path, 1), out);
   } else {
     add_data_file(path, out);
@@ -182,7 +242,11 @@ Checkpoint open_checkpoint(const fs::path& path) {
   Checkpoint out;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) fail_not_found(path);
+  if (!fs::exists(status)) {
+    if (fs::exists(fs::symlink_status(path, error)))
+      throw Error(ErrorCode::kNotFound, printable_path(path) + ": is a link that leads nowhere");
+    fail_not_found(path);
+  }
   if (fs::is_directory(status)) {
     open_directory(path, out);
   } else {

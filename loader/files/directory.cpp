@@ -7,7 +7,9 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
 #include "loader/files/json_text.h"
+#include "loader/files/links.h"
 #include "loader/files/manifest.h"
 #include "loader/files/printable.h"
 #include "loader/files/shards.h"
@@ -66,14 +68,13 @@ std::string_view kind_of_unread(std::string_view name) {
 
 std::vector<std::string> file_names(const fs::path& directory) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    std::string name = entry->path().filename().string();
+  for (const fs::path& path : entries(directory)) {
+    std::string name = path.filename().string();
     std::error_code ignored;  // a dangling link is no file
-    if (!name.starts_with('.') && fs::is_regular_file(entry->path(), ignored)) names.push_back(std::move(name));
+    if (!name.starts_with('.') && fs::is_regular_file(path, ignored)) names.push_back(std::move(name));
   }
-  if (error) throw Error(ErrorCode::kIo, printable_path(directory) + ": listing it failed: " + error.message());
   std::ranges::sort(names);
+  for (const std::string& name : names) check_link(directory, name);
   return names;
 }
 

@@ -26,8 +26,9 @@ struct DirectoryContents {
   std::vector<fs::path> other_weights;
 };
 
-// Follows symbolic links to files (Hugging Face's cache is made of them); hidden files and folders are left out.
-// Errors: kNotFound without weights, kUnsupported when they are of another format only, kCorrupt for a bad index.
+// Follows symbolic links to files as links.h says; hidden files, folders and links that lead nowhere are left out.
+// Errors: kNotFound without weights, kUnsupported when they are of another format only, or a link leads elsewhere,
+// kCorrupt for a bad index.
 DirectoryContents list_checkpoint(const fs::path& directory);
 
 // The format of a lone file; null: safetensors. Errors: kUnsupported when its first bytes are those of one that is not

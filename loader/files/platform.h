@@ -94,8 +94,8 @@ std::uint64_t free_bytes(const fs::path& directory);
 void sync_directory(const fs::path& directory);
 // Atomic; fails with kAlreadyExists when `to` exists.
 void rename_new(const fs::path& from, const fs::path& to);
-// Atomic where the system can; `to` must exist; afterwards `from` holds what `to` held.
-void exchange(const fs::path& from, const fs::path& to);
+// Atomic where the system can; `to` must exist. Returns where that is now which `to` held: at `from`, if that can be.
+fs::path exchange(const fs::path& from, const fs::path& to);
 // Physical memory of this machine. Units: bytes; 0 when not known.
 std::uint64_t memory_bytes() noexcept;
 // Peak resident set of this process. Units: bytes.

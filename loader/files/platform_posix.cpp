@@ -16,14 +16,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
+#include "loader/files/mappings.h"
 #include "loader/files/printable.h"
+#include "loader/files/system_error.h"
 
 namespace halfbyte::files {
 namespace {
@@ -31,27 +33,8 @@ namespace {
 // One call moves at most 2 GiB on Linux; smaller pieces also let other threads in.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 26;
 
-ErrorCode code_of(int error_number) noexcept {
-  switch (error_number) {
-    case ENOENT:
-    case ENOTDIR:
-      return ErrorCode::kNotFound;
-    case EEXIST:
-    case ENOTEMPTY:
-      return ErrorCode::kAlreadyExists;
-    case ENOSPC:
-    case EDQUOT:
-    case ENOMEM:
-      return ErrorCode::kNoResources;
-    default:
-      return ErrorCode::kIo;
-  }
-}
-
 [[noreturn]] void fail(const fs::path& path, const char* doing, int error_number = errno) {
-  std::string message = printable_path(path) + ": " + doing + " failed: " + std::strerror(error_number);
-  if (error_number == ENOSPC || error_number == EDQUOT) message += "; free some space or write to another disk";
-  throw Error(code_of(error_number), message);
+  fail_on(path, doing, error_number);
 }
 
 // What `call` returns, made again as long as a signal interrupts it.
@@ -144,10 +127,13 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor.value, 0);
   if (address == MAP_FAILED) fail(path, "mapping");
   bytes_ = {static_cast<std::byte*>(address), size};
+  remember_mapping(path_, bytes_);
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (bytes_.empty()) return;
+  forget_mapping(bytes_);
+  ::munmap(bytes_.data(), bytes_.size());
 }
 
 void MappedFile::read_ahead() const noexcept {
@@ -249,19 +235,23 @@ void rename_new(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) fail(to, "renaming the finished result to this name");
 #endif
-  if (fs::exists(fs::symlink_status(to))) fail(to, "renaming the finished result to this name", EEXIST);
+  if (type_of(to) != fs::file_type::not_found) fail(to, "renaming the finished result to this name", EEXIST);
   if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "renaming the finished result to this name");
 }
 
-void exchange(const fs::path& from, const fs::path& to) {
+fs::path exchange(const fs::path& from, const fs::path& to) {
 #ifdef RENAME_EXCHANGE
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return from;
   if (errno != EINVAL && errno != ENOSYS) fail(to, "exchanging with the finished result");
 #endif
   const fs::path aside = to.string() + ".old";
   rename_new(to, aside);
-  rename_new(from, to);
-  rename_new(aside, from);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int error_number = errno;
+    static_cast<void>(::rename(aside.c_str(), to.c_str()));
+    fail(to, "renaming the finished result to this name", error_number);
+  }
+  return ::rename(aside.c_str(), from.c_str()) == 0 ? from : aside;
 }
 
 std::uint64_t memory_bytes() noexcept {

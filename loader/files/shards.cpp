@@ -8,7 +8,9 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
 #include "loader/files/json_text.h"
+#include "loader/files/links.h"
 #include "loader/files/printable.h"
 #include "models/json/field.h"
 
@@ -37,7 +39,9 @@ ShardIndex read_shard_index(const fs::path& directory, const char* index_file, s
     const std::string& shard = field.string();
     if (!is_plain_file_name(shard) || !shard.ends_with(extension))
       field.fail_wanting("the name of a " + std::string(extension) + " file in the same folder");
-    if (shards.insert(shard).second && !fs::is_regular_file(directory / shard)) {
+    const bool is_new = shards.insert(shard).second;
+    if (is_new) check_link(directory, shard);
+    if (is_new && !files::is_regular_file(directory / shard)) {
       throw Error(ErrorCode::kCorrupt, printable_path(directory) + ": shard " + printable(shard) +
                                            " is missing; the index names it for tensor " + in_quotes(tensor) +
                                            ". Download it again");

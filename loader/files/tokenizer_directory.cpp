@@ -6,6 +6,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/checkpoint.h"
+#include "loader/files/links.h"
 
 namespace halfbyte::files {
 namespace {
@@ -36,6 +37,7 @@ TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint) {
   const bool is_directory = fs::is_directory(checkpoint, ignored);
   path_ = is_directory ? checkpoint : checkpoint.parent_path();
   if (path_.empty()) path_ = ".";
+  check_tokenizer_links(path_);
   if (is_directory && has_tokenizer(checkpoint)) return;
   const auto files = generated_files(checkpoint, checkpoint.extension() == ".safetensors" && has_tokenizer(path_));
   if (files.empty()) return;

@@ -169,8 +169,8 @@ TEST_CASE("quantize: what is copied and what is not", "[convert]") {
     write_text(scratch / "src" / name, std::string("content of ") + name);
   }
   write_text(scratch / "src" / "original" / "params.json", "x");
-  write_text(scratch / "blob", "linked");
-  fs::create_symlink("../blob", scratch / "src" / "link.txt");
+  write_text(scratch / "src" / "inner" / "blob", "linked");
+  fs::create_symlink("inner/blob", scratch / "src" / "link.txt");
   const auto summary = quantize(scratch / "src", scratch / "dst");
   CHECK(names_in(scratch / "dst") == std::vector<std::string>{"LICENSE", "chat_template.jinja", "config.json",
                                                               "generation_config.json", "halfbyte.json", "link.txt",

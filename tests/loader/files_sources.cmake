@@ -12,6 +12,7 @@ set(HALFBYTE_FILES_TESTS
     loader/files/formats/pytorch/pytorch_test.cpp
     loader/files/formats/pytorch/zip_test.cpp
     loader/files/json_text_test.cpp
+    loader/files/links_test.cpp
     loader/files/manifest_check_test.cpp
     loader/files/manifest_test.cpp
     loader/files/methods/bitsandbytes_test.cpp

@@ -219,10 +219,14 @@ class RoundTrip(CommandLineTest):
         self.assertEqual(results[0], results[2])
 
     def test_a_single_file_is_a_model_too(self):
-        result = run("quantize", TINY_LLAMA / "model.safetensors", self.result)
+        self.succeeds("quantize", TINY_LLAMA / "model.safetensors", self.scratch / "with the rest")
+        self.assertIn("family      llama", self.succeeds("inspect", self.scratch / "with the rest"))
+        lone = self.scratch / "model.safetensors"
+        lone.write_bytes((TINY_LLAMA / "model.safetensors").read_bytes())
+        result = run("quantize", lone, self.result)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stderr, r"^halfbyte: warning: .*config\.json.*\n$")
-        self.succeeds("quantize", TINY_LLAMA / "model.safetensors", self.scratch / "quiet", "-q")
+        self.succeeds("quantize", lone, self.scratch / "quiet", "-q")
         self.assertIn("all good", self.succeeds("verify", self.result))
 
     def test_synth_is_a_model_and_repeats(self):

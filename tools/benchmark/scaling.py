@@ -69,7 +69,7 @@ def larger(source, target, times):
     (target / "config.json").write_text(json.dumps(config), encoding="utf-8")
     index = json.loads((source / "model.safetensors.index.json").read_text(encoding="utf-8"))
     for shard in sorted(set(index["weight_map"].values())):
-        (target / shard).symlink_to(source / shard)
+        shutil.copyfile(source / shard, target / shard)
         for copy in range(1, times):
             name = f"copy{copy}-{shard}"
             index["weight_map"] |= dict.fromkeys(copy_layers(source / shard, target / name, LAYERS * copy), name)

@@ -12,6 +12,7 @@
 #include "tools/cli/option_parser.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/sudden_ends.h"
 #include "tools/cli/verb.h"
 
 namespace halfbyte::cli {
@@ -49,6 +50,7 @@ ExitStatus become_model_program(std::string_view verb, char** argv) {
                                           "' runs a model, and this halfbyte was built without LibTorch (" +
                                           program.string() + " is missing): build it with -DHALFBYTE_WITH_TORCH=ON");
   }
+  check_room_for(program);
   become(program, argv);
 }
 
@@ -125,6 +127,7 @@ std::filesystem::path model_program() {
 }
 
 int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept {
+  install_sudden_ends();
   const auto output = is_json_wanted(argc, argv) ? ErrorOutput::kLineAndJson : ErrorOutput::kLine;
   return static_cast<int>(report_errors([&] { return dispatch(rows, argc, argv); }, output));
 }

@@ -29,6 +29,8 @@ struct Format {
   // Read as safetensors, its first bytes would be a header longer than any file: is_format decides before those are
   // read.
   bool is_never_safetensors = false;
+  // A file says what model it is of by itself, or its open() finds what does. Others take it from config.json.
+  bool is_self_contained = false;
 };
 
 std::span<const Format> formats() noexcept;

@@ -81,16 +81,71 @@ TEST_CASE("checkpoint: shards, with an index and without", "[checkpoint]") {
   check_error(ErrorCode::kCorrupt, {kOne, "2 shards", "1 are here"}, [&] { open_checkpoint(scratch / "m"); });
 }
 
-TEST_CASE("checkpoint: symbolic links to files are followed", "[checkpoint]") {
+TEST_CASE("checkpoint: a file of a folder that is a model finds what lies beside it", "[checkpoint]") {
   const Scratch scratch;
-  write_checkpoint(scratch / "blobs", {tensor("a")});
-  fs::create_directory(scratch / "m");
-  for (const char* name : {"config.json", "model.safetensors"})
-    fs::create_symlink(scratch / "blobs" / name, scratch / "m" / name);
-  fs::create_symlink(scratch / "nowhere", scratch / "m" / "dangling.txt");
-  const auto opened = open_checkpoint(scratch / "m");
-  CHECK(opened.tensors.size() == 1);
-  CHECK(opened.side_files.empty());
+  write_checkpoint(scratch / "m", llama_tensors(), llama_config());
+  write_text(scratch / "m" / "tokenizer.json", "{}");
+  const auto alone = open_checkpoint(scratch / "m" / "model.safetensors");
+  const auto together = open_checkpoint(scratch / "m");
+  REQUIRE(alone.architecture != nullptr);
+  CHECK(alone.architecture == together.architecture);
+  CHECK(alone.side_files == together.side_files);
+  CHECK(alone.notes == together.notes);
+  CHECK(alone.has_config_file);
+}
+
+TEST_CASE("checkpoint: a file beside another model, or without a configuration, is by itself", "[checkpoint]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", llama_tensors(), llama_config());
+  write_text(scratch / "m" / "adapter.safetensors", safetensors({tensor("a")}));
+  write_text(scratch / "lone" / "a.safetensors", safetensors({tensor("a")}));
+  for (const char* file : {"m/adapter.safetensors", "lone/a.safetensors"}) {
+    const auto opened = open_checkpoint(scratch / file);
+    CHECK(opened.tensors.size() == 1);
+    CHECK(opened.architecture == nullptr);
+    CHECK(opened.side_files.empty());
+  }
+}
+
+TEST_CASE("checkpoint: one of several files of a model is sent to its folder", "[checkpoint]") {
+  const Scratch scratch;
+  write_text(scratch / "m" / "config.json", llama_config().dump());
+  write_text(scratch / "m" / kOne, safetensors({tensor("a")}));
+  write_text(scratch / "m" / kTwo, safetensors({tensor("b")}));
+  check_error(ErrorCode::kInvalidArgument, {kOne, "is one of the 2 files of a model; give ", "/m, the directory"},
+              [&] { open_checkpoint(scratch / "m" / kOne); });
+}
+
+TEST_CASE("checkpoint: a text that is named as a model says what it is", "[checkpoint]") {
+  const Scratch scratch;
+  write_checkpoint(scratch / "m", llama_tensors(), llama_config());
+  write_text(scratch / "m" / "README.md", "# a model\n");
+  write_text(scratch / "m" / "model.safetensors.txt", "12345678");
+  for (const char* name : {"config.json", "README.md", "model.safetensors.txt"}) {
+    INFO(name);
+    check_error(ErrorCode::kUnsupported, {name, "is a text and holds no weights; give the directory, ", "/m"},
+                [&] { open_checkpoint(scratch / "m" / name); });
+  }
+}
+
+TEST_CASE("checkpoint: more names than data to go with them are refused", "[checkpoint][hostile]") {
+  const Scratch scratch;
+  const auto write = [&](int count, int bytes_of_first) {
+    std::string header = "{";
+    for (int i = 0; i < count; ++i) {
+      const int begin = i == 0 ? 0 : bytes_of_first;
+      header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[)" +
+                std::to_string(bytes_of_first - begin) + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
+                std::to_string(bytes_of_first) + "]}";
+    }
+    write_text(scratch / "a.safetensors",
+               with_length(header + "}") + std::string(static_cast<std::size_t>(bytes_of_first), '\0'));
+  };
+  write(65'537, 1'000'000);
+  check_error(ErrorCode::kUnsupported, {"/a.safetensors", "65537 tensors hold 1.00 MB together", "more than 65536"},
+              [&] { open_checkpoint(scratch / "a.safetensors"); });
+  write(65'536, 0);
+  CHECK(open_checkpoint(scratch / "a.safetensors").tensors.size() == 65'536);
 }
 
 TEST_CASE("checkpoint: shards that contradict their index", "[checkpoint][hostile]") {

@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::files {
@@ -106,7 +107,7 @@ GgufParts open_gguf_parts(const fs::path& path) {
   }
   for (const std::string& name : all_parts(*part)) {
     const fs::path file = path.parent_path() / name;
-    if (!fs::is_regular_file(file)) {
+    if (!files::is_regular_file(file)) {
       throw Error(ErrorCode::kCorrupt, printable_path(path) + ": is one of " + std::to_string(part->count) +
                                            " parts, and " + printable(name) + " is missing; download it again");
     }

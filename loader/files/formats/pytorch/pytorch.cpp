@@ -7,6 +7,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
 #include "loader/files/formats/pytorch/strided_bytes.h"
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
@@ -100,7 +101,7 @@ std::vector<TensorRecord> open_pytorch(std::span<const fs::path> paths, Checkpoi
     translation.finish();
   }
   const fs::path index = checkpoint.directory / kPickleIndexFile;
-  if (paths.size() > 1 && fs::is_regular_file(index))
+  if (paths.size() > 1 && files::is_regular_file(index))
     check_listed(checkpoint, read_shard_index(checkpoint.directory, kPickleIndexFile, ".bin"));
   return {};
 }
