@@ -71,6 +71,8 @@ Conversion prepared(std::string_view doing, const fs::path& path, const Quantize
 
 QuantizeSummary run_kind(const Conversion& conversion, const fs::path& destination) {
   const auto* quantization = std::get_if<Quantization>(&conversion.work);
+  if (conversion.options.resume && conversion.options.restart)
+    throw Error(ErrorCode::kInvalidArgument, Option::kResume + " and " + Option::kRestart + " exclude each other");
   if (!quantization && conversion.options.resume)
     throw Error(ErrorCode::kInvalidArgument, Option::kResume + ": " + keeps_codes_text());
   const fs::path path = destination_path(destination);

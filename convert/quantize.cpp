@@ -16,6 +16,7 @@
 #include "convert/result_manifest.h"
 #include "convert/tied_duplicates.h"
 #include "loader/files/directory.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/printable.h"
 
 namespace halfbyte::convert {
@@ -59,21 +60,43 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
   return out;
 }
 
-// Errors: kInvalidArgument when NAME.partial is the work of another conversion.
-std::optional<JournalContents> find_unfinished(Destination& destination, const ResultLayout& layout,
-                                               const nlohmann::json& identity) {
+[[noreturn]] void refuse_other(const Destination& destination, const std::string& difference) {
+  throw Error(ErrorCode::kInvalidArgument, files::printable_path(destination.work_path()) +
+                                               " is the beginning of another conversion (" + difference +
+                                               "); give the same source and options, or " + Option::kRestart +
+                                               " to delete it and begin anew");
+}
+
+// What could be gone on with is never deleted by whoever forgot to say so.
+[[noreturn]] void refuse_to_forget(const Destination& destination, std::size_t finished, std::size_t all) {
+  throw Error(ErrorCode::kAlreadyExists,
+              files::printable_path(destination.work_path()) + ": " + std::to_string(finished) + " of " +
+                  std::to_string(all) + " tensors of this conversion are there from a run that was stopped; " +
+                  Option::kResume + " goes on, " + Option::kRestart + " deletes them and begins anew");
+}
+
+// What an earlier run of this conversion left, to go on with; else NAME.partial is emptied. Errors: kInvalidArgument
+// when it is the work of another conversion and `resume` is set, kAlreadyExists when it could be gone on with and
+// nobody said what is to be done.
+std::optional<JournalContents> find_unfinished(Destination& destination, const Quantization& work,
+                                               const QuantizeOptions& options, const nlohmann::json& identity) {
   auto journal = read_journal(destination.work_path());
-  if (!journal) {
+  if (!journal || options.restart) {
     destination.start_over();
     return std::nullopt;
   }
   if (const auto found = difference(*journal->identity, identity)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                files::printable_path(destination.work_path()) + " is the beginning of another conversion (" + *found +
-                    "); give the same source and options, or leave out " + Option::kResume + " to start over");
+    if (options.resume) refuse_other(destination, *found);
+    destination.start_over_instead_of(*found);
+    return std::nullopt;
+  }
+  if (!options.resume) {
+    if (!journal->finished.empty()) refuse_to_forget(destination, journal->finished.size(), work.plan.tensors.size());
+    destination.start_over();
+    return std::nullopt;
   }
   std::vector<fs::path> wanted;
-  for (const DataFileLayout& file : layout.files) wanted.emplace_back(file.name);
+  for (const DataFileLayout& file : work.layout.files) wanted.emplace_back(file.name);
   destination.remove_all_but(wanted);
   return journal;
 }
@@ -83,27 +106,24 @@ class Run {
  public:
   Run(const Conversion& conversion, const Quantization& work, const fs::path& path)
       : source_(*conversion.source),
+        work_(work),
         plan_(work.plan),
         layout_(work.layout),
-        memory_(work.memory),
         options_(conversion.options),
         path_(path) {}
 
   QuantizeSummary run() const {
     check_tied_duplicates(source_, plan_);
     if (options_.resume && is_complete()) {
-      clear_away();
+      files::sync_directory(path_.parent_path());  // which the run that was killed may not have come to
       QuantizeSummary summary = summary_of(source_, plan_, {});
       summary.was_complete = true;
+      if (const Text left = clear_away(); !left.empty()) summary.warnings.push_back(left);
       return summary;
     }
-    Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = options_.resume});
+    Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = true});
     QuantizeSummary summary = summary_of(source_, plan_, convert_into(destination));
-    if (destination.had_leftovers() && !options_.resume) {
-      summary.notes.push_back(files::printable_path(destination.work_path()) +
-                              " was there from an unfinished run and was started over; " + Option::kResume +
-                              " would have gone on");
-    }
+    summary.warnings = destination.warnings();
     return summary;
   }
 
@@ -113,7 +133,7 @@ class Run {
   // Whether an earlier run finished all and was killed then, or was never disturbed. Errors: kAlreadyExists when
   // something else is there that may not be replaced.
   bool is_complete() const {
-    if (!fs::is_directory(fs::symlink_status(path_))) return false;
+    if (files::type_of(path_) != fs::file_type::directory) return false;
     const auto found = difference_from_complete(path_, source_, layout_, options_);
     if (!found || options_.overwrite) return !found;
     throw Error(ErrorCode::kAlreadyExists, files::printable_path(path_) +
@@ -122,14 +142,14 @@ class Run {
   }
 
   // What is left when a run was killed after the rename; the beginning of another conversion stays.
-  void clear_away() const {
+  Text clear_away() const {
     const auto journal = read_journal(work_path(path_));
-    if (!journal || *journal->identity == identity()) remove_leftovers(path_);
+    return !journal || *journal->identity == identity() ? remove_leftovers(path_) : Text();
   }
 
   ConversionResult convert_into(Destination& destination) const {
     const nlohmann::json identity = this->identity();
-    const auto unfinished = options_.resume ? find_unfinished(destination, layout_, identity) : std::nullopt;
+    const auto unfinished = find_unfinished(destination, work_, options_, identity);
     ConversionResult result;
     destination.fill([&] {
       destination.check_space(layout_.size_bytes + small_file_bytes(source_));
@@ -138,16 +158,16 @@ class Run {
       if (options_.resume) destination.keep();
       const Workplace workplace{destination.partial_path(), journal,
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
-      result = convert_tensors(source_, plan_, layout_, memory_, options_, workplace);
+      result = convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
       write_small_files(source_, plan_, layout_, result, options_, destination);
     });
     return result;
   }
 
   const files::Checkpoint& source_;
+  const Quantization& work_;
   const Plan& plan_;
   const ResultLayout& layout_;
-  const MemoryPlan& memory_;
   const QuantizeOptions& options_;
   const fs::path& path_;
 };

@@ -108,7 +108,8 @@ Repacking repacking_of(const Checkpoint& source, std::uint64_t shard_size) {
 QuantizeSummary run_repacking(const Conversion& conversion, const Repacking& work, const fs::path& path) {
   const Checkpoint& source = *conversion.source;
   const QuantizeOptions& options = conversion.options;
-  Destination destination(path, {.overwrite = options.overwrite});
+  Destination destination(path, {.overwrite = options.overwrite, .keep_leftovers = options.restart});
+  if (options.restart) destination.start_over();
   destination.check_space(work.image.file_bytes() + small_file_bytes(source));
   destination.fill([&] {
     const std::vector<std::string> hashes = write_image(
@@ -116,7 +117,9 @@ QuantizeSummary run_repacking(const Conversion& conversion, const Repacking& wor
         {.threads = options.threads, .is_hashed = true, .progress = options.progress, .stop = options.stop});
     write_small_files(source, work.image, manifest_of(source, work.image, hashes), destination);
   });
-  return summary_of(source, work);
+  QuantizeSummary out = summary_of(source, work);
+  out.warnings = destination.warnings();
+  return out;
 }
 
 }  // namespace halfbyte::convert

@@ -78,7 +78,7 @@ void SourceReader::check_unchanged(std::size_t tensor, const std::string& hash) 
   const files::StoredTensor& changed = source_.tensors[tensor];
   throw Error(ErrorCode::kInvalidArgument, files::printable_path(source_.data_files[changed.file]->path()) +
                                                " changed, before the end of tensor " + files::in_quotes(changed.name) +
-                                               ", after a part of it was converted; leave out " + Option::kResume +
+                                               ", after a part of it was converted; " + Option::kRestart +
                                                " to start over");
 }
 

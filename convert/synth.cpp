@@ -137,7 +137,7 @@ Image image_of(const nlohmann::ordered_json& config, const SynthOptions& options
 
 std::span<const std::string_view> synth_shapes() noexcept { return kNames; }
 
-std::uint64_t synth(const fs::path& path, const SynthOptions& options) try {
+SynthSummary synth(const fs::path& path, const SynthOptions& options) {
   const Shape& shape = shape_or_fail(options.like);
   if (!is_weight_dtype(options.dtype)) {
     throw Error(ErrorCode::kInvalidArgument, std::string(name(options.dtype)) + " is not float32, float16 or bfloat16");
@@ -151,9 +151,7 @@ std::uint64_t synth(const fs::path& path, const SynthOptions& options) try {
     destination.write_file(files::kConfigFile, config.dump(2) + "\n");
     if (image.files.size() > 1) destination.write_file(files::kIndexFile, index_text(image.files));
   });
-  return image.size_bytes;
-} catch (const fs::filesystem_error& error) {
-  throw Error(ErrorCode::kIo, files::printable(error.what(), 1024));
+  return {image.size_bytes, destination.warnings()};
 }
 
 }  // namespace halfbyte::convert

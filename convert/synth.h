@@ -8,8 +8,10 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <halfbyte/dtype.h>
+#include <halfbyte/text.h>
 
 namespace halfbyte::convert {
 
@@ -25,8 +27,13 @@ struct SynthOptions {
 
 std::span<const std::string_view> synth_shapes() noexcept;  // "tiny", "llama-1.1b", "llama-7b"
 
-// Returns bytes of tensor data written. The same bytes for the same options, whatever the machine. Errors as
+struct SynthSummary {
+  std::uint64_t size_bytes = 0;  // of tensor data
+  std::vector<Text> warnings;    // as QuantizeSummary's
+};
+
+// The same bytes for the same options, whatever the machine. Errors as
 // quantize().
-std::uint64_t synth(const std::filesystem::path& destination, const SynthOptions& options);
+SynthSummary synth(const std::filesystem::path& destination, const SynthOptions& options);
 
 }  // namespace halfbyte::convert

@@ -26,6 +26,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kOverrides, .name = "overrides"},
     {.option = Option::kOverwrite, .name = "overwrite"},
     {.option = Option::kRequantize, .name = "requantize"},
+    {.option = Option::kRestart, .name = "restart"},
     {.option = Option::kResume, .name = "resume"},
     {.option = Option::kScheme, .name = "scheme"},
     {.option = Option::kSchemeFor, .name = "scheme_for"},

@@ -134,7 +134,9 @@ ExportSummary write_exported(const fs::path& source_path, const fs::path& target
                 {.threads = options.threads, .progress = options.progress, .stop = options.stop});
     write_small_files(source, plan, image, destination);
   });
-  return summary_of(source, plan, image, errors.stats());
+  ExportSummary out = summary_of(source, plan, image, errors.stats());
+  out.warnings = destination.warnings();
+  return out;
 }
 
 }  // namespace

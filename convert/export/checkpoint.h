@@ -35,7 +35,8 @@ struct ExportSummary {
   std::int64_t dequantized_tensors = 0;  // packed before, and dense now
   double rel_rmse = 0;                   // of what was quantised again, against the numbers before
   double seconds = 0;
-  std::vector<Text> notes;  // for the user
+  std::vector<Text> notes;     // for the user
+  std::vector<Text> warnings;  // as QuantizeSummary's
 };
 
 // The names that `format` takes.

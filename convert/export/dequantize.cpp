@@ -186,7 +186,9 @@ DequantizeSummary write_dequantized(const fs::path& source_path, const fs::path&
                 {.threads = options.threads, .progress = options.progress, .stop = options.stop});
     write_small_files(source, plan, options, destination);
   });
-  return summary_of(source, plan);
+  DequantizeSummary out = summary_of(source, plan);
+  out.warnings = destination.warnings();
+  return out;
 }
 
 }  // namespace

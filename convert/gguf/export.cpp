@@ -89,6 +89,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   result.fill([&] { write_image(image, result.partial_path(), {.progress = options.progress, .stop = options.stop}); });
   plan.summary.source_bytes = source.size_bytes;
   plan.summary.result_bytes = image.file_bytes();
+  plan.summary.warnings = result.warnings();
   return plan.summary;
 }
 

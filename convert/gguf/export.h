@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/text.h>
+
 namespace halfbyte::convert {
 
 struct GgufExportOptions {
@@ -27,6 +29,7 @@ struct GgufExportSummary {
   std::int64_t exact_tensors = 0;        // packed, and the same numbers
   std::int64_t requantized_tensors = 0;  // packed, in other numbers
   std::vector<std::string> notes;
+  std::vector<Text> warnings;  // as QuantizeSummary's
 };
 
 // Writes DST, which appears under its name when it is complete. Errors: kUnsupported naming the tensor and why its

@@ -1,12 +1,15 @@
 #include "convert/output/destination.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <vector>
 
 #include <halfbyte/error.h>
 
+#include "convert/output/journal.h"
 #include "convert/output/read_back.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
 #include "loader/files/manifest.h"
 #include "loader/files/printable.h"
@@ -19,21 +22,22 @@ constexpr std::uint64_t kCopyBlockBytes = std::uint64_t{1} << 20;
 using files::printable_path;
 
 constexpr const char* kInner = "checkpoint";
+constexpr const char* kDeleteItYourself = "; it is no longer needed, delete it yourself";
 constexpr const char* kInWork[] = {kInner, "journal"};
 
 // What may be overwritten: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
-  if (fs::is_empty(directory) || fs::exists(directory / files::kManifestFile)) return true;
-  return std::ranges::any_of(fs::directory_iterator(directory), [](const fs::directory_entry& entry) {
-    return entry.path().extension() == ".safetensors";
-  });
+  const std::vector<fs::path> inside = files::entries(directory);
+  return inside.empty() || std::ranges::any_of(inside, [](const fs::path& path) {
+           return path.filename() == files::kManifestFile || path.extension() == ".safetensors";
+         });
 }
 
 // Whether a NAME.partial was made here, and may be taken over.
 bool is_ours(const fs::path& work, Destination::Kind kind) {
-  if (!fs::is_directory(fs::symlink_status(work))) return false;
-  const bool has_others = std::ranges::any_of(fs::directory_iterator(work), [](const fs::directory_entry& entry) {
-    return std::ranges::find(kInWork, entry.path().filename()) == std::end(kInWork);
+  if (files::type_of(work) != fs::file_type::directory) return false;
+  const bool has_others = std::ranges::any_of(files::entries(work), [](const fs::path& path) {
+    return std::ranges::find(kInWork, path.filename()) == std::end(kInWork);
   });
   return !has_others || (kind == Destination::Kind::kDirectory && is_replaceable(work));
 }
@@ -42,24 +46,19 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
-std::uint64_t reserved_bytes(const fs::path& path) {
-  if (!fs::is_directory(path)) return fs::exists(path) ? fs::file_size(path) : 0;
-  std::uint64_t out = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.is_regular_file()) out += entry.file_size();
-  }
-  return out;
-}
+std::uint64_t regular_size(const fs::path& path) { return files::is_regular_file(path) ? files::file_size(path) : 0; }
 
-fs::path resolved(const fs::path& path) {
-  fs::path out = fs::weakly_canonical(path);
-  return out.has_filename() ? out : out.parent_path();
+std::uint64_t reserved_bytes(const fs::path& path) {
+  if (!files::is_directory(path)) return regular_size(path);
+  std::uint64_t out = 0;
+  for (const fs::path& inside : files::entries(path)) out += regular_size(inside);
+  return out;
 }
 
 }  // namespace
 
 fs::path destination_path(const fs::path& path) {
-  fs::path out = fs::absolute(path).lexically_normal();
+  fs::path out = files::absolute(path);
   if (out.has_relative_path() && !out.has_filename()) out = out.parent_path();
   if (out.has_filename()) return out;
   throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for something new");
@@ -67,17 +66,22 @@ fs::path destination_path(const fs::path& path) {
 
 fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
 
-void remove_leftovers(const fs::path& destination) noexcept try {
+Text remove_leftovers(const fs::path& destination) {
   const fs::path work = work_path(destination);
-  if (!is_ours(work, Destination::Kind::kDirectory)) return;
-  const files::DirectoryLock lock(work);
-  fs::remove_all(work);
-} catch (const std::exception&) {  // somebody works there, or it cannot be deleted: no harm is done
+  try {
+    if (!is_ours(work, Destination::Kind::kDirectory)) return {};
+    const files::DirectoryLock lock(work);
+    files::remove_tree(work);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kAlreadyExists && error.code() != ErrorCode::kNotFound)  // else somebody works there
+      return error.text() + kDeleteItYourself;
+  }
+  return {};
 }
 
 void check_apart(const fs::path& source, const fs::path& destination) {
-  const fs::path from = resolved(source);
-  const fs::path to = resolved(destination), work = resolved(work_path(destination_path(destination)));
+  const fs::path from = files::resolved(source);
+  const fs::path to = files::resolved(destination), work = files::resolved(work_path(destination_path(destination)));
   if (!is_inside(from, to) && !is_inside(to, from) && !is_inside(from, work) && !is_inside(work, from)) return;
   throw Error(ErrorCode::kInvalidArgument, printable_path(destination) + " and the source " + printable_path(source) +
                                                " lie within each other; give a destination elsewhere");
@@ -89,21 +93,21 @@ Destination::Destination(const fs::path& path, Options options)
       partial_(work_ / kInner),
       overwrite_(options.overwrite),
       kind_(options.kind) {
-  if (!fs::is_directory(final_.parent_path())) {
+  if (!files::is_directory(final_.parent_path())) {
     throw Error(ErrorCode::kNotFound,
                 printable_path(final_.parent_path()) + ": there is no such directory; create it first");
   }
   check_final();
   claim();
-  if (!options.keep_leftovers) start_over();
+  if (!options.keep_leftovers) start_over_instead_of({});
 }
 
 void Destination::check_final() const {
   if (kind_ == Kind::kFile) return check_final_file();
-  const fs::file_status status = fs::symlink_status(final_);
-  if (!fs::exists(status)) return;
+  const fs::file_type type = files::type_of(final_);
+  if (type == fs::file_type::not_found) return;
   const std::string name = printable_path(final_);
-  if (!fs::is_directory(status))
+  if (type != fs::file_type::directory)
     throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a directory; give another name");
   if (!overwrite_)
     throw Error(ErrorCode::kAlreadyExists, name + ": exists already; " + Option::kOverwrite + " replaces it");
@@ -114,38 +118,38 @@ void Destination::check_final() const {
 }
 
 void Destination::check_final_file() const {
-  const fs::file_status status = fs::symlink_status(final_);
-  if (!fs::exists(status)) return;
+  const fs::file_type type = files::type_of(final_);
+  if (type == fs::file_type::not_found) return;
   const std::string name = printable_path(final_);
-  if (fs::is_directory(final_)) throw Error(ErrorCode::kInvalidArgument, name + ": is a folder; name a file");
-  if (!fs::is_regular_file(status) && !fs::is_symlink(status))
+  if (files::is_directory(final_)) throw Error(ErrorCode::kInvalidArgument, name + ": is a folder; name a file");
+  if (type != fs::file_type::regular && type != fs::file_type::symlink)
     throw Error(ErrorCode::kAlreadyExists, name + ": exists and is not a file; give another name");
   if (!overwrite_)
     throw Error(ErrorCode::kAlreadyExists, name + ": exists already; " + Option::kOverwrite + " replaces it");
 }
 
 void Destination::check_work() const {
-  if (!fs::exists(fs::symlink_status(work_)) || is_ours(work_, kind_)) return;
+  if (files::type_of(work_) == fs::file_type::not_found || is_ours(work_, kind_)) return;
   throw Error(ErrorCode::kAlreadyExists,
               printable_path(work_) + ": is in the way and not of halfbyte; move it, or give another name");
 }
 
 // Whoever holds the lock may be done, and remove the directory, at any moment before it is ours.
 void Destination::lock_work() {
-  const auto fail = [&] {
-    throw Error(ErrorCode::kAlreadyExists, printable_path(work_) + ": another process was writing here just now");
+  bool is_made = false;
+  const auto unless_gone = [&](const auto& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kNotFound)
+        throw Error(ErrorCode::kAlreadyExists, printable_path(work_) + ": another process was writing here just now");
+      if (is_made && error.code() != ErrorCode::kAlreadyExists) remove_if_empty();
+      throw;
+    }
   };
-  try {
-    check_work();
-    fs::create_directory(work_);
-    lock_ = std::make_unique<files::DirectoryLock>(work_);
-  } catch (const fs::filesystem_error& error) {
-    if (error.code() != std::errc::no_such_file_or_directory) throw;
-    fail();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;
-    fail();
-  }
+  unless_gone([&] { check_work(); });
+  is_made = files::make_directory(work_);
+  unless_gone([&] { lock_ = std::make_unique<files::DirectoryLock>(work_); });
 }
 
 void Destination::claim() {
@@ -153,41 +157,63 @@ void Destination::claim() {
   try {
     check_final();  // whoever held the lock before may have finished
     check_work();   // and somebody may have put something there
+    // A link in its place would have what it names emptied and written to.
+    const fs::file_type inner = files::type_of(partial_);
+    if (inner != fs::file_type::not_found && inner != fs::file_type::directory) files::remove_tree(partial_);
+    had_leftovers_ = !files::entries(work_).empty();
+    if (had_leftovers_) return keep();
+    make_inner();
   } catch (const Error&) {
-    std::error_code ignored;
-    fs::remove(work_, ignored);  // unless something is in it
+    remove_if_empty();
     throw;
   }
-  // A link in its place would have what it names emptied and written to.
-  const fs::file_status inner = fs::symlink_status(partial_);
-  if (fs::exists(inner) && !fs::is_directory(inner)) fs::remove(partial_);
-  had_leftovers_ = !fs::is_empty(work_);
-  if (had_leftovers_) return keep();
-  make_inner();
+}
+
+void Destination::remove_if_empty() const noexcept {
+  std::error_code ignored;
+  fs::remove(work_, ignored);
 }
 
 void Destination::make_inner() const {
-  if (kind_ == Kind::kDirectory) fs::create_directory(partial_);
+  if (kind_ == Kind::kDirectory) files::make_directory(partial_);
 }
 
 void Destination::start_over() {
-  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) fs::remove_all(entry.path());
+  for (const fs::path& path : files::entries(work_)) files::remove_tree(path);
   make_inner();
   is_kept_ = false;
 }
 
+void Destination::start_over_instead_of(const std::string& difference) {
+  const auto journal = read_journal(work_);
+  start_over();
+  if (!journal || journal->finished.empty()) return;
+  const std::string count = std::to_string(journal->finished.size());
+  warnings_.push_back(printable_path(work_) + " held the beginning of another conversion, " + count +
+                      (count == "1" ? " finished tensor" : " finished tensors") +
+                      (difference.empty() ? "" : " (" + difference + ")") + ", which was deleted");
+}
+
 void Destination::remove_all_but(const std::vector<fs::path>& wanted) {
-  fs::create_directory(partial_);
-  for (const fs::directory_entry& entry : fs::directory_iterator(partial_)) {
-    const bool is_wanted = std::ranges::count(wanted, entry.path().filename()) > 0;
-    const bool is_ours = fs::is_regular_file(entry.symlink_status()) && entry.hard_link_count() == 1;
-    if (!is_wanted || !is_ours) fs::remove_all(entry.path());
+  files::make_directory(partial_);
+  for (const fs::path& path : files::entries(partial_)) {
+    const bool is_wanted = std::ranges::count(wanted, path.filename()) > 0;
+    if (!is_wanted || !files::is_sole_regular_file(path)) files::remove_tree(path);
   }
 }
 
 Destination::~Destination() {
-  std::error_code ignored;
-  if (!is_committed_ && !is_kept_) fs::remove_all(work_, ignored);
+  if (!is_committed_ && !is_kept_) static_cast<void>(remove_work());
+}
+
+// What could not be removed, and why; empty: nothing is left. One folder is open at a time: there may be no more left
+// to open than that.
+Text Destination::remove_work() const try {
+  for (const fs::path& path : files::entries(work_)) files::remove_tree(path);
+  files::remove_tree(work_);
+  return {};
+} catch (const Error& error) {
+  return error.text();
 }
 
 void Destination::check_space(std::uint64_t needed_bytes) const {
@@ -219,14 +245,19 @@ files::FileRecord Destination::copy_file(const fs::path& from) const {
   return {from.filename().string(), source.size_bytes(), source.size_bytes(), hash.hex()};
 }
 
-Error Destination::with_outlook(const Error& error) const {
-  Text outlook;
-  if (is_kept_) {
-    outlook = "; " + printable_path(work_) + " is kept, the same command with " + Option::kResume + " goes on";
-  } else if (error.code() == ErrorCode::kInterrupted) {
-    outlook = "; what was written has been removed";
-  }
-  return Error(error.code(), error.text() + outlook);
+Text Destination::outlook(ErrorCode code) {
+  if (is_kept_) return "; " + printable_path(work_) + " is kept, the same command with " + Option::kResume + " goes on";
+  is_kept_ = true;  // it is removed here, where it can be said that it is not
+  const Text left = remove_work();
+  if (!left.empty()) return "; what was written is still there: " + left + kDeleteItYourself;
+  return code == ErrorCode::kInterrupted ? "; what was written has been removed" : "";
+}
+
+Error Destination::with_outlook(const Error& error) {
+  if (is_committed_) return error;
+  Text said = error.text() + outlook(error.code());
+  for (const Text& warning : warnings_) said += "; " + warning;
+  return Error(error.code(), said);
 }
 
 void Destination::fill(const std::function<void()>& work) {
@@ -236,22 +267,45 @@ void Destination::fill(const std::function<void()>& work) {
     commit();
   } catch (const Error& error) {
     throw with_outlook(error);
+  } catch (const std::bad_alloc&) {
+    throw with_outlook(Error(ErrorCode::kNoResources, "out of memory while writing " + printable_path(final_)));
   }
 }
 
 void Destination::commit() {
   if (kind_ == Kind::kDirectory) files::sync_directory(partial_);
   check_final();  // something may have come in the meantime
-  if (fs::exists(fs::symlink_status(final_))) {
-    files::exchange(partial_, final_);
+  fs::path replaced;
+  if (files::type_of(final_) != fs::file_type::not_found) {
+    replaced = files::exchange(partial_, final_);
   } else {
     files::rename_new(partial_, final_);
   }
   is_committed_ = true;
+  sync_names(replaced);
+  remove_the_rest(replaced);
+}
+
+// The result has its name; whether the name outlasts a power failure is all that can go wrong.
+void Destination::sync_names(const fs::path& replaced) const try {
   files::sync_directory(final_.parent_path());
   files::sync_directory(work_);
-  std::error_code ignored;  // the result stands; leftovers go with the next run
-  fs::remove_all(work_, ignored);
+} catch (const Error& error) {
+  Text said = printable_path(final_) + " is complete, but " + error.text() +
+              ": a power failure may undo its renaming until the system has written that (`sync`)";
+  if (!replaced.empty()) said += "; what it replaced is kept in " + printable_path(replaced);
+  if (is_kept_) said += "; the same command tries again";
+  throw Error(error.code(), said);
+}
+
+void Destination::remove_the_rest(const fs::path& replaced) {
+  Text left = remove_work();
+  try {
+    if (!replaced.empty()) files::remove_tree(replaced);
+  } catch (const Error& error) {
+    left = error.text();
+  }
+  if (!left.empty()) warnings_.push_back(left + kDeleteItYourself);
 }
 
 }  // namespace halfbyte::convert

@@ -45,11 +45,16 @@ class Destination {
 
   // Deletes what an earlier run left.
   void start_over();
+  // The same of what is not gone on with though nobody asked for its end: warnings() says it, and what differs.
+  void start_over_instead_of(const std::string& difference);
   // Continues from what an earlier run left: deletes its files in the coming directory that are not `wanted`.
   void remove_all_but(const std::vector<fs::path>& wanted);
   // An error leaves NAME.partial as it is then.
   void keep() noexcept { is_kept_ = true; }
   bool is_kept() const noexcept { return is_kept_; }
+  // What a user must hear though all went well: work of an earlier run that was deleted, or what is left and could not
+  // be.
+  const std::vector<Text>& warnings() const noexcept { return warnings_; }
 
   // Errors: kNoResources when the disk has less than `needed_bytes` free, not counting what files here have already.
   void check_space(std::uint64_t needed_bytes) const;
@@ -61,7 +66,8 @@ class Destination {
   // Error of any, which then says what became of what was written; what else they throw.
   void fill(const std::function<void()>& work);
   // Syncs the directory (a file is synced by whoever wrote it) and gives it its name; what was there under that name is
-  // deleted afterwards, with the rest of NAME.partial.
+  // deleted afterwards, with the rest of NAME.partial. Errors: also kIo when it has its name and the folder that it
+  // lies in cannot be synced, which the message says.
   void commit();
 
  private:
@@ -71,7 +77,12 @@ class Destination {
   void lock_work();
   void claim();
   void make_inner() const;
-  Error with_outlook(const Error& error) const;
+  void remove_if_empty() const noexcept;
+  Text remove_work() const;
+  Text outlook(ErrorCode code);
+  Error with_outlook(const Error& error);
+  void sync_names(const fs::path& replaced) const;
+  void remove_the_rest(const fs::path& replaced);
 
   fs::path final_;
   fs::path work_;
@@ -82,6 +93,7 @@ class Destination {
   bool is_kept_ = false;
   bool is_committed_ = false;
   std::unique_ptr<files::DirectoryLock> lock_;
+  std::vector<Text> warnings_;
 };
 
 // PATH, absolute and without a trailing slash. Errors: kInvalidArgument when it cannot name something new.
@@ -90,8 +102,8 @@ fs::path destination_path(const fs::path& path);
 fs::path work_path(const fs::path& destination);
 
 // Deletes NAME.partial, unless a process works in it or it is somebody else's; for when NAME itself is known to be
-// whole. Errors: none.
-void remove_leftovers(const fs::path& destination) noexcept;
+// whole. Returns what a user must hear when it cannot be deleted, else nothing.
+Text remove_leftovers(const fs::path& destination);
 
 // Errors: kInvalidArgument when the source and the destination, or NAME.partial, are the same or one lies inside the
 // other.

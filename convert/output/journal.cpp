@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
 #include "loader/files/json_text.h"
 
@@ -72,9 +73,7 @@ FinishedTensor finished_of(const json& value) {
 
 std::optional<JournalContents> read_journal(const files::fs::path& directory) {
   const files::fs::path path = directory / kFile;
-  const bool is_ours =
-      files::fs::is_regular_file(files::fs::symlink_status(path)) && files::fs::hard_link_count(path) == 1;
-  if (!is_ours) return std::nullopt;
+  if (!files::is_sole_regular_file(path)) return std::nullopt;
   const std::string text = files::read_text(path, kMaxBytes);
   std::string_view rest = text;
   auto identity = take_line(rest);

@@ -1,6 +1,7 @@
 #include "convert/output/small_files.h"
 
 #include "loader/files/directory.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::convert {
@@ -28,7 +29,7 @@ void SmallFiles::write_generated() {
 
 std::uint64_t small_file_bytes(const files::Checkpoint& source) {
   std::uint64_t out = kRoomForMadeFiles;
-  for (const fs::path& name : source.side_files) out += fs::file_size(source.directory / name);
+  for (const fs::path& name : source.side_files) out += files::file_size(source.directory / name);
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
+#include "convert/synth.h"
 #include "loader/files/hash.h"
 #include "tests/loader/files/scratch.h"
 
@@ -121,7 +122,7 @@ TEST_CASE("resume: other options or another source are refused, and nothing is t
   for (const auto& [options, part] : others) {
     QuantizeOptions with_resume = options;
     with_resume.resume = true;
-    check_error(ErrorCode::kInvalidArgument, {"dst.partial", part, "leave out resume"},
+    check_error(ErrorCode::kInvalidArgument, {"dst.partial", part, "restart to delete it"},
                 [&] { quantize(scratch / "src", scratch / "dst", with_resume); });
     CHECK(contents_of(scratch / "dst.partial" / "checkpoint") == data);
     CHECK(read_text(scratch / "dst.partial" / "journal") == journal);
@@ -138,7 +139,7 @@ TEST_CASE("resume: a source that changed under the same header is noticed", "[re
   write_source(scratch);
   convert_a_part(scratch, 5);
   flip(scratch / "src" / "model.safetensors", fs::file_size(scratch / "src" / "model.safetensors") / 10);
-  check_error(ErrorCode::kInvalidArgument, {"model.safetensors", "changed", "leave out resume"},
+  check_error(ErrorCode::kInvalidArgument, {"model.safetensors", "changed", "restart to delete it"},
               [&] { quantize(scratch / "src", scratch / "dst", {.resume = true}); });
   CHECK(fs::exists(scratch / "dst.partial"));
 }
@@ -223,14 +224,76 @@ TEST_CASE("resume: a disk that fills up in the middle", "[resume]") {
   CHECK(std::system(("umount '" + disk.string() + "'").c_str()) == 0);
 }
 
-TEST_CASE("resume: without it a leftover is started over, with a note", "[resume]") {
+TEST_CASE("resume: what could be gone on with is in the way of whoever forgets to say so", "[resume]") {
   const Scratch scratch;
   write_source(scratch);
   convert_a_part(scratch, 5);
-  const auto summary = quantize(scratch / "src", scratch / "dst");
+  const auto data = contents_of(scratch / "dst.partial" / "checkpoint");
+  const std::string journal = read_text(scratch / "dst.partial" / "journal");
+  std::stop_source stop;
+  stop.request_stop();
+  for (const auto& options :
+       {QuantizeOptions{}, QuantizeOptions{.threads = 2}, QuantizeOptions{.stop = stop.get_token()}}) {
+    check_error(ErrorCode::kAlreadyExists,
+                {"dst.partial: ", " of 12 tensors of this conversion", "resume goes on, restart deletes them"},
+                [&] { quantize(scratch / "src", scratch / "dst", options); });
+    CHECK(contents_of(scratch / "dst.partial" / "checkpoint") == data);
+    CHECK(read_text(scratch / "dst.partial" / "journal") == journal);
+  }
+  CHECK(resume(scratch).resumed_bytes > 0);
+}
+
+TEST_CASE("resume: what could be gone on with is deleted for whoever asks", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  check_error(ErrorCode::kInvalidArgument, {"resume and restart exclude each other"},
+              [&] { quantize(scratch / "src", scratch / "dst", {.resume = true, .restart = true}); });
+  const auto summary = quantize(scratch / "src", scratch / "dst", {.restart = true});
   CHECK(summary.resumed_bytes == 0);
-  CHECK(summary.notes.size() == 1);
-  CHECK(summary.notes.at(0).str().find("; resume would have gone on") != std::string::npos);
+  CHECK(summary.warnings.empty());
+  CHECK(contents_of(scratch / "dst") == contents_of(scratch / "wanted"));
+  CHECK(names_in(scratch.path()) == std::vector<std::string>{"dst", "src", "wanted"});
+}
+
+TEST_CASE("resume: the beginning of another conversion makes way, and that is said", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  const auto check_warned = [](const std::vector<Text>& warnings, const std::string& part) {
+    REQUIRE(warnings.size() == 1);
+    INFO(warnings.front().str());
+    CHECK(warnings.front().str().find("dst.partial held the beginning of another conversion, ") != std::string::npos);
+    CHECK(warnings.front().str().find(part) != std::string::npos);
+    CHECK(warnings.front().str().ends_with("which was deleted"));
+  };
+  const auto leave_a_part = [&] {
+    fs::remove_all(scratch / "dst");
+    convert_a_part(scratch, 5);
+  };
+  leave_a_part();
+  check_warned(quantize(scratch / "src", scratch / "dst", {.group_size = 32}).warnings,
+               "(conversion: group_size is 64 there and 32 here)");
+  leave_a_part();
+  check_warned(convert::dequantize(scratch / "wanted", scratch / "dst").warnings, " finished tensor");
+  leave_a_part();
+  check_warned(convert::repack(scratch / "wanted", scratch / "dst").warnings, " finished tensor");
+  leave_a_part();
+  check_warned(convert::synth(scratch / "dst", {.like = "tiny"}).warnings, " finished tensor");
+  leave_a_part();
+  std::stop_source stop;
+  stop.request_stop();
+  check_error(ErrorCode::kInterrupted, {"dst.partial held the beginning of another conversion", "which was deleted"},
+              [&] { convert::dequantize(scratch / "wanted", scratch / "dst", {.stop = stop.get_token()}); });
+}
+
+TEST_CASE("resume: a beginning without a finished tensor is no loss", "[resume]") {
+  const Scratch scratch;
+  write_source(scratch);
+  convert_a_part(scratch, 5);
+  std::string journal = read_text(scratch / "dst.partial" / "journal");
+  write_text(scratch / "dst.partial" / "journal", journal.substr(0, journal.find('\n') + 1));
+  const auto summary = quantize(scratch / "src", scratch / "dst");
+  CHECK(summary.warnings.empty());
   CHECK(contents_of(scratch / "dst") == contents_of(scratch / "wanted"));
 }
 

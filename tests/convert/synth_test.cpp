@@ -13,7 +13,7 @@ using namespace halfbyte::testing;
 
 TEST_CASE("synth: a model that opens, sharded and not", "[synth]") {
   const Scratch scratch;
-  const std::uint64_t bytes = convert::synth(scratch / "one", {.like = "tiny"});
+  const std::uint64_t bytes = convert::synth(scratch / "one", {.like = "tiny"}).size_bytes;
   const auto one = files::open_checkpoint(scratch / "one");
   CHECK(one.size_bytes == bytes);
   REQUIRE(one.architecture);

@@ -136,17 +136,50 @@ class Together(CommandLineTest):
 
 
 class Interrupted(CommandLineTest):
-    def test_control_c_with_resume_keeps_what_is_done(self):
-        source = self.scratch / "model.safetensors"
-        write_large(source, {f"model.layers.{n}.mlp.up_proj.weight": (1024, 4096) for n in range(64)})
-        self.assertEqual(run("quantize", source, self.scratch / "wanted", "-q").returncode, 0)
-        words = ["quantize", str(source), str(self.scratch / "result"), "--resume", "--threads", "1", "-q"]
+    def interrupted(self, *words):
+        """A run that is stopped after some tensors: its exit status and what it said."""
         with subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
             journal = self.scratch / "result.partial" / "journal"
             wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 4, process)
             process.send_signal(signal.SIGINT)
             messages = messages_of(process)
-        self.assertEqual((process.returncode, messages.count("\n")), (130, 1), messages)
+        return process.returncode, messages
+
+    def test_forgetting_to_resume_destroys_nothing(self):
+        source = self.scratch / "model.safetensors"
+        write_large(source, {f"model.layers.{n}.mlp.up_proj.weight": (1024, 4096) for n in range(16)})
+        words = ["quantize", str(source), str(self.scratch / "result"), "--threads", "1", "-q"]
+        self.assertEqual(self.interrupted(*words, "--resume")[0], 130)
+        before = contents(self.scratch / "result.partial" / "checkpoint")
+        for _ in range(2):
+            self.fails(1, ["result.partial: ", " of 16 tensors of this conversion", "--resume goes on, --restart deletes"], *words)
+            self.assertEqual(contents(self.scratch / "result.partial" / "checkpoint"), before)
+        self.fails(2, "--resume and --restart exclude each other", *words, "--resume", "--restart")
+        done = json.loads(run(*words, "--resume", "--json").stdout)
+        self.assertGreater(done["resumed_bytes"], 0)
+        self.assertEqual(done["warnings"], [])
+
+    def test_another_conversion_says_what_it_deletes_though_it_is_quiet(self):
+        source = self.scratch / "model.safetensors"
+        write_large(source, {f"model.layers.{n}.mlp.up_proj.weight": (1024, 4096) for n in range(16)})
+        words = ["quantize", str(source), str(self.scratch / "result"), "--threads", "1", "-q"]
+        self.assertEqual(self.interrupted(*words, "--resume")[0], 130)
+        done = run(*words, "--group-size", "32", "--json")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+        for part in ["halfbyte: warning: ", "result.partial held the beginning of another conversion", "group_size is 64 there and 32 here"]:
+            self.assertIn(part, done.stderr)
+        self.assertEqual(len(json.loads(done.stdout)["warnings"]), 1)
+        self.assertEqual(self.interrupted(*words[:2], str(self.scratch / "result"), "--overwrite", "--resume", "--threads", "1", "-q")[0], 130)
+        done = run(*words, "--restart", "--overwrite")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_control_c_with_resume_keeps_what_is_done(self):
+        source = self.scratch / "model.safetensors"
+        write_large(source, {f"model.layers.{n}.mlp.up_proj.weight": (1024, 4096) for n in range(64)})
+        self.assertEqual(run("quantize", source, self.scratch / "wanted", "-q").returncode, 0)
+        words = ["quantize", str(source), str(self.scratch / "result"), "--resume", "--threads", "1", "-q"]
+        status, messages = self.interrupted(*words)
+        self.assertEqual((status, messages.count("\n")), (130, 1), messages)
         for part in ["result.partial is kept", "--resume goes on"]:
             self.assertIn(part, messages)
         done = json.loads(run(*words, "--json").stdout)

@@ -27,6 +27,13 @@ void set_log_level(LogLevel level) {
 
 void log_warning(std::string_view message) { logger().warn("{}", printable(message)); }
 
+void log_always(const std::vector<std::string>& messages) {
+  const auto level = logger().level();
+  logger().set_level(spdlog::level::warn);
+  for (const std::string& message : messages) log_warning(message);
+  logger().set_level(level);
+}
+
 void log_info(std::string_view message) { logger().info("{}", printable(message)); }
 
 }  // namespace halfbyte::cli

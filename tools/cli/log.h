@@ -2,7 +2,9 @@
 // brings a fmt of its own that Debian's spdlog does not compile with.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace halfbyte::cli {
 
@@ -10,6 +12,7 @@ enum class LogLevel { kQuiet, kNormal, kVerbose };  // errors only; warnings too
 
 void set_log_level(LogLevel level);
 void log_warning(std::string_view message);
-void log_info(std::string_view message);  // shown with -v
+void log_always(const std::vector<std::string>& messages);  // warnings that no option spares anybody
+void log_info(std::string_view message);                    // shown with -v
 
 }  // namespace halfbyte::cli

@@ -43,8 +43,12 @@ struct Machine {
 };
 Machine machine();
 
-// While it lives, the first Ctrl-C (or SIGTERM) requests a stop and the second one ends the process.
-// Create it before any other thread: threads inherit the blocked signals.
+// From now on to write where nobody reads any more is an error of the write and does not end the process: for work that
+// has to be finished, or undone, whoever listens.
+void ignore_broken_pipes() noexcept;
+
+// While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process. Those
+// that were ignored when it began stay ignored. Create it before any other thread: threads inherit the blocked signals.
 class InterruptWatch {
  public:
   InterruptWatch();
@@ -52,8 +56,8 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   std::stop_token token() const noexcept;
-  // A token that no Ctrl-C so far has stopped. From the first call on Ctrl-C never ends the process; SIGTERM does, and
-  // leaves the terminal as it was when the watch began.
+  // A token that no Ctrl-C so far has stopped. From the first call on Ctrl-C never ends the process; SIGTERM and SIGHUP
+  // do, and leave the terminal as it was when the watch began.
   std::stop_token renew();
 
  private:

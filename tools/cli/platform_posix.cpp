@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -54,6 +55,8 @@ void become(const std::filesystem::path& program, char** argv) {
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
               "cannot start " + program.string() + ": " + std::generic_category().message(code));
 }
+
+void ignore_broken_pipes() noexcept { std::signal(SIGPIPE, SIG_IGN); }
 
 namespace {
 
@@ -132,6 +135,8 @@ struct InterruptWatch::State {
   mutable std::mutex mutex;  // of the next two
   std::stop_source source;
   bool is_renewed = false;
+  std::atomic<bool> is_over = false;
+  const sigset_t watched = chosen();
   std::optional<termios> terminal;
   sigset_t previous{};
   std::thread thread;
@@ -141,20 +146,26 @@ struct InterruptWatch::State {
     if (tcgetattr(STDIN_FILENO, &now) == 0) terminal = now;
   }
 
-  static sigset_t watched() {
+  // Those that whoever started us wants ignored (nohup, a shell's '&') stay so.
+  static sigset_t chosen() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR2}) {
+      struct sigaction now {};
+      if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    }
+    sigaddset(&set, SIGUSR2);  // how the watch ends
     return set;
   }
 
   void wait() {
-    const sigset_t set = watched();
-    for (int signal = 0; sigwait(&set, &signal) == 0 && signal != SIGUSR2;) {
+    for (int signal = 0; sigwait(&watched, &signal) == 0;) {
+      if (signal == SIGUSR2 && is_over) return;
+      if (signal == SIGUSR2) die_of(signal);  // somebody else's, who means what it means
       const auto [current, never_ends] = now();
       std::stop_source stopping = current;
       const bool is_first = stopping.request_stop();
-      if (never_ends ? signal == SIGTERM : !is_first) die_of(signal);
+      if (never_ends ? signal != SIGINT : !is_first) die_of(signal);
     }
   }
 
@@ -182,12 +193,12 @@ struct InterruptWatch::State {
 };
 
 InterruptWatch::InterruptWatch() : state_(std::make_unique<State>()) {
-  const sigset_t set = State::watched();
-  pthread_sigmask(SIG_BLOCK, &set, &state_->previous);
+  pthread_sigmask(SIG_BLOCK, &state_->watched, &state_->previous);
   state_->thread = std::thread([state = state_.get()] { state->wait(); });
 }
 
 InterruptWatch::~InterruptWatch() {
+  state_->is_over = true;
   pthread_kill(state_->thread.native_handle(), SIGUSR2);
   state_->thread.join();
   pthread_sigmask(SIG_SETMASK, &state_->previous, nullptr);

@@ -45,6 +45,7 @@ void declare(OptionParser& parser, Words& words) {
 }
 
 convert::DequantizeSummary dequantize_with_progress(const Words& words, const CommonOptions& common) {
+  ignore_broken_pipes();
   const InterruptWatch interrupt;  // before OpenMP's threads
   Progress progress("dequantize", !common.is_quiet);
   convert::DequantizeOptions options;
@@ -67,7 +68,8 @@ nlohmann::ordered_json json_of(const Words& words, const convert::DequantizeSumm
           {"cast_tensors", summary.cast_tensors},
           {"copied_tensors", summary.copied_tensors},
           {"seconds", summary.seconds},
-          {"notes", said(summary.notes)}};
+          {"notes", said(summary.notes)},
+          {"warnings", said(summary.warnings)}};
 }
 
 std::string done_line(const convert::DequantizeSummary& summary) {
@@ -81,6 +83,7 @@ std::string done_line(const convert::DequantizeSummary& summary) {
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const convert::DequantizeSummary summary = dequantize_with_progress(words, common);
   for (const Text& note : summary.notes) log_warning(said(note));
+  log_always(said(summary.warnings));
   if (common.is_json) {
     print_json(json_of(words, summary));
   } else {

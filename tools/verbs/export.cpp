@@ -67,12 +67,13 @@ struct Summary {
   ordered_json json;
   std::string line;
   std::vector<std::string> notes;
+  std::vector<std::string> warnings;
 };
 
 // The bar and Ctrl-C of whatever is exported. Made before OpenMP's threads.
 class Watch {
  public:
-  explicit Watch(const CommonOptions& common) : progress_("export", !common.is_quiet) {}
+  explicit Watch(const CommonOptions& common) : progress_("export", !common.is_quiet) { ignore_broken_pipes(); }
   template <class Options>
   void attach(Options& options) {
     options.stop = interrupt_.token();
@@ -95,8 +96,9 @@ Summary summary_of(const Words& words, const Done& done, const ordered_json& own
                        {"result_bytes", done.result_bytes}};
   json.update(own);
   json["notes"] = notes;
+  json["warnings"] = said(done.warnings);
   return {std::move(json), human_bytes(done.source_bytes) + " -> " + human_bytes(done.result_bytes) + end,
-          std::move(notes)};
+          std::move(notes), said(done.warnings)};
 }
 
 Summary to_gguf(const Words& words, const CommonOptions& common) {
@@ -159,6 +161,7 @@ Summary exported(const Words& words, const CommonOptions& common) {
 ExitStatus run(const Words& words, const CommonOptions& common) {
   const Summary summary = exported(words, common);
   for (const std::string& note : summary.notes) log_warning(note);
+  log_always(summary.warnings);
   common.is_json ? print_json(summary.json) : print_line(summary.line);
   return ExitStatus::kDone;
 }

@@ -43,6 +43,7 @@ struct Words {
   bool halfbyte_only = false;
   bool overwrite = false;
   bool resume = false;
+  bool restart = false;
   bool dry_run = false;
 };
 
@@ -137,6 +138,8 @@ void declare(OptionParser& parser, Words& words) {
       .type_name("SIZE")
       .check(byte_size());
   parser.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
+  parser.add_flag("--restart", words.restart,
+                  "begin anew where --resume could go on: what DST.partial holds is deleted");
   parser.add_flag("--overwrite", words.overwrite, "replace DST when it exists");
   parser.add_flag("--dry-run", words.dry_run, "print what would be done with each tensor, and write nothing");
 }
@@ -165,6 +168,7 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
   options.resume = words.resume;
+  options.restart = words.restart;
   options.overwrite = words.overwrite;
   options.spelling = command_line();
   return options;
@@ -202,7 +206,8 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"was_complete", summary.was_complete},
           {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
           {"seconds", summary.seconds},
-          {"notes", said(summary.notes)}};
+          {"notes", said(summary.notes)},
+          {"warnings", said(summary.warnings)}};
 }
 
 std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeSummary& summary) {
@@ -249,6 +254,7 @@ convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, cons
 }
 
 ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common) {
+  ignore_broken_pipes();
   const InterruptWatch interrupt;  // before OpenMP's threads
   options.stop = interrupt.token();
   convert::Conversion conversion = convert::prepare(words.source, options);
@@ -256,6 +262,7 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
   if (words.dry_run) return show(conversion, common.is_json);
   const convert::QuantizeSummary summary = run_with_progress(conversion, words, !common.is_quiet);
   log_notes(summary.notes);
+  log_always(said(summary.warnings));
   print_done(words, conversion, summary, common.is_json);
   return ExitStatus::kDone;
 }

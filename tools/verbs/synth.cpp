@@ -8,10 +8,12 @@
 
 #include "convert/synth.h"
 #include "tools/cli/format.h"
+#include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/spelling.h"
 #include "tools/verbs/verbs.h"
 
 namespace halfbyte::cli {
@@ -40,9 +42,10 @@ void declare(OptionParser& parser, Words& words) {
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
+  ignore_broken_pipes();
   const InterruptWatch interrupt;
   const auto start = std::chrono::steady_clock::now();
-  std::uint64_t bytes = 0;
+  convert::SynthSummary summary;
   {
     Progress progress("synth", !common.is_quiet);
     convert::SynthOptions options;
@@ -52,19 +55,21 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
     options.overwrite = words.overwrite;
     options.stop = interrupt.token();
     options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-    bytes = convert::synth(words.destination, options);
+    summary = convert::synth(words.destination, options);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  log_always(said(summary.warnings));
   if (common.is_json) {
     print_json({{"destination", words.destination},
                 {"like", words.like},
                 {"dtype", words.dtype},
                 {"seed", words.seed},
-                {"bytes", bytes},
-                {"seconds", seconds}});
+                {"bytes", summary.size_bytes},
+                {"seconds", seconds},
+                {"warnings", said(summary.warnings)}});
   } else {
-    print_line(human_bytes(bytes) + " written in " + human_seconds(seconds) + " (random weights of " + words.like +
-               "'s shape, " + words.dtype + ")");
+    print_line(human_bytes(summary.size_bytes) + " written in " + human_seconds(seconds) + " (random weights of " +
+               words.like + "'s shape, " + words.dtype + ")");
   }
   return ExitStatus::kDone;
 }

@@ -46,8 +46,9 @@ struct QuantizeOptions {
   // How the result's record, which people read, spells options (`kept` in halfbyte.json).
   Spelling spelling = cpp_spelling();
   // Go on where a killed or interrupted run with the same source and options stopped, in DST.partial. An error or a
-  // stop leaves what was written there for the next time.
+  // stop leaves what was written there for the next time. Without it such a DST.partial is in the way.
   bool resume = false;
+  bool restart = false;  // delete a DST.partial that could be gone on with; not with `resume`
   // Called now and then with bytes of source done and in all; from one thread at a time.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
   std::stop_token stop = {};  // a stop throws kInterrupted, and removes what was written unless `resume`
@@ -63,13 +64,17 @@ struct QuantizeSummary {
   double rel_rmse = 0;              // over all quantised weights together
   double seconds = 0;
   std::vector<Text> notes;  // for the user: files that were not copied, an unknown family ...
+  // What a user must hear, whatever else they asked to be spared: work of an earlier run that was deleted because this
+  // one is another conversion; what is left over and could not be deleted.
+  std::vector<Text> warnings;
 };
 
 // Streams SRC into DST, which appears under its name only when it is complete and synced. The bytes depend on the
 // source and the options alone, not on threads, memory, machine or how often it was resumed. Errors: kInvalidArgument
-// (also DST.partial of another source or other options, with `resume`), kNotFound, kAlreadyExists, kCorrupt (also NaN
-// or infinity in a weight, with tensor, row and column), kUnsupported, kNoResources (also a memory limit that is too
-// low), kIo, kInterrupted. After an error nothing is left under DST.
+// (also DST.partial of another source or other options, with `resume`), kNotFound, kAlreadyExists
+// (also a DST.partial that could be gone on with, without `resume` and `restart`), kCorrupt (also NaN or infinity in a
+// weight, with tensor, row and column), kUnsupported, kNoResources (also a memory limit that is too low), kIo,
+// kInterrupted. After an error nothing is left under DST.
 QuantizeSummary quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
                          const QuantizeOptions& options = {});
 
@@ -108,6 +113,7 @@ struct DequantizeSummary {
   std::int64_t copied_tensors = 0;  // the same bytes
   double seconds = 0;
   std::vector<Text> notes;
+  std::vector<Text> warnings;  // as QuantizeSummary's
 };
 
 // Writes the plain Hugging Face checkpoint that SRC was: names, shapes and, unless `dtype` asks for another, the dtypes

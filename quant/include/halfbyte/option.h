@@ -25,6 +25,7 @@ enum class Option {
   kOverrides,
   kOverwrite,
   kRequantize,
+  kRestart,
   kResume,
   kScheme,
   kSchemeFor,
