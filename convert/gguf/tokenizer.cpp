@@ -9,6 +9,7 @@
 #include <halfbyte/error.h>
 
 #include "convert/gguf/metadata.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/formats/gguf/pre_tokenizers.h"
 #include "loader/files/formats/gguf/tokenizer.h"
 #include "loader/files/json_text.h"
@@ -30,7 +31,7 @@ constexpr files::JsonLimits kTokenizerLimits{.max_bytes = std::uint64_t{1} << 28
 // A file beside the checkpoint, or one that its source implies; nothing when there is none.
 std::optional<std::string> file_bytes(const files::Checkpoint& source, const std::string& name) {
   if (const auto made = source.generated_files.find(name); made != source.generated_files.end()) return made->second();
-  if (!fs::is_regular_file(source.directory / name)) return std::nullopt;
+  if (!files::is_regular_file(source.directory / name)) return std::nullopt;
   return files::read_text(source.directory / name, kTokenizerLimits.max_bytes);
 }
 

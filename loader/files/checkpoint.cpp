@@ -10,6 +10,7 @@
 
 #include "loader/files/derive.h"
 #include "loader/files/directory.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/json_text.h"
 #include "loader/files/manifest_check.h"
 #include "loader/files/printable.h"
@@ -240,14 +241,14 @@ models::ModelConfig Checkpoint::model_config() const { return architecture->pars
 
 Checkpoint open_checkpoint(const fs::path& path) {
   Checkpoint out;
+  const bool is_folder = files::is_directory(path);  // what cannot be looked at is not what is not there
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
+  if (!fs::exists(path, error)) {
     if (fs::exists(fs::symlink_status(path, error)))
       throw Error(ErrorCode::kNotFound, printable_path(path) + ": is a link that leads nowhere");
     fail_not_found(path);
   }
-  if (fs::is_directory(status)) {
+  if (is_folder) {
     open_directory(path, out);
   } else {
     open_file(path, out);

@@ -70,8 +70,8 @@ std::vector<std::string> file_names(const fs::path& directory) {
   std::vector<std::string> names;
   for (const fs::path& path : entries(directory)) {
     std::string name = path.filename().string();
-    std::error_code ignored;  // a dangling link is no file
-    if (!name.starts_with('.') && fs::is_regular_file(path, ignored)) names.push_back(std::move(name));
+    // A dangling link is no file.
+    if (!name.starts_with('.') && files::is_regular_file(path)) names.push_back(std::move(name));
   }
   std::ranges::sort(names);
   for (const std::string& name : names) check_link(directory, name);

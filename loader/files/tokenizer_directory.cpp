@@ -6,6 +6,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/checkpoint.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/links.h"
 
 namespace halfbyte::files {
@@ -13,9 +14,8 @@ namespace {
 
 // Whether a folder has a tokenizer of its own, which is believed first.
 bool has_tokenizer(const fs::path& directory) {
-  std::error_code ignored;
   return std::ranges::any_of(std::array{"tokenizer.json", "tokenizer.model", "vocab.json"},
-                             [&](const char* name) { return fs::is_regular_file(directory / name, ignored); });
+                             [&](const char* name) { return files::is_regular_file(directory / name); });
 }
 
 // Where the tokenizer lies beside the weights, what is wrong with those is for others to say.

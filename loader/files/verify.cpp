@@ -13,6 +13,7 @@
 
 #include "loader/files/checkpoint_hash.h"
 #include "loader/files/difference.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/finite.h"
 #include "loader/files/hash.h"
 #include "loader/files/json_text.h"
@@ -139,8 +140,7 @@ class TensorCheck {
 };
 
 std::optional<std::string> file_problem(const fs::path& path, const FileRecord& record) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return "is missing";
+  if (!files::is_regular_file(path)) return "is missing";
   const InputFile file(path);
   if (file.size_bytes() != record.size_bytes) {
     return "has " + std::to_string(file.size_bytes()) + " bytes, " + std::to_string(record.size_bytes) +

@@ -12,6 +12,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/derive.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/json_text.h"
 #include "loader/files/methods/bitsandbytes.h"
 #include "loader/files/methods/compressed_tensors.h"
@@ -171,8 +172,7 @@ void fail_unsupported(const std::string& where, const std::string& what) {
 
 nlohmann::json read_beside(const Checkpoint& checkpoint, std::string_view name) {
   const fs::path path = checkpoint.directory / name;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  if (!files::is_regular_file(path)) return nullptr;
   return parse_json<nlohmann::json>(read_text(path, kConfigLimits.max_bytes), printable_path(path), kConfigLimits);
 }
 
