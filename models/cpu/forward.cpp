@@ -12,6 +12,7 @@
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
 #include "models/modules/overflow.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
 #include "quant/operators/weight_matrix.h"
@@ -50,6 +51,7 @@ class Forward {
         return decoder_.path() + "." + std::to_string(i) + ", given " + std::to_string(count_) + " tokens";
       };
       translated(attempt, [&] { layer(work_.model.layers[i]); });
+      PassWatch::layer_done(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(work_.model.layers.size()));
     }
     at::Tensor out = at::empty({rows_, tokens_, hidden_}, at::kFloat);
     normalise(work_.model.norm, nullptr, out.mutable_data_ptr<float>());
@@ -124,15 +126,25 @@ class Forward {
     base_ = is_residual_normalised ? normalised_ : stream_;
   }
 
-  // The results are in work_.products from `first` on.
+  // The results are in `outputs`, one a product.
   void multiply(ProductsView& view, const std::byte* input, Buffer* outputs) {
+    const std::int64_t width = view.products[0].weight.in_features;
+    std::int64_t columns = 0;
     for (std::size_t i = 0; i < view.count; ++i) {
-      quant::LinearArguments& arguments = view.products[i].arguments;
-      arguments.rows = count_;
-      arguments.input = input;
-      arguments.output = reinterpret_cast<std::byte*>(outputs[i].floats(count_ * view.out_features(i)));
+      columns += view.out_features(i);
+      outputs[i].floats(count_ * view.out_features(i));
     }
-    quant::linear(std::span<const quant::Product>(view.products).first(view.count));
+    const std::int64_t step = rows_between_looks(count_, width * columns);
+    for (std::int64_t begin = 0; begin < count_; begin += step) {
+      PassWatch::check();
+      for (std::size_t i = 0; i < view.count; ++i) {
+        quant::LinearArguments& arguments = view.products[i].arguments;
+        arguments.rows = std::min(step, count_ - begin);
+        arguments.input = input + bytes_of_values(begin * width, view.operand);
+        arguments.output = reinterpret_cast<std::byte*>(outputs[i].floats(0) + begin * view.out_features(i));
+      }
+      quant::linear(std::span<const quant::Product>(view.products).first(view.count));
+    }
   }
 
   void layer(LayerView& view) {
@@ -222,9 +234,25 @@ class Forward {
     a.window = attention.window();
     a.queries = work_.queries.at_least(0);
     a.output_dtype = view.output.operand;
-    a.output = work_.operand.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.output_dtype));
-    quant::attend(a);
-    return a.output;
+    std::byte* const output = work_.operand.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.output_dtype));
+    attend_in_slices(a, output);
+    return output;
+  }
+
+  // A sequence's tokens some at a time where they look far back; those of several sequences do not lie together.
+  void attend_in_slices(quant::Attend a, std::byte* output) {
+    const std::int64_t width = a.heads * a.head_dim, first = *a.past;
+    const std::int64_t step = rows_ == 1 ? rows_between_looks(tokens_, 2 * width * (first + tokens_)) : tokens_;
+    const std::byte* const queries = a.queries;
+    for (std::int64_t begin = 0; begin < tokens_; begin += step) {
+      PassWatch::check();
+      const std::int64_t past = first + begin;
+      if (rows_ == 1) a.past = &past;
+      a.tokens = std::min(step, tokens_ - begin);
+      a.queries = queries + bytes_of_values(begin * width, a.query_dtype);
+      a.output = output + bytes_of_values(begin * width, a.output_dtype);
+      quant::attend(a);
+    }
   }
 
   const float* feed_forward(LayerView& view) {

@@ -1,5 +1,6 @@
 // CausalLM::generate: prefill each prompt in chunks, then decode all of them together.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -11,6 +12,7 @@
 #include "models/architectures/architecture.h"
 #include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
+#include "models/modules/pass_watch.h"
 #include "models/modules/session.h"
 #include "quant/operators/translate.h"
 
@@ -39,6 +41,11 @@ void check_options(const GenerateOptions& options) {
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     fail("top_p is " + std::to_string(options.top_p) + "; expected more than 0 and at most 1");
   }
+  if (options.top_k < 0) fail("top_k is " + std::to_string(options.top_k) + "; expected 0 or more");
+  if (!(options.min_p >= 0 && options.min_p <= 1))
+    fail("min_p is " + std::to_string(options.min_p) + "; expected 0 to 1");
+  if (!(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty)))
+    fail("repetition_penalty is " + std::to_string(options.repetition_penalty) + "; expected more than 0");
 }
 
 void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& config) {
@@ -55,6 +62,14 @@ void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& 
                                                  "; this model's vocabulary is 0 to " +
                                                  std::to_string(config.vocab_size - 1));
   }
+}
+
+Sampling sampling_of(const GenerateOptions& options) {
+  return {.repetition_penalty = options.repetition_penalty,
+          .temperature = options.temperature,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .min_p = options.min_p};
 }
 
 // One prompt being continued.
@@ -78,21 +93,20 @@ class Generator {
       const std::int64_t context =
           model.config().max_position_embeddings - static_cast<std::int64_t>(prompts[i].size());
       sequences_.push_back({{},
-                            Sampler(options.temperature, options.top_p, options.seed, i),
+                            Sampler(sampling_of(options), options.seed, i),
                             prompts[i],
                             prompts[i].size(),
                             std::min(options.max_gen_len, context)});
+      sequences_.back().sampler.see(prompts[i]);
+      to_read_ += static_cast<std::int64_t>(prompts[i].size());
     }
+    to_read_ -= cached_;
   }
 
   std::vector<Generation> run() {
     for (std::size_t i = 0; i < prompts_.size(); ++i) start(i);
     while (std::ranges::any_of(sequences_, [](const Sequence& s) { return !s.is_done; })) {
-      if (options_.stop.stop_requested()) {
-        for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
-      } else {
-        step();
-      }
+      step();
     }
     if (options_.cache) options_.cache->state().close(sequences_.front().tokens);
     std::vector<Generation> results;
@@ -114,6 +128,20 @@ class Generator {
     PromptCache::State& cache = options_.cache->state();
     cached_ = cache.open(model_, prompts_.front(), capacity, !(options_.echo && options_.logprobs));
     return *cache.session;
+  }
+
+  // False when the caller's stop token broke the work off: passes alone, since what callbacks throw is the caller's.
+  template <class Work>
+  bool unless_stopped(const Work& passes, std::function<void(std::int64_t, std::int64_t)> progress = {}) const {
+    const PassWatch watch(options_.stop, std::move(progress));
+    try {
+      PassWatch::check();
+      passes();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInterrupted || !options_.stop.stop_requested()) throw;
+      return false;
+    }
   }
 
   static void finish(Sequence& sequence, FinishReason reason) {
@@ -138,29 +166,38 @@ class Generator {
     sequence.result.cached_tokens = cached_;
     at::Tensor last;
     const std::span fresh = std::span(prompt).subspan(static_cast<std::size_t>(cached_));
-    read(index, fresh, prompt.size(), [&](std::int64_t begin, const at::Tensor& hidden) {
+    const auto use = [&](std::int64_t begin, const at::Tensor& hidden) {
       if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, hidden);
       last = hidden.narrow(1, hidden.size(1) - 1, 1);
-      return !options_.stop.stop_requested();
-    });
-    if (options_.stop.stop_requested()) return finish(sequence, FinishReason::kCancelled);
+    };
+    if (!read(index, fresh, prompt.size(), use)) return finish(sequence, FinishReason::kCancelled);
+    read_ += static_cast<std::int64_t>(fresh.size());
     if (options_.cache) options_.cache->state().keep_prompt();
     if (sequence.room == 0) return finish(sequence, reason_of_no_room(sequence));
     accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
   }
 
-  // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least. `use` says
-  // whether to go on.
+  // Of a prompt, of which `begin` tokens were read and `count` more are being read, layer by layer.
+  auto prompt_progress(std::int64_t begin, std::int64_t count) const {
+    return [this, begin, count](std::int64_t done, std::int64_t layers) {
+      if (options_.on_prompt && read_ < to_read_) options_.on_prompt(read_ + begin + count * done / layers, to_read_);
+    };
+  }
+
+  // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least. False when
+  // stopped.
   template <class Use>
-  void read(std::size_t index, std::span<const std::int64_t> tokens, std::size_t length, const Use& use) {
+  bool read(std::size_t index, std::span<const std::int64_t> tokens, std::size_t length, const Use& use) {
     const auto row = static_cast<std::int64_t>(index);
     const auto size = static_cast<std::int64_t>(tokens.size());
     session_.expect(row, static_cast<std::int64_t>(length));
     for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
       const auto count = static_cast<std::size_t>(std::min(kPrefillTokens, size - begin));
       const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
-      if (!use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row))) return;
+      const auto pass = [&] { use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row)); };
+      if (!unless_stopped(pass, prompt_progress(begin, static_cast<std::int64_t>(count)))) return false;
     }
+    return true;
   }
 
   // Longrope turns a sequence by other factors once it is longer than the original context: what was read by the old
@@ -174,13 +211,13 @@ class Generator {
     if (sequence.is_done || std::ranges::none_of(model_.config().ropes, is_outgrown)) return;
     session_.reset(static_cast<std::int64_t>(index));
     const std::span tokens(sequence.tokens);
-    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(),
-         [](std::int64_t, const at::Tensor&) { return true; });
+    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
   }
 
   void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, const at::Tensor& hidden) {
     for (std::int64_t offset = 0; offset < hidden.size(1); offset += kLogitRows) {
       const std::int64_t rows = std::min(kLogitRows, hidden.size(1) - offset);
+      PassWatch::check();
       const at::Tensor logits = model_.head(hidden.narrow(1, offset, rows)).cpu().contiguous();
       for (std::int64_t row = 0; row < rows; ++row) {
         const auto next = static_cast<std::size_t>(begin + offset + row + 1);
@@ -199,7 +236,12 @@ class Generator {
       if (sequences_[i].is_done) session_.hold(static_cast<std::int64_t>(i));
     }
     const at::Tensor tokens = to_tokens(next, model_.device()).unsqueeze(1);
-    const at::Tensor logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous();
+    at::Tensor logits;
+    const auto pass = [&] { logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous(); };
+    if (!unless_stopped(pass)) {
+      for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
+      return;
+    }
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
       if (!sequences_[i].is_done) accept(i, row_of(logits, static_cast<std::int64_t>(i)));
     }
@@ -215,6 +257,7 @@ class Generator {
     if (options_.logprobs) sequence.result.logprobs.emplace_back(log_probability(logits, token));
     --sequence.room;
     if (options_.on_token && !options_.on_token(index, token)) finish(sequence, FinishReason::kCancelled);
+    if (options_.is_end && options_.is_end(index, token)) finish(sequence, FinishReason::kStop);
     if (sequence.room == 0) finish(sequence, reason_of_no_room(sequence));
   }
 
@@ -224,6 +267,8 @@ class Generator {
   TokenIds stop_tokens_;
   std::vector<Sequence> sequences_;
   std::int64_t cached_ = 0;  // of the only prompt
+  std::int64_t read_ = 0;    // tokens of prompts
+  std::int64_t to_read_ = 0;
   std::optional<Session> own_session_;
   Session& session_;
 };

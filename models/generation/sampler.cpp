@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 namespace halfbyte::models {
 namespace {
@@ -34,33 +35,69 @@ double log_probability(std::span<const float> logits, std::int64_t token) {
   return static_cast<double>(logits[static_cast<std::size_t>(token)]) - top - std::log(sum);
 }
 
-Sampler::Sampler(double temperature, double top_p, std::uint64_t seed, std::uint64_t stream)
-    : temperature_(temperature), top_p_(top_p), random_(seed * 0x9E3779B97F4A7C15ULL + stream) {}
+Sampler::Sampler(const Sampling& sampling, std::uint64_t seed, std::uint64_t stream)
+    : sampling_(sampling), random_(seed * 0x9E3779B97F4A7C15ULL + stream) {}
 
-std::int64_t Sampler::sample(std::span<const float> logits) {
-  if (temperature_ == 0.0) return std::ranges::find(logits, largest(logits)) - logits.begin();
-  return sample_nucleus(logits);
+void Sampler::see(std::span<const std::int64_t> tokens) {
+  if (sampling_.repetition_penalty == 1.0) return;
+  if (tokens.size() == 1 && std::ranges::binary_search(seen_, tokens.front())) return;
+  seen_.insert(seen_.end(), tokens.begin(), tokens.end());
+  std::ranges::sort(seen_);
+  seen_.erase(std::ranges::unique(seen_).begin(), seen_.end());
 }
 
-// Source: Meta's llama/generation.py, sample_top_p: a token stays while the mass before it does not exceed top_p.
+// Source: transformers, RepetitionPenaltyLogitsProcessor.
+std::span<const float> Sampler::penalised(std::span<const float> logits) {
+  if (seen_.empty()) return logits;
+  const auto penalty = static_cast<float>(sampling_.repetition_penalty);
+  penalised_.assign(logits.begin(), logits.end());
+  for (const std::int64_t token : seen_) {
+    float& logit = penalised_[static_cast<std::size_t>(token)];
+    logit = logit < 0 ? logit * penalty : logit / penalty;
+  }
+  return penalised_;
+}
+
+std::int64_t Sampler::sample(std::span<const float> raw) {
+  const std::span<const float> logits = penalised(raw);
+  const std::int64_t token = sampling_.temperature == 0.0 ? std::ranges::find(logits, largest(logits)) - logits.begin()
+                                                          : sample_nucleus(logits);
+  see({&token, 1});
+  return token;
+}
+
+// What the last of the top-k weighs; 0 where all tokens count.
+double Sampler::least_of_top_k() {
+  const auto k = static_cast<std::size_t>(sampling_.top_k);
+  if (k == 0 || k >= weights_.size()) return 0;
+  largest_weights_ = weights_;
+  const auto last = largest_weights_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::ranges::nth_element(largest_weights_, last, std::greater());
+  return *last;
+}
+
+// Source: Meta's llama/generation.py, sample_top_p: a token stays while the mass before it does not exceed top_p; and
+// transformers, TopKLogitsWarper (before it) and MinPLogitsWarper (after it).
 std::int64_t Sampler::sample_nucleus(std::span<const float> logits) {
   const double top = largest(logits);
   weights_.resize(logits.size());
+  for (std::size_t id = 0; id < logits.size(); ++id)
+    weights_[id] = std::exp((static_cast<double>(logits[id]) - top) / sampling_.temperature);
+  const double least_of_k = least_of_top_k();
   double total = 0;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    weights_[id] = std::exp((static_cast<double>(logits[id]) - top) / temperature_);
-    total += weights_[id];
-  }
+  for (const double weight : weights_) total += weight >= least_of_k ? weight : 0;
+  const double mass = sampling_.top_p * total;
   // All that weigh less than this make less than 1 - top_p together: the nucleus is among the others.
-  const double least = 0.999 * (1.0 - top_p_) * total / static_cast<double>(logits.size());
+  const double least = 0.999 * (1.0 - sampling_.top_p) * total / static_cast<double>(logits.size());
+  const double floor = std::max({least, least_of_k, sampling_.min_p});  // the most likely weighs 1
   candidates_.clear();
   for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (weights_[id] >= least) candidates_.emplace_back(weights_[id], static_cast<std::int64_t>(id));
+    if (weights_[id] >= floor) candidates_.emplace_back(weights_[id], static_cast<std::int64_t>(id));
   }
   std::ranges::make_heap(candidates_, is_later);
   double kept = 0;
   std::size_t count = 0;  // of the nucleus, which gathers at the end, its first token last
-  while (count < candidates_.size() && kept <= top_p_ * total) {
+  while (count < candidates_.size() && kept <= mass) {
     std::ranges::pop_heap(candidates_.begin(), candidates_.end() - static_cast<std::ptrdiff_t>(count), is_later);
     kept += candidates_[candidates_.size() - ++count].first;
   }

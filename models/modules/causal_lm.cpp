@@ -68,6 +68,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
         [&] { return "the model's forward pass of tokens " + describe(tokens) + " under " + policy_.name(); },
         [&] { return model_->forward(tokens, session, first_row); });
   };
+  session.was_finite();  // what a pass noted that was broken off
   at::Tensor out = run();
   if (!session.was_finite() || !is_finite(out)) {
     explain_not_finite(*this, policy_, run);

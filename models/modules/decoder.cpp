@@ -9,6 +9,7 @@
 #include "models/cpu/forward.h"
 #include "models/modules/children.h"
 #include "models/modules/module_path.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -103,6 +104,7 @@ at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
                    [&] { return layers_[layer]->forward(x, session, pass); });
+    PassWatch::layer_done(static_cast<std::int64_t>(layer) + 1, static_cast<std::int64_t>(layers_.size()));
   }
   return norm_ ? norm_->forward(x) : x;
 }

@@ -8,6 +8,7 @@
 #include <halfbyte/operators.h>
 
 #include "models/modules/overflow.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -20,7 +21,10 @@ DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bia
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
   try {
     const at::Tensor x = operand(input);
-    return watched(*this, input, x, operators::dense_linear(x, weight_, bias(), result ? result : dtypes_.result));
+    const auto product = [&](const at::Tensor& rows) {
+      return operators::dense_linear(rows, weight_, bias(), result ? result : dtypes_.result);
+    };
+    return watched(*this, input, x, between_looks(x, out_features(), product));
   } catch (...) {
     rethrow_named(path_);
   }

@@ -6,6 +6,7 @@
 
 #include "models/modules/compute.h"
 #include "models/modules/overflow.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {
@@ -61,7 +62,10 @@ at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::Sca
   try {
     const at::Tensor x = operand(input);
     const auto type = result ? result : dtypes_.result;
-    return models::watched(*this, input, x, weight_.multiply(x, bias(), type, dtypes_.arithmetic));
+    const auto product = [&](const at::Tensor& rows) {
+      return weight_.multiply(rows, bias(), type, dtypes_.arithmetic);
+    };
+    return models::watched(*this, input, x, models::between_looks(x, out_features(), product));
   } catch (...) {
     rethrow_named(path_);
   }

@@ -7,4 +7,5 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/json/field_test.cpp
     models/tokenizers/fixtures_test.cpp
     models/tokenizers/huggingface_test.cpp
-    models/tokenizers/sentencepiece_test.cpp)
+    models/tokenizers/sentencepiece_test.cpp
+    models/tokenizers/stop_texts_test.cpp)

@@ -3,6 +3,8 @@ set(HALFBYTE_MODELS_TESTS
     models/families_test.cpp
     models/generation/generate_test.cpp
     models/generation/prompt_cache_test.cpp
+    models/generation/sampler_test.cpp
+    models/generation/stopping_test.cpp
     models/modules/gather_weights_test.cpp
     models/modules/layers_test.cpp
     models/modules/low_bit_linear_test.cpp

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 
 #include <halfbyte/generate.h>
 
@@ -26,7 +27,9 @@ struct PerplexityOptions {
   std::int64_t context = 512;  // tokens a window, the beginning-of-text token included
   std::int64_t windows = 0;    // 0: all that the text fills
   WindowKind kind = WindowKind::kPrefixed;
+  // Tokens run through the models, the reference's too; called several times a pass.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+  std::stop_token stop = {};  // asked several times a layer; what was finished by then is the result
 };
 
 struct Divergence {
@@ -38,17 +41,20 @@ struct Divergence {
 
 struct PerplexityResult {
   double perplexity = 0;
-  std::int64_t tokens = 0;  // scored
-  double tokens_per_s = 0;  // run through the model, scored or not, the reference's time left out
+  std::int64_t tokens = 0;   // scored
+  std::int64_t windows = 0;  // scored
+  bool was_stopped = false;  // before the last window
+  double tokens_per_s = 0;   // run through the model, scored or not, the reference's time left out
   std::optional<double> reference_perplexity;
   std::optional<Divergence> divergence;
 };
 
 // Windows of `context` tokens, one after another. `prefix` is the tokenizer's: beginning-of-text or nothing. With a
-// reference both models run window by
-// window, and no more than one window's logits of each exist at a time. Errors: kInvalidArgument when the text does not
-// fill one window, a window exceeds either model's context, or the vocabularies differ; kContract and kCorrupt as
-// CausalLM::hidden, never NaN; BackendError where LibTorch refuses.
+// reference both models run window by window, and no more than one window's logits of each exist at a time. Errors:
+// kInvalidArgument when the text does not
+// fill one window, a window exceeds either model's context, or the vocabularies differ; kInterrupted when stopped
+// before a window was finished; kContract and kCorrupt as CausalLM::hidden, never NaN; BackendError where LibTorch
+// refuses.
 PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 

@@ -1,5 +1,6 @@
 // What generate() takes and gives. Mirrors Meta's Llama generate(prompt_tokens, max_gen_len, temperature, top_p,
-// logprobs, echo). Needs no LibTorch.
+// logprobs, echo), with more ways of choosing tokens that have Hugging Face's names, meaning and order. Needs no
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,11 @@ struct GenerateOptions {
   std::int64_t max_gen_len = 64;
   double temperature = 0.6;  // 0: the most likely token, always
   double top_p = 0.9;        // nucleus: the smallest set of tokens whose probability exceeds this
+  std::int64_t top_k = 0;    // before top_p: the so many most likely tokens, and those as likely as the last; 0: all
+  double min_p = 0;          // after top_p: tokens at least this many times as likely as the most likely one
+  // Before everything else, also at temperature 0: the logit of each token of the prompt and of what came of it is
+  // divided by this where it is positive, else multiplied. 1: none; more: fewer repetitions.
+  double repetition_penalty = 1;
   bool logprobs = false;
   bool echo = false;          // results begin with the prompt
   std::uint64_t seed = 0;     // same seed, same text; each prompt has a stream of its own
@@ -43,7 +49,12 @@ struct GenerateOptions {
   TokenIds stop_tokens = {};  // stop at these too; a stop token is not part of the result
   // Called with (prompt's index, token) as tokens come; false ends that prompt's generation.
   std::function<bool(std::size_t prompt, std::int64_t token)> on_token = {};
-  std::stop_token stop = {};     // asked between passes, those over a long prompt too; ends all prompts
+  // Asked after that: true ends that prompt's generation as a stop token does, but the token stays in the result. For
+  // texts that end generation, which tokens alone do not show.
+  std::function<bool(std::size_t prompt, std::int64_t token)> is_end = {};
+  // Called as prompts are read: how many of their tokens were, of all that must be. From the calling thread.
+  std::function<void(std::int64_t done, std::int64_t total)> on_prompt = {};
+  std::stop_token stop = {};     // asked several times a layer of every pass; ends all prompts
   PromptCache* cache = nullptr;  // for a single prompt; outlives the call
 };
 

@@ -1,6 +1,7 @@
 // generate(): batches, sampling, log-probabilities, stopping, and what it refuses.
 #include "tests/catch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -10,7 +11,6 @@
 #include <halfbyte/evaluate.h>
 #include <halfbyte/load_low_bit.h>
 
-#include "models/generation/sampler.h"
 #include "models/modules/session.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tests/places.h"
@@ -151,6 +151,10 @@ TEST_CASE("a long prompt prefilled in chunks gives the logits of one pass", "[ge
 }
 
 TEST_CASE("what generate cannot do it refuses in one line", "[generate]") {
+  CHECK_THAT(refusal({{1}}, {.top_k = -1}), Catch::Contains("top_k"));
+  CHECK_THAT(refusal({{1}}, {.min_p = 1.5}), Catch::Contains("min_p"));
+  CHECK_THAT(refusal({{1}}, {.repetition_penalty = 0}), Catch::Contains("repetition_penalty"));
+  CHECK_THAT(refusal({{1}}, {.repetition_penalty = std::nan("")}), Catch::Contains("repetition_penalty"));
   CHECK_THAT(refusal({{}}, {}), Catch::Contains("prompt 1 has no tokens"));
   CHECK_THAT(refusal({{1}, {1024}}, {}), Catch::Contains("prompt 2 has token id 1024"));
   CHECK_THAT(refusal({{-1}}, {}), Catch::Contains("token id -1"));
@@ -160,21 +164,6 @@ TEST_CASE("what generate cannot do it refuses in one line", "[generate]") {
   CHECK_THAT(refusal({{1}}, {.top_p = 0}), Catch::Contains("top_p"));
   CHECK_THAT(refusal({{1}}, {.max_gen_len = -1}), Catch::Contains("max_gen_len"));
   CHECK(tiny().generate({}, {}).empty());
-}
-
-TEST_CASE("nucleus sampling keeps the smallest set that exceeds top_p", "[generate]") {
-  const float logits[] = {std::log(0.5F), std::log(0.3F), std::log(0.15F), std::log(0.05F)};
-  models::Sampler narrow(1.0, 0.49, 1, 0);
-  models::Sampler wide(1.0, 0.79, 1, 0);
-  int counts[4] = {};
-  for (int i = 0; i < 2000; ++i) {
-    CHECK(narrow.sample(logits) == 0);
-    ++counts[wide.sample(logits)];
-  }
-  CHECK(counts[0] == Approx(2000 * 0.5 / 0.8).margin(120));
-  CHECK(counts[2] == 0);
-  CHECK(counts[3] == 0);
-  CHECK(models::log_probability(logits, 1) == Approx(std::log(0.3)).margin(1e-6));
 }
 
 TEST_CASE("streamed text is the text, never half a character", "[tokenizer]") {

@@ -1,0 +1,66 @@
+#include "models/modules/pass_watch.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/ops/cat.h>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte::models {
+namespace {
+
+constinit thread_local PassWatch* innermost = nullptr;
+
+// Fewer rows than this cost more to unpack the weights for than to multiply.
+constexpr std::int64_t kLeastRows = 64;
+
+}  // namespace
+
+PassWatch::PassWatch(std::stop_token stop, Progress progress, std::int64_t products)
+    : stop_(std::move(stop)),
+      progress_(std::move(progress)),
+      products_(products),
+      outer_(std::exchange(innermost, this)) {}
+
+PassWatch::~PassWatch() { innermost = outer_; }
+
+void PassWatch::check() {
+  if (innermost && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+}
+
+bool PassWatch::is_there() noexcept { return innermost != nullptr; }
+
+void PassWatch::layer_done(std::int64_t done, std::int64_t layers) {
+  if (innermost && innermost->progress_) innermost->progress_(done, layers);
+}
+
+std::int64_t PassWatch::products_between_looks() noexcept { return innermost ? innermost->products_ : kProducts; }
+
+std::int64_t rows_between_looks(std::int64_t rows, std::int64_t products) {
+  const std::int64_t most =
+      std::max(kLeastRows, PassWatch::products_between_looks() / std::max<std::int64_t>(products, 1));
+  if (rows <= most) return rows;
+  const std::int64_t slices = (rows + most - 1) / most;
+  const std::int64_t even = (rows + slices - 1) / slices;
+  return (even + kLeastRows - 1) / kLeastRows * kLeastRows;
+}
+
+at::Tensor between_looks(const at::Tensor& x, std::int64_t out_features,
+                         const std::function<at::Tensor(const at::Tensor&)>& product) {
+  PassWatch::check();
+  if (!PassWatch::is_there() || !x.is_cpu() || x.dim() < 2 || x.size(-1) == 0) return product(x);
+  const std::int64_t rows = x.numel() / x.size(-1), step = rows_between_looks(rows, x.size(-1) * out_features);
+  if (step >= rows) return product(x);
+  const at::Tensor flat = x.reshape({rows, x.size(-1)});
+  std::vector<at::Tensor> parts;
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    PassWatch::check();
+    parts.push_back(product(flat.narrow(0, begin, std::min(step, rows - begin))));
+  }
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.back() = out_features;
+  return at::cat(parts).view(shape);
+}
+
+}  // namespace halfbyte::models

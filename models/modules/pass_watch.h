@@ -1,0 +1,49 @@
+// Who looks on while a thread runs passes: whether they are to stop, and how far they are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+namespace halfbyte::models {
+
+// For passes of this thread while it lives; the innermost one is asked.
+class PassWatch {
+ public:
+  using Progress = std::function<void(std::int64_t done, std::int64_t layers)>;
+  // Multiplications from one look at the stop token to the next: 0.1 s for two slow cores.
+  static constexpr std::int64_t kProducts = std::int64_t{6} << 30;
+
+  // `progress` is called after each layer of a pass, with how many of them are done.
+  explicit PassWatch(std::stop_token stop, Progress progress = {}, std::int64_t products = kProducts);
+  ~PassWatch();
+  PassWatch(const PassWatch&) = delete;
+  PassWatch& operator=(const PassWatch&) = delete;
+
+  // What a pass calls between parts that take long, and not from other threads. Errors: kInterrupted when it is to
+  // stop.
+  static void check();
+  static bool is_there() noexcept;  // in this thread
+  static void layer_done(std::int64_t done, std::int64_t layers);
+  static std::int64_t products_between_looks() noexcept;
+
+ private:
+  std::stop_token stop_;
+  Progress progress_;
+  std::int64_t products_;
+  PassWatch* outer_;
+};
+
+// Rows of a product to compute between two looks at the watch, where a row takes `products` multiplications: slices are
+// nearly equal, and not so small that unpacking the weights for each would count. At most `rows`.
+std::int64_t rows_between_looks(std::int64_t rows, std::int64_t products);
+
+// product(x), where a watch is there and x is large some rows at a time. Shapes: (.., in_features) -> (..,
+// out_features).
+at::Tensor between_looks(const at::Tensor& x, std::int64_t out_features,
+                         const std::function<at::Tensor(const at::Tensor&)>& product);
+
+}  // namespace halfbyte::models
