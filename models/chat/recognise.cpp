@@ -150,10 +150,10 @@ const ChatFamily& choose(const fs::path& directory, const std::string& text, con
   for (const ChatFamily& family : chat_families()) {
     if (fits(family, type, tokenizer)) return family;
   }
-  throw Error(ErrorCode::kUnsupported, directory.string() +
-                                           ": has no chat template (is it a base model?), and model_type " +
-                                           in_quotes(type) + " with its special tokens tells none; say " +
-                                           Option::kChatTemplate + " with one of " + chat_family_names());
+  throw Error(ErrorCode::kUnsupported,
+              directory.string() + ": has no chat template (is it a base model?), and model_type " + in_quotes(type) +
+                  " with its special tokens tells none; say " + Option::kChatTemplate + " chatml, or another of " +
+                  chat_family_names() + "; or have it continue texts: generate needs no template");
 }
 
 }  // namespace
