@@ -158,13 +158,18 @@ TEST_CASE("cli: a progress line has one width", "[cli]") {
         "quantize [#######.......................]  25%  50.0 MB/s      1:00 left");
   CHECK(progress_line("quantize", ProgressUnit::kBytes, 0, 4'000'000'000, std::nullopt) ==
         "quantize [..............................]   0%                 -:-- left");
-  const std::size_t width = progress_line("x", ProgressUnit::kBytes, 0, 1, std::nullopt).size();
-  CHECK(width + 14 < 80);  // room for any verb's name
-  for (const double rate : {0.0, 1e-9, 1.0, 999.0, 12345.0, 9.99e8, 1.5e11}) {
-    for (const std::uint64_t done : {0U, 999U, 4'000'000'000U}) {
-      INFO(rate << " " << done);
-      CHECK(progress_line("x", ProgressUnit::kBytes, done, 4'000'000'000, rate).size() == width);
-      CHECK(progress_line("x", ProgressUnit::kTokens, done, 4'000'000'000, rate).size() == width);
+  CHECK(progress_line("prompt", ProgressUnit::kTokens, 1024, 4096, 512) ==
+        "prompt [#######.......................]  25%     512 tok/s      0:06 left");
+  CHECK(progress_line("prompt", ProgressUnit::kTokens, 1024, 4096, 0.5) ==
+        "prompt [#######.......................]  25%     0.5 tok/s   1:42:24 left");
+  for (const ProgressUnit unit : {ProgressUnit::kBytes, ProgressUnit::kTokens}) {
+    const std::size_t width = progress_line("x", unit, 0, 1, std::nullopt).size();
+    CHECK(width + 11 < 80);  // room for any verb's name
+    for (const double rate : {0.0, 1e-9, 1.0, 999.0, 12345.0, 9.99e8, 1.5e11}) {
+      for (const std::uint64_t done : {0U, 999U, 4'000'000'000U}) {
+        INFO(rate << " " << done);
+        CHECK(progress_line("x", unit, done, 4'000'000'000, rate).size() == width);
+      }
     }
   }
 }

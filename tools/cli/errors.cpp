@@ -133,6 +133,11 @@ ExitStatus report_errors(const std::function<ExitStatus()>& body, ErrorOutput ou
   }
 }
 
+ExitStatus say_stopped(const std::string& note) noexcept {
+  std::fprintf(stderr, "halfbyte: stopped%s%s\n", note.empty() ? "" : "; ", note.c_str());
+  return ExitStatus::kInterrupted;
+}
+
 void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure) {
   throw Error(ErrorCode::kNotFound,
               checkpoint +

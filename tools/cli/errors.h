@@ -32,6 +32,9 @@ enum class ErrorOutput { kLine, kLineAndJson };
 // {"error": {...}} on stdout (docs/json.md), unless the result stands there already.
 ExitStatus report_errors(const std::function<ExitStatus()>& body, ErrorOutput output = ErrorOutput::kLine) noexcept;
 
+// The line of a verb that was interrupted and has printed what there is: returns kInterrupted.
+ExitStatus say_stopped(const std::string& note = "") noexcept;
+
 // A checkpoint without a tokenizer was asked for text. `cure`: what else the user can do.
 [[noreturn]] void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure);
 

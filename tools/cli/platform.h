@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -59,6 +60,11 @@ class InterruptWatch {
   // A token that no Ctrl-C so far has stopped. From the first call on Ctrl-C never ends the process; SIGTERM and SIGHUP
   // do, and leave the terminal as it was when the watch began.
   std::stop_token renew();
+  // From now on the first one ends the process with one line and status 130, after `last_words`, which run on the
+  // watch's thread: for what leaves nothing behind and cannot be asked to stop, such as loading.
+  void end_at_once(std::function<void()> last_words = {});
+  // From now on the first one requests a stop, as at the beginning. When this returns, no last words are being said.
+  void request_only();
 
  private:
   struct State;

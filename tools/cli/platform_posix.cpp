@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,8 @@
 #include <thread>
 
 #include <halfbyte/error.h>
+
+#include "tools/cli/errors.h"
 
 namespace halfbyte::cli {
 
@@ -132,9 +135,10 @@ Finished run_to_end(const std::filesystem::path& program, const std::vector<std:
 // A thread waits for the signals instead of a handler catching them: request_stop() runs callbacks and takes locks,
 // which a handler must not.
 struct InterruptWatch::State {
-  mutable std::mutex mutex;  // of the next two
+  mutable std::mutex mutex;  // of the next three
   std::stop_source source;
   bool is_renewed = false;
+  std::optional<std::function<void()>> last_words;  // there: the process ends at once
   std::atomic<bool> is_over = false;
   const sigset_t watched = chosen();
   std::optional<termios> terminal;
@@ -162,6 +166,7 @@ struct InterruptWatch::State {
     for (int signal = 0; sigwait(&watched, &signal) == 0;) {
       if (signal == SIGUSR2 && is_over) return;
       if (signal == SIGUSR2) die_of(signal);  // somebody else's, who means what it means
+      end_if_told();
       const auto [current, never_ends] = now();
       std::stop_source stopping = current;
       const bool is_first = stopping.request_stop();
@@ -177,8 +182,26 @@ struct InterruptWatch::State {
   std::stop_token renew() {
     const std::lock_guard lock(mutex);
     is_renewed = true;
+    last_words.reset();
     source = std::stop_source();
     return source.get_token();
+  }
+
+  void set_last_words(std::optional<std::function<void()>> words) {
+    const std::lock_guard lock(mutex);
+    last_words = std::move(words);
+  }
+
+  // With the lock held to the end: who takes the last words back has to wait for it.
+  void end_if_told() noexcept {
+    const std::lock_guard lock(mutex);
+    if (!last_words) return;
+    if (stderr_is_terminal()) std::fputs("\r\033[K", stderr);  // a progress bar
+    report_errors([this] {
+      if (*last_words) (*last_words)();
+      return ExitStatus::kDone;
+    });
+    std::_Exit(static_cast<int>(say_stopped()));
   }
 
   void die_of(int signal) const {
@@ -207,5 +230,12 @@ InterruptWatch::~InterruptWatch() {
 std::stop_token InterruptWatch::token() const noexcept { return state_->now().first.get_token(); }
 
 std::stop_token InterruptWatch::renew() { return state_->renew(); }
+
+void InterruptWatch::end_at_once(std::function<void()> last_words) {
+  state_->set_last_words(std::move(last_words));
+  if (token().stop_requested()) state_->end_if_told();  // it came between the watch's beginning and this call
+}
+
+void InterruptWatch::request_only() { state_->set_last_words(std::nullopt); }
 
 }  // namespace halfbyte::cli

@@ -33,10 +33,14 @@ std::string clock_text(double seconds) {
   return std::to_string(whole / 3600) + ":" + two_digits(whole / 60 % 60) + ":" + tail;
 }
 
+// Of one width, which is the longest that the unit has: "1000 MB/s", "12.3 k tok/s".
 std::string rate_text(ProgressUnit unit, std::optional<double> per_second) {
-  if (!per_second) return "";
-  const auto whole = static_cast<std::uint64_t>(std::max(*per_second, 0.0));
-  return (unit == ProgressUnit::kBytes ? human_bytes(whole) : human_count(whole)) + "/s";
+  const std::size_t columns = unit == ProgressUnit::kBytes ? 9 : 12;
+  if (!per_second) return padded("", columns);
+  const double rate = std::max(*per_second, 0.0);
+  const auto whole = static_cast<std::uint64_t>(rate);
+  if (unit == ProgressUnit::kBytes) return padded(human_bytes(whole) + "/s", columns);
+  return padded((rate < 10 ? fixed(rate, 1) : human_count(whole)) + " tok/s", columns);
 }
 
 }  // namespace
@@ -49,8 +53,8 @@ std::string progress_line(const std::string& label, ProgressUnit unit, std::uint
   const std::string time = per_second && *per_second > 0 ? clock_text(left / *per_second) : "-:--";
   return label + " [" + std::string(static_cast<std::size_t>(filled), '#') +
          std::string(static_cast<std::size_t>(kBarColumns - filled), '.') + "] " +
-         padded(fixed(std::floor(share * 100), 0), 3) + "%  " + padded(rate_text(unit, per_second), 9) + "  " +
-         padded(time, 8) + " left";
+         padded(fixed(std::floor(share * 100), 0), 3) + "%  " + rate_text(unit, per_second) + "  " + padded(time, 8) +
+         " left";
 }
 
 Progress::Progress(std::string label, bool is_wanted, ProgressUnit unit)

@@ -43,6 +43,7 @@ export_check | torch numpy safetensors transformers compressed-tensors bitsandby
 families_check | torch safetensors transformers | $halfbyte 2
 gguf_check | numpy safetensors gguf | $halfbyte
 gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
+interrupt_test | | $halfbyte $tiny $tiny
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
@@ -65,6 +66,7 @@ is_wanted() {
 # Why this script cannot run here; nothing when it can.
 missing_for() {
   case $1 in
+    interrupt_test) [[ $large ]] || say "needs a machine that does nothing else, and minutes: --large runs it" ;;
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
     thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;
     chat_check) [[ $templates ]] || say "needs the published chat templates, which are not ours to keep: --templates DIR" ;;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
 #include "tools/model/chat_options.h"
 #include "tools/model/chat_session.h"
@@ -29,13 +31,13 @@ using nlohmann::ordered_json;
 struct Words {
   ModelWords model;
   ChatWords chat;
-  GenerateOptions options{.max_gen_len = 1024};
+  SamplingWords sampling{.options = {.max_gen_len = 1024}};
 };
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
   declare_chat(parser, words.chat);
-  declare_sampling(parser, words.options);
+  declare_sampling(parser, words.sampling);
 }
 
 // What is said beside the conversation: on stderr, faint on a terminal.
@@ -229,7 +231,13 @@ void Chat::answer(const std::string& text) {
   };
   const auto start = std::chrono::steady_clock::now();
   const auto stop = is_typed_ ? interrupt_.renew() : interrupt_.token();
-  const Answer answer = session_.ask(text, stop, write, drop);
+  std::optional<Progress> progress(std::in_place, "prompt", !common_.is_quiet, ProgressUnit::kTokens);
+  const auto read = [&](std::int64_t done, std::int64_t total) {
+    if (progress) progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    if (done == total) progress.reset();
+  };
+  const Answer answer = session_.ask(text, stop, {.show = write, .dropping = drop, .reading = read});
+  progress.reset();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (common_.is_json) {
     print_object(answer, seconds);
@@ -243,26 +251,31 @@ ExitStatus Chat::run() {
   const LineSource lines = [this](bool is_more) { return next_line(is_more); };
   while (!is_stopped() && take(read_turn(lines))) {
   }
-  return is_stopped() ? ExitStatus::kInterrupted : ExitStatus::kDone;
+  return is_stopped() ? say_stopped() : ExitStatus::kDone;
 }
 
 ExitStatus run(Words& words, const CommonOptions& common) {
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
   InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
   std::optional<models::ChatTemplate> chat;
   if (std::filesystem::exists(checkpoint)) chat = chat_template_of(checkpoint, tokenizer.get(), words.chat);
   const Model model = load_model(words.model, common);
   const TokenIds stops = stop_tokens_of(checkpoint, &*chat, tokenizer.get());
-  words.options.stop_tokens.insert(words.options.stop_tokens.end(), stops.begin(), stops.end());
-  if (interrupt.token().stop_requested()) return ExitStatus::kInterrupted;
-  ChatSession session(model, *tokenizer, *chat, words.options);
+  GenerateOptions& options = words.sampling.options;
+  options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
+  ChatSession session(model, *tokenizer, *chat, words.sampling);
   session.set_system(words.chat.system);
   const bool is_typed = stdin_is_terminal();
   if (is_typed && !common.is_quiet)
     note("Chat with " + checkpoint + " (template " + std::string(chat->name()) +
          "). /help lists commands; Ctrl-D ends.");
-  if (is_typed) interrupt.renew();
+  if (is_typed) {
+    interrupt.renew();
+  } else {
+    interrupt.request_only();
+  }
   return Chat(session, interrupt, common, is_typed).run();
 }
 

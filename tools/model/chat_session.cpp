@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/architectures/model_config.h"
+#include "models/tokenizers/stop_texts.h"
 #include "tools/model/chat_options.h"
 
 namespace halfbyte::cli {
@@ -10,11 +11,12 @@ namespace halfbyte::cli {
 using models::Speaker;
 
 ChatSession::ChatSession(const Model& model, const models::Tokenizer& tokenizer, const models::ChatTemplate& chat,
-                         GenerateOptions options)
+                         SamplingWords sampling)
     : model_(model),
       tokenizer_(tokenizer),
       chat_(chat),
-      options_(std::move(options)),
+      options_(std::move(sampling.options)),
+      stop_texts_(std::move(sampling.stop_texts)),
       context_(model.config().max_position_embeddings) {
   options_.cache = &cache_;
 }
@@ -47,27 +49,29 @@ std::int64_t ChatSession::fit(TokenIds& tokens) {
                                                std::to_string(context_));
 }
 
-Generation ChatSession::answer(const TokenIds& prompt, std::stop_token stop,
-                               const std::function<void(const std::string&)>& show, std::string& text) {
+Generation ChatSession::answer(const TokenIds& prompt, std::stop_token stop, const AnswerWatch& watch,
+                               std::string& text) {
   AnswerStream stream(tokenizer_, chat_.family->begins_with_line);
+  models::StopTexts stops(stop_texts_);
   const auto say = [&](const std::string& piece) {
     text += piece;
-    if (!piece.empty()) show(piece);
+    if (!piece.empty()) watch.show(piece);
   };
+  options_.on_prompt = watch.reading;
   options_.stop = std::move(stop);
   options_.on_token = [&](std::size_t, std::int64_t token) {
-    say(stream.push(token));
+    say(stops.push(stream.push(token)));
     return true;
   };
+  options_.is_end = [&](std::size_t, std::int64_t) { return stops.is_found(); };
   Generation generation = model_.generate({prompt}, options_).front();
-  say(stream.finish());
+  say(stops.push(stream.finish()));
+  say(stops.finish());
   ++options_.seed;  // or every answer would take the same chances
   return generation;
 }
 
-Answer ChatSession::ask(const std::string& text, std::stop_token stop,
-                        const std::function<void(const std::string&)>& show,
-                        const std::function<void(std::int64_t)>& dropping) {
+Answer ChatSession::ask(const std::string& text, std::stop_token stop, const AnswerWatch& watch) {
   const models::Conversation before = turns_;
   turns_.push_back({Speaker::kUser, text});
   Answer out;
@@ -75,8 +79,8 @@ Answer ChatSession::ask(const std::string& text, std::stop_token stop,
     TokenIds prompt;
     out.dropped_turns = fit(prompt);
     out.prompt_tokens = static_cast<std::int64_t>(prompt.size());
-    if (out.dropped_turns > 0) dropping(out.dropped_turns);
-    out.generation = answer(prompt, std::move(stop), show, out.text);
+    if (out.dropped_turns > 0) watch.dropping(out.dropped_turns);
+    out.generation = answer(prompt, std::move(stop), watch, out.text);
   } catch (...) {
     turns_ = before;
     throw;

@@ -6,10 +6,12 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include <halfbyte/load_low_bit.h>
 
 #include "models/chat/chat_template.h"
+#include "tools/model/sampling_options.h"
 
 namespace halfbyte::cli {
 
@@ -20,17 +22,22 @@ struct Answer {
   std::int64_t dropped_turns = 0;  // of the user's, with their answers: the oldest, which the context had no room for
 };
 
+// Who looks on while an answer is made.
+struct AnswerWatch {
+  std::function<void(const std::string& piece)> show;  // the answer as it comes, whole characters only
+  std::function<void(std::int64_t turns)> dropping;    // before the answer, when turns must go
+  std::function<void(std::int64_t done, std::int64_t total)> reading = {};  // tokens of the turn
+};
+
 class ChatSession {
  public:
-  // `options`: how to answer; its stop tokens are complete. All but the options outlive the session.
+  // `sampling`: how to answer; its stop tokens are complete. All else outlives the session.
   ChatSession(const Model& model, const models::Tokenizer& tokenizer, const models::ChatTemplate& chat,
-              GenerateOptions options);
+              SamplingWords sampling);
 
-  // Calls `show` with the answer as it comes, whole characters only. A broken-off answer stays in the conversation; a
-  // turn without any answer does not. `dropping` is called before the answer when turns must go.
+  // A broken-off answer stays in the conversation; a turn without any answer does not.
   // Errors: kInvalidArgument for a text that does not fit the context; the conversation is then as before.
-  Answer ask(const std::string& text, std::stop_token stop, const std::function<void(const std::string&)>& show,
-             const std::function<void(std::int64_t turns)>& dropping);
+  Answer ask(const std::string& text, std::stop_token stop, const AnswerWatch& watch);
 
   void reset();
   void set_system(std::optional<std::string> text) { system_ = std::move(text); }
@@ -41,13 +48,13 @@ class ChatSession {
   // The conversation's tokens, with as many of its oldest turns gone as must be. Returns how many went.
   std::int64_t fit(TokenIds& tokens);
   void drop_oldest();
-  Generation answer(const TokenIds& prompt, std::stop_token stop, const std::function<void(const std::string&)>& show,
-                    std::string& text);
+  Generation answer(const TokenIds& prompt, std::stop_token stop, const AnswerWatch& watch, std::string& text);
 
   const Model& model_;
   const models::Tokenizer& tokenizer_;
   const models::ChatTemplate& chat_;
   GenerateOptions options_;
+  std::vector<std::string> stop_texts_;
   std::int64_t context_;
   std::optional<std::string> system_;
   models::Conversation turns_;

@@ -1,8 +1,6 @@
-// halfbyte generate CKPT --prompt TEXT [--chat]
-#include <charconv>
+// halfbyte generate CKPT --prompt TEXT [--chat] [--stop TEXT]
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,14 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "models/architectures/model_config.h"
+#include "models/tokenizers/stop_texts.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
-#include "tools/model/chat_options.h"
+#include "tools/cli/progress.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/prompts.h"
 #include "tools/model/sampling_options.h"
 
 namespace halfbyte::cli {
@@ -28,125 +28,18 @@ using nlohmann::ordered_json;
 
 struct Words {
   ModelWords model;
-  std::vector<std::string> prompts;
-  std::vector<std::string> prompt_tokens;
-  std::vector<std::string> message_files;
-  bool is_chat = false;
-  ChatWords chat;
-  GenerateOptions options;
+  PromptWords prompts;
+  SamplingWords sampling;
 };
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
-  parser.add_option("--prompt", words.prompts, "text to continue; repeat for a batch")
-      .type_name("TEXT")
-      .repeatable()
-      .as_written();  // or "[a, b]" would be two, without their brackets
-  parser.add_option("--prompt-tokens", words.prompt_tokens, "token ids to continue, as they are; repeat for a batch")
-      .type_name("ID,ID,...")
-      .repeatable();
-  GenerateOptions& options = words.options;
-  parser.add_flag("--chat", words.is_chat, "each prompt is a user's turn, written as the model's chat template has it");
-  declare_chat(parser, words.chat);
-  parser
-      .add_option("--messages", words.message_files,
-                  "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON; repeatable")
-      .type_name("FILE")
-      .repeatable();
-  declare_sampling(parser, options);
+  declare_prompts(parser, words.prompts);
+  declare_sampling(parser, words.sampling);
+  GenerateOptions& options = words.sampling.options;
   parser.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
   parser.add_flag("--echo", options.echo, "begin with the prompt");
   parser.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");
-}
-
-TokenIds parse_token_ids(const std::string& list) {
-  TokenIds ids;
-  const char* at = list.data();
-  const char* const end = at + list.size();
-  while (true) {
-    std::int64_t id = 0;
-    const auto [stop, error] = std::from_chars(at, end, id);
-    if (error != std::errc() || id < 0)
-      throw UsageError("--prompt-tokens: '" + list + "' is not a list of token ids like 1,306,4658");
-    ids.push_back(id);
-    if (stop == end) return ids;
-    if (*stop != ',') throw UsageError("--prompt-tokens: '" + list + "' is not a list of token ids like 1,306,4658");
-    at = stop + 1;
-  }
-}
-
-TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& text) {
-  TokenIds ids = tokenizer.prefix();
-  const TokenIds own = tokenizer.encode(text);
-  ids.insert(ids.end(), own.begin(), own.end());
-  return ids;
-}
-
-std::optional<models::Speaker> role_of(const std::string& name) {
-  if (name == "system") return models::Speaker::kSystem;
-  if (name == "user") return models::Speaker::kUser;
-  if (name == "assistant") return models::Speaker::kAssistant;
-  return std::nullopt;
-}
-
-models::Conversation read_messages(const std::string& path) {
-  const auto fail = [&] {
-    throw Error(ErrorCode::kCorrupt,
-                path + ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}");
-  };
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
-  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_array() || json.empty()) fail();
-  models::Conversation messages;
-  for (const auto& item : json) {
-    const bool has_both = item.is_object() && item.contains("role") && item.contains("content");
-    if (!has_both || !item["role"].is_string() || !item["content"].is_string()) fail();
-    const auto role = role_of(item["role"]);
-    const bool is_late_system = role == models::Speaker::kSystem && !messages.empty();
-    if (!role || is_late_system) fail();
-    messages.push_back({*role, item["content"]});
-  }
-  return messages;
-}
-
-void check_words(const Words& words) {
-  const bool has_text = !words.prompts.empty() || !words.message_files.empty();
-  if (!has_text && words.prompt_tokens.empty())
-    throw UsageError("generate needs --prompt TEXT or --prompt-tokens ID,ID,...");
-  if (has_text && !words.prompt_tokens.empty()) throw UsageError("give --prompt or --prompt-tokens, not both");
-  if (words.is_chat && !words.prompt_tokens.empty())
-    throw UsageError("--chat writes text as the model's template has it; --prompt-tokens are taken as they are");
-  const ChatWords& chat = words.chat;
-  const bool needs_chat =
-      chat.system || !chat.choice.name.empty() || !chat.choice.date.empty() || !words.message_files.empty();
-  if (needs_chat && !words.is_chat) throw UsageError("--system, --chat-template, --date and --messages go with --chat");
-}
-
-// A prompt as the user gave it, for a template or for the tokenizer alone.
-std::vector<TokenIds> prompts_of(const Words& words, const models::Tokenizer* tokenizer,
-                                 const models::ChatTemplate* chat) {
-  std::vector<TokenIds> prompts;
-  if (!words.prompts.empty() && !tokenizer) fail_no_tokenizer(words.model.checkpoint, "or give --prompt-tokens");
-  for (const std::string& text : words.prompts) {
-    prompts.push_back(
-        chat ? chat->encode(conversation_of(words.chat.system, {{models::Speaker::kUser, text}}), *tokenizer)
-             : encode_prompt(*tokenizer, text));
-  }
-  for (const std::string& path : words.message_files) {
-    const models::Conversation messages = read_messages(path);
-    if (words.chat.system && messages.front().role == models::Speaker::kSystem)
-      throw UsageError("give the system text by --system or in " + path + ", not both");
-    prompts.push_back(chat->encode(conversation_of(words.chat.system, messages), *tokenizer));
-  }
-  for (const std::string& list : words.prompt_tokens) prompts.push_back(parse_token_ids(list));
-  return prompts;
-}
-
-void write_out(const std::string& text) {
-  const std::string shown = shown_text(text);
-  std::fwrite(shown.data(), 1, shown.size(), stdout);
-  std::fflush(stdout);
 }
 
 std::string ids_text(const TokenIds& ids) {
@@ -155,10 +48,14 @@ std::string ids_text(const TokenIds& ids) {
   return text;
 }
 
-// The only prompt of a call, written as it grows.
+// One prompt's text as it grows, up to a stop text.
 class Stream {
  public:
-  Stream(const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, const TokenIds& prompt, bool echo) {
+  // `tokenizer` may be null: then it is a text of ids. `is_shown`: it is written as it comes.
+  Stream(const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, const TokenIds& prompt,
+         const SamplingWords& sampling, bool is_shown)
+      : stops_(sampling.stop_texts), is_shown_(is_shown) {
+    const bool echo = sampling.options.echo;
     if (!tokenizer) {
       if (echo) push_ids(prompt);
       return;
@@ -168,35 +65,63 @@ class Stream {
     } else {
       decoder_.emplace(*tokenizer, prompt);
     }
-    if (echo) write_out(tokenizer->decode(prompt));
+    if (echo) write(tokenizer->decode(prompt));
   }
   void push(std::int64_t token) {
-    if (decoder_) {
-      write_out(decoder_->push(token));
-    } else if (answer_) {
-      write_out(answer_->push(token));
+    if (decoder_ || answer_) {
+      write(stops_.push(decoder_ ? decoder_->push(token) : answer_->push(token)));
     } else {
       push_ids({token});
     }
   }
-  void finish() { write_out((decoder_ ? decoder_->finish() : answer_ ? answer_->finish() : "") + "\n"); }
+  bool is_ended() const noexcept { return stops_.is_found(); }
+  void finish() {
+    write(stops_.push(decoder_ ? decoder_->finish() : answer_ ? answer_->finish() : ""));
+    write(stops_.finish() + "\n");
+  }
 
  private:
+  void write(const std::string& text) const {
+    if (!is_shown_ || text.empty()) return;
+    const std::string shown = shown_text(text);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  }
   void push_ids(const TokenIds& ids) {
-    write_out((is_first_ ? "" : ",") + ids_text(ids));
+    write((is_first_ ? "" : ",") + ids_text(ids));
     is_first_ = false;
   }
   std::optional<models::StreamingDecoder> decoder_;
   std::optional<AnswerStream> answer_;
+  models::StopTexts stops_;
+  bool is_shown_;
   bool is_first_ = true;
 };
 
-ordered_json json_of(const std::vector<Generation>& generations, const models::Tokenizer* tokenizer, bool logprobs) {
+// Finished texts, which end before a stop text: the prompt, where it is echoed, may have one.
+class Texts {
+ public:
+  Texts(const models::Tokenizer& tokenizer, const std::vector<TokenIds>& prompts, const SamplingWords& sampling)
+      : tokenizer_(tokenizer), prompts_(prompts), sampling_(sampling) {}
+  std::string of(std::size_t index, const Generation& generation) const {
+    std::string text = tokenizer_.decode(generation.tokens);
+    if (sampling_.stop_texts.empty()) return text;
+    const std::size_t begin = sampling_.options.echo ? tokenizer_.decode(prompts_[index]).size() : 0;
+    return models::before_stop_text(text, begin, sampling_.stop_texts);
+  }
+
+ private:
+  const models::Tokenizer& tokenizer_;
+  const std::vector<TokenIds>& prompts_;
+  const SamplingWords& sampling_;
+};
+
+ordered_json json_of(const std::vector<Generation>& generations, const Texts* texts, bool logprobs) {
   ordered_json list = ordered_json::array();
   for (const Generation& generation : generations) {
     ordered_json item = {{"tokens", generation.tokens}};
     item["finish_reason"] = finish_reason_name(generation.finish_reason);
-    item["text"] = tokenizer ? ordered_json(tokenizer->decode(generation.tokens)) : ordered_json(nullptr);
+    item["text"] = texts ? ordered_json(texts->of(list.size(), generation)) : ordered_json(nullptr);
     if (logprobs) {
       item["logprobs"] = ordered_json::array();
       for (const auto& value : generation.logprobs)
@@ -207,10 +132,10 @@ ordered_json json_of(const std::vector<Generation>& generations, const models::T
   return {{"generations", std::move(list)}};
 }
 
-void print_batch(const std::vector<Generation>& generations, const models::Tokenizer* tokenizer) {
+void print_batch(const std::vector<Generation>& generations, const Texts* texts) {
   for (std::size_t i = 0; i < generations.size(); ++i) {
-    const TokenIds& tokens = generations[i].tokens;
-    write_out("[" + std::to_string(i + 1) + "] " + (tokenizer ? tokenizer->decode(tokens) : ids_text(tokens)) + "\n");
+    const std::string text = texts ? texts->of(i, generations[i]) : ids_text(generations[i].tokens);
+    print_line(shown_text("[" + std::to_string(i + 1) + "] " + text));
   }
 }
 
@@ -244,37 +169,68 @@ void warn_of_full_context(const std::vector<Generation>& generations, std::int64
   }
 }
 
-ExitStatus run(Words& words, const CommonOptions& common) {
-  const auto tokenizer =
-      std::filesystem::exists(words.model.checkpoint) ? tokenizer_of(words.model.checkpoint) : nullptr;
-  check_words(words);
-  const InterruptWatch interrupt;  // before OpenMP's threads
-  std::optional<models::ChatTemplate> chat;
-  if (words.is_chat) chat = chat_template_of(words.model.checkpoint, tokenizer.get(), words.chat);
-  const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
-  const Model model = load_model(words.model, common);
-  const std::vector<TokenIds> prompts = prompts_of(words, tokenizer.get(), turns);
-  GenerateOptions& options = words.options;
-  if (!options.ignore_eos) {
-    const TokenIds stops = stop_tokens_of(words.model.checkpoint, turns, tokenizer.get());
-    options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
-  }
-  std::optional<Stream> stream;
-  if (!common.is_json && prompts.size() == 1) stream.emplace(tokenizer.get(), turns, prompts.front(), options.echo);
-  Timing timing;
-  options.stop = interrupt.token();
-  options.on_token = [&](std::size_t, std::int64_t token) {
+// What ends a text, from the command line, the checkpoint and the template.
+void complete_stops(Words& words, const models::ChatTemplate* chat, const models::Tokenizer* tokenizer) {
+  if (!words.sampling.stop_texts.empty() && !tokenizer)
+    fail_no_tokenizer(words.model.checkpoint, "without it there is no text to stop at");
+  GenerateOptions& options = words.sampling.options;
+  if (options.ignore_eos) return;
+  const TokenIds stops = stop_tokens_of(words.model.checkpoint, chat, tokenizer);
+  options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
+}
+
+// One a prompt where somebody reads along: the user, or who looks for stop texts.
+std::vector<Stream> streams_of(const Words& words, const std::vector<TokenIds>& prompts,
+                               const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, bool is_shown) {
+  std::vector<Stream> streams;
+  if (!is_shown && words.sampling.stop_texts.empty()) return streams;
+  for (const TokenIds& prompt : prompts) streams.emplace_back(tokenizer, chat, prompt, words.sampling, is_shown);
+  return streams;
+}
+
+std::vector<Generation> generated(const Model& model, const std::vector<TokenIds>& prompts, GenerateOptions& options,
+                                  std::vector<Stream>& streams, Timing& timing, bool is_quiet) {
+  std::optional<Progress> progress(std::in_place, "prompt", !is_quiet, ProgressUnit::kTokens);
+  options.on_prompt = [&](std::int64_t done, std::int64_t total) {
+    if (progress) progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    if (done == total) progress.reset();
+  };
+  options.on_token = [&](std::size_t prompt, std::int64_t token) {
     timing.token();
-    if (stream) stream->push(token);
+    if (!streams.empty()) streams[prompt].push(token);
     return true;
   };
-  const std::vector<Generation> generations = model.generate(prompts, options);
-  if (stream) stream->finish();
-  if (common.is_json) print_json(json_of(generations, tokenizer.get(), options.logprobs));
-  if (!common.is_json && !stream) print_batch(generations, tokenizer.get());
+  options.is_end = [&](std::size_t prompt, std::int64_t) { return !streams.empty() && streams[prompt].is_ended(); };
+  return model.generate(prompts, options);
+}
+
+ExitStatus run(Words& words, const CommonOptions& common) {
+  check_prompts(words.prompts);
+  InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
+  const std::string& checkpoint = words.model.checkpoint;
+  const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
+  std::optional<models::ChatTemplate> chat;
+  if (words.prompts.is_chat) chat = chat_template_of(checkpoint, tokenizer.get(), words.prompts.chat);
+  const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
+  complete_stops(words, turns, tokenizer.get());
+  read_prompts(words.prompts);
+  const Model model = load_model(words.model, common);
+  const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
+  const bool is_shown = !common.is_json && prompts.size() == 1;
+  std::vector<Stream> streams = streams_of(words, prompts, tokenizer.get(), turns, is_shown);
+  interrupt.request_only();
+  words.sampling.options.stop = interrupt.token();
+  Timing timing;
+  const auto generations = generated(model, prompts, words.sampling.options, streams, timing, common.is_quiet);
+  const std::optional<Texts> texts =
+      tokenizer ? std::optional<Texts>(std::in_place, *tokenizer, prompts, words.sampling) : std::nullopt;
+  if (is_shown) streams.front().finish();
+  if (common.is_json) print_json(json_of(generations, texts ? &*texts : nullptr, words.sampling.options.logprobs));
+  if (!common.is_json && !is_shown) print_batch(generations, texts ? &*texts : nullptr);
   warn_of_full_context(generations, model.config().max_position_embeddings);
   if (!common.is_quiet) std::fprintf(stderr, "%s\n", timing.line().c_str());
-  return interrupt.token().stop_requested() ? ExitStatus::kInterrupted : ExitStatus::kDone;
+  return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
 }
 
 }  // namespace

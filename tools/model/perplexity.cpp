@@ -19,6 +19,7 @@
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
@@ -126,8 +127,10 @@ MeasuredText tokens_of(const Words& words, const models::Tokenizer& tokenizer, c
 }
 
 nlohmann::ordered_json json_of(const PerplexityResult& result, std::size_t special_names) {
-  nlohmann::ordered_json json = {
-      {"perplexity", result.perplexity}, {"tokens", result.tokens}, {"special_names", special_names}};
+  nlohmann::ordered_json json = {{"perplexity", result.perplexity},
+                                 {"tokens", result.tokens},
+                                 {"special_names", special_names},
+                                 {"stopped", result.was_stopped}};
   if (!result.divergence) return json;
   json["reference_perplexity"] = *result.reference_perplexity;
   json["kl_mean"] = result.divergence->kl_mean;
@@ -184,7 +187,11 @@ PerplexityOptions options_of(const Words& words) {
   return options;
 }
 
-ExitStatus run_table(const Words& words, const CommonOptions& common) {
+void print_rows(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows, bool is_json) {
+  (is_json ? print_policy_table_json : print_policy_table)(request, rows);
+}
+
+ExitStatus run_table(const Words& words, const CommonOptions& common, InterruptWatch& interrupt) {
   const std::string text = read_text(words.text);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   MeasuredText measured = tokens_of(words, *tokenizer, text);
@@ -193,14 +200,23 @@ ExitStatus run_table(const Words& words, const CommonOptions& common) {
   request.special_names = measured.special_names;
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
   request.options = options_of(words);
-  const std::vector<PolicyRow> rows = measure_policies(request, common);
-  (common.is_json ? print_policy_table_json : print_policy_table)(request, rows);
-  const bool is_any_measured = std::ranges::any_of(rows, [](const PolicyRow& row) { return row.problem.empty(); });
+  const auto rows = std::make_shared<PolicyRows>();  // the last words outlive this call where it throws
+  interrupt.end_at_once([rows, request, is_json = common.is_json] {
+    const std::vector<PolicyRow> finished = rows->finished();
+    if (!finished.empty()) print_rows(request, finished, is_json);
+  });
+  measure_policies(request, common, *rows);
+  interrupt.request_only();
+  const std::vector<PolicyRow> all = rows->finished();
+  print_rows(request, all, common.is_json);
+  const bool is_any_measured = std::ranges::any_of(all, [](const PolicyRow& row) { return row.problem.empty(); });
   return is_any_measured ? ExitStatus::kDone : ExitStatus::kBadData;
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
-  if (!words.policies.empty()) return run_table(words, common);
+  InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
+  if (!words.policies.empty()) return run_table(words, common, interrupt);
   const std::string text = read_text(words.text);
   const Model model = load_model(words.model, common);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
@@ -208,18 +224,21 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   std::optional<Model> reference;
   if (!words.against.empty()) reference = load_model(reference_words(words), common);
   PerplexityOptions options = options_of(words);
-  Progress progress("perplexity", !common.is_quiet, ProgressUnit::kTokens);
+  interrupt.request_only();
+  std::optional<Progress> progress(std::in_place, "perplexity", !common.is_quiet, ProgressUnit::kTokens);
   options.progress = [&](std::int64_t done, std::int64_t total) {
-    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
+  options.stop = interrupt.token();
   const PerplexityResult result = perplexity(model.module(), measured.tokens, tokenizer->prefix(), options,
                                              reference ? &reference->module() : nullptr);
+  progress.reset();
   if (common.is_json) {
     print_json(json_of(result, measured.special_names));
   } else {
     print_result(result);
   }
-  return ExitStatus::kDone;
+  return result.was_stopped ? say_stopped("the result is of the windows finished") : ExitStatus::kDone;
 }
 
 }  // namespace

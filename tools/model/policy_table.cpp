@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include <nlohmann/json.hpp>
 
@@ -36,24 +37,53 @@ TokenIds prompt_of(const Model& model, const PolicyTableRequest& request) {
           request.text.begin() + static_cast<std::ptrdiff_t>(std::min(size, request.text.size()))};
 }
 
+// One bar over all policies. Measuring the speed counts as the runs that it has at least.
+class TableProgress {
+ public:
+  TableProgress(const PolicyTableRequest& request, bool is_wanted)
+      : bar_("policies", is_wanted, ProgressUnit::kTokens), policies_(request.policies.size()) {}
+
+  void begin(std::size_t policy) { begin_ = policy * policy_tokens_; }
+  void evaluated(std::int64_t done, std::int64_t total, std::size_t prompt_tokens) {
+    evaluation_tokens_ = static_cast<std::uint64_t>(total);
+    run_tokens_ = prompt_tokens + kGenTokens;
+    policy_tokens_ = evaluation_tokens_ + kLeastRuns * run_tokens_;
+    show(static_cast<std::uint64_t>(done));
+  }
+  void ran(int run, std::size_t tokens) {
+    const auto done = static_cast<std::uint64_t>(std::min(run, kLeastRuns - 1)) * run_tokens_ + tokens;
+    show(evaluation_tokens_ + done);
+  }
+
+ private:
+  void show(std::uint64_t done) { bar_.update(begin_ + done, policies_ * policy_tokens_); }
+  Progress bar_;
+  std::uint64_t policies_;
+  std::uint64_t begin_ = 0, policy_tokens_ = 0, evaluation_tokens_ = 0, run_tokens_ = 0;
+};
+
 // When each token came. Units: seconds since the start.
-std::vector<double> generate_once(const Model& model, const TokenIds& prompt) {
+std::vector<double> generate_once(const Model& model, const TokenIds& prompt,
+                                  const std::function<void(std::size_t)>& progress) {
   std::vector<double> times;
   const auto start = Clock::now();
-  const auto note_time = [&](std::size_t, std::int64_t) {
+  GenerateOptions options{.max_gen_len = kGenTokens, .temperature = 0, .ignore_eos = true};
+  options.on_token = [&](std::size_t, std::int64_t) {
     times.push_back(seconds_since(start));
+    progress(prompt.size() + times.size());
     return true;
   };
-  model.generate({prompt}, {.max_gen_len = kGenTokens, .temperature = 0, .ignore_eos = true, .on_token = note_time});
+  options.on_prompt = [&](std::int64_t done, std::int64_t) { progress(static_cast<std::size_t>(done)); };
+  model.generate({prompt}, options);
   return times;
 }
 
 // Of the fastest of several runs over the text's beginning, on a model that has run already.
-void measure_speed(const Model& model, const PolicyTableRequest& request, PolicyRow& row) {
-  const TokenIds prompt = prompt_of(model, request);
+void measure_speed(const Model& model, const TokenIds& prompt, TableProgress& progress, PolicyRow& row) {
   const auto start = Clock::now();
   for (int run = 0; run < kLeastRuns || (run < kMostRuns && seconds_since(start) < kEnoughSeconds); ++run) {
-    const std::vector<double> times = generate_once(model, prompt);
+    const std::vector<double> times =
+        generate_once(model, prompt, [&](std::size_t tokens) { progress.ran(run, tokens); });
     if (times.size() < 2) return;
     const double decode_seconds = times.back() - times.front();
     row.prefill_tokens_per_s = std::max(row.prefill_tokens_per_s, static_cast<double>(prompt.size()) / times.front());
@@ -61,7 +91,8 @@ void measure_speed(const Model& model, const PolicyTableRequest& request, Policy
   }
 }
 
-void measure(const PolicyTableRequest& request, const Model& reference, const CommonOptions& common, PolicyRow& row) {
+void measure(const PolicyTableRequest& request, const Model& reference, const CommonOptions& common,
+             TableProgress& progress, PolicyRow& row) {
   ModelWords words = request.model;
   words.dtype = row.policy;
   const auto start = Clock::now();
@@ -69,22 +100,19 @@ void measure(const PolicyTableRequest& request, const Model& reference, const Co
   row.load_seconds = seconds_since(start);
   row.mapped_bytes = model.report().bytes_with(Placement::kMapped);
   row.own_bytes = model.report().bytes_with(Placement::kCast) + model.report().bytes_with(Placement::kCopied);
-  Progress progress(row.policy, !common.is_quiet, ProgressUnit::kTokens);
+  const TokenIds prompt = prompt_of(model, request);
   PerplexityOptions options = request.options;
-  options.progress = [&](std::int64_t done, std::int64_t total) {
-    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-  };
+  options.progress = [&](std::int64_t done, std::int64_t total) { progress.evaluated(done, total, prompt.size()); };
   row.result = perplexity(model.module(), request.text, request.prefix, options, &reference.module());
-  measure_speed(model, request, row);
+  measure_speed(model, prompt, progress, row);
 }
 
 PolicyRow row_of(const std::string& policy, const PolicyTableRequest& request, const Model& reference,
-                 const CommonOptions& common) {
+                 const CommonOptions& common, TableProgress& progress) {
   PolicyRow row{policy, {}};
   try {
-    measure(request, reference, common, row);
+    measure(request, reference, common, progress, row);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInterrupted) throw;
     row.problem = said(error);
   }
   return row;
@@ -132,11 +160,23 @@ const PolicyRow* measured(const std::vector<PolicyRow>& rows) {
 
 }  // namespace
 
-std::vector<PolicyRow> measure_policies(const PolicyTableRequest& request, const CommonOptions& common) {
+void PolicyRows::add(PolicyRow row) {
+  const std::lock_guard lock(mutex_);
+  rows_.push_back(std::move(row));
+}
+
+std::vector<PolicyRow> PolicyRows::finished() const {
+  const std::lock_guard lock(mutex_);
+  return rows_;
+}
+
+void measure_policies(const PolicyTableRequest& request, const CommonOptions& common, PolicyRows& rows) {
   const Model reference = load_model(request.reference, common);
-  std::vector<PolicyRow> rows;
-  for (const std::string& policy : request.policies) rows.push_back(row_of(policy, request, reference, common));
-  return rows;
+  TableProgress progress(request, !common.is_quiet);
+  for (std::size_t i = 0; i < request.policies.size(); ++i) {
+    progress.begin(i);
+    rows.add(row_of(request.policies[i], request, reference, common, progress));
+  }
 }
 
 void print_policy_table(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,9 +35,20 @@ struct PolicyRow {
   double decode_tokens_per_s = 0;
 };
 
+// The rows finished so far, for whoever must print them while others are being measured. Threads: any.
+class PolicyRows {
+ public:
+  void add(PolicyRow row);
+  std::vector<PolicyRow> finished() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<PolicyRow> rows_;
+};
+
 // One model beside the reference at a time. A policy that cannot be run makes a row that says why.
-// Errors: those of the reference; kInterrupted.
-std::vector<PolicyRow> measure_policies(const PolicyTableRequest& request, const CommonOptions& common);
+// Errors: those of the reference.
+void measure_policies(const PolicyTableRequest& request, const CommonOptions& common, PolicyRows& rows);
 
 void print_policy_table(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows);
 void print_policy_table_json(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows);

@@ -1,16 +1,12 @@
-// What `halfbyte tokenize` reads: texts, and lists of token ids.
+// What `halfbyte tokenize` reads: lines, and lists of token ids.
 #pragma once
 
 #include <functional>
-#include <string>
 #include <string_view>
 
 #include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte::cli {
-
-// All bytes of a file, or of standard input for "-". Errors: kNotFound, kIo, kNoResources.
-std::string read_input(const std::string& file);
 
 // Calls `act` for every part that ends with `separator`, or with the text; the separator is no part of it.
 void for_each_line(std::string_view text, char separator, const std::function<void(std::string_view)>& act);

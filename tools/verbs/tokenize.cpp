@@ -10,6 +10,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/read_input.h"
 #include "tools/verbs/token_output.h"
 #include "tools/verbs/token_text.h"
 #include "tools/verbs/verbs.h"
@@ -35,7 +36,8 @@ struct Words {
 };
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("CKPT", words.checkpoint, "model whose tokenizer is read").required();
+  parser.add_option("CKPT", words.checkpoint, "model whose tokenizer is read")
+      .required();
   parser.add_option("--text", words.text, "text to split into tokens").type_name("TEXT");
   parser.add_option("--file", words.file, "file with the text; - is standard input")
       .type_name("FILE")
