@@ -184,6 +184,17 @@ template DeclaredOption OptionParser::add_option(const std::string&, std::int64_
 template DeclaredOption OptionParser::add_option(const std::string&, std::uint64_t&, const std::string&);
 template DeclaredOption OptionParser::add_option(const std::string&, double&, const std::string&);
 
+DeclaredOption OptionParser::add_checkpoint(const std::string& name, std::string& target, const std::string& help,
+                                            CheckpointUse use) {
+  checkpoints_.push_back({&target, use});
+  return add_option(name, target, help);
+}
+
+void OptionParser::find_checkpoints() {
+  for (const Checkpoint& checkpoint : checkpoints_)
+    *checkpoint.word = local_checkpoint(*checkpoint.word, checkpoint.use);
+}
+
 DeclaredOption OptionParser::add_flag(const std::string& name, bool& target, const std::string& help) {
   return DeclaredOption(app_->add_flag(name, target, help));
 }
@@ -197,6 +208,7 @@ bool OptionParser::parse(int argc, char** argv) {
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them from the back
   try {
     app_->parse(std::move(reversed));
+    find_checkpoints();
     return true;
   } catch (const CLI::CallForHelp&) {
     return false;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/cli/hub_cache.h"
 #include "tools/cli/option_info.h"
 
 namespace CLI {
@@ -54,18 +55,28 @@ class OptionParser {
   // a number, an optional string, or a vector of strings or token ids.
   template <class Target>
   DeclaredOption add_option(const std::string& name, Target& target, const std::string& help);
+  // A checkpoint to read: a path, or a name of Hugging Face's hub that its cache has, which parse() makes a path of.
+  DeclaredOption add_checkpoint(const std::string& name, std::string& target, const std::string& help,
+                                CheckpointUse use = CheckpointUse::kModel);
   // "-v,--verbose". An int counts how often it is given.
   DeclaredOption add_flag(const std::string& name, bool& target, const std::string& help);
   DeclaredOption add_flag(const std::string& name, int& target, const std::string& help);
 
   // Reads the words after the verb. Returns false when --help was asked for. Of an option with one value that is given
-  // several times, the last one counts. Errors: UsageError, one line that says what was meant, perhaps.
+  // several times, the last one counts. Errors: UsageError, one line that says what was meant, perhaps;
+  // kNotFound for a checkpoint's name.
   bool parse(int argc, char** argv);
   std::vector<OptionInfo> options() const;       // in the order of their declaration, --help last
   bool is_given(const std::string& name) const;  // "--scheme", once parsed
 
  private:
+  void find_checkpoints();
+  struct Checkpoint {
+    std::string* word;
+    CheckpointUse use;
+  };
   std::unique_ptr<CLI::App> app_;
+  std::vector<Checkpoint> checkpoints_;
 };
 
 }  // namespace halfbyte::cli

@@ -47,7 +47,7 @@ ComputeMode parse_compute(const std::string& word) {
 }  // namespace
 
 void declare_model(OptionParser& parser, ModelWords& words) {
-  parser.add_option("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")
+  parser.add_checkpoint("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")
       .required();
   parser
       .add_option("--dtype", words.dtype,

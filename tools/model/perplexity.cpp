@@ -76,7 +76,7 @@ void declare(OptionParser& parser, Words& words) {
   parser.add_option("--windows", words.windows, "'llama.cpp': the windows and scored tokens of llama-perplexity")
       .check(one_of({"prefixed", kLlamaCppWindows}))
       .show_default();
-  parser.add_option("--against", words.against, "the original: adds KL divergence and top-1 agreement")
+  parser.add_checkpoint("--against", words.against, "the original: adds KL divergence and top-1 agreement")
       .type_name("SRC");
   parser.add_option("--against-dtype", words.against_dtype, "dtype policy of the original")
       .check(policy_word())

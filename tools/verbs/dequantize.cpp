@@ -31,7 +31,7 @@ struct Words {
 };
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("CKPT", words.checkpoint, "model to read; an original one is copied, or cast").required();
+  parser.add_checkpoint("CKPT", words.checkpoint, "model to read; an original one is copied, or cast").required();
   parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
   parser.add_option("--dtype", words.dtype, "of floating tensors: what each one was, or one dtype for all")
       .check(one_of({kRecorded, "float32", "float16", "bfloat16"}))

@@ -20,8 +20,8 @@ struct Words {
 };
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("A", words.a, "model to read; errors are relative to its values").required();
-  parser.add_option("B", words.b, "model to compare with it; both may be quantised").required();
+  parser.add_checkpoint("A", words.a, "model to read; errors are relative to its values").required();
+  parser.add_checkpoint("B", words.b, "model to compare with it; both may be quantised").required();
   parser.add_flag("--tensors", words.tensors, "list every tensor, equal ones too");
   parser.add_flag("--exit-code", words.exit_code, "end with status 1, and no line on stderr, when the two differ");
 }

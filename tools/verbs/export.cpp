@@ -41,7 +41,7 @@ std::vector<std::string> formats() {
 }
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("CKPT", words.checkpoint, "model to read").required();
+  parser.add_checkpoint("CKPT", words.checkpoint, "model to read").required();
   parser
       .add_option("DST", words.destination,
                   "what to write: a .gguf file, or a directory; it appears when it is complete")

@@ -49,7 +49,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 
 Action prepare_inspect(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
-  parser.add_option("CKPT", words->checkpoint, "model to read; only its headers are").required();
+  parser.add_checkpoint("CKPT", words->checkpoint, "model to read; only its headers are").required();
   parser.add_flag("--tensors", words->tensors, "list every tensor");
   parser
       .add_option("--policy", words->policy,

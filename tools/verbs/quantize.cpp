@@ -97,8 +97,9 @@ Check scheme_assignment() {
 
 void declare(OptionParser& parser, Words& words) {
   parser
-      .add_option("SRC", words.source,
-                  "model to read, a directory or a file; one that is quantised keeps its codes unless --scheme is said")
+      .add_checkpoint(
+          "SRC", words.source,
+          "model to read, a directory or a file; one that is quantised keeps its codes unless --scheme is said")
       .required();
   parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
   parser.add_option("--scheme", words.scheme, "how Linear weights are stored")

@@ -36,7 +36,7 @@ struct Words {
 };
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("CKPT", words.checkpoint, "model whose tokenizer is read")
+  parser.add_checkpoint("CKPT", words.checkpoint, "model whose tokenizer is read", CheckpointUse::kTokenizer)
       .required();
   parser.add_option("--text", words.text, "text to split into tokens").type_name("TEXT");
   parser.add_option("--file", words.file, "file with the text; - is standard input")

@@ -35,8 +35,8 @@ struct Words {
 };
 
 void declare(OptionParser& parser, Words& words) {
-  parser.add_option("CKPT", words.checkpoint, "model to read").required();
-  parser.add_option("--against", words.against, "the original: also say how far each tensor is from it")
+  parser.add_checkpoint("CKPT", words.checkpoint, "model to read").required();
+  parser.add_checkpoint("--against", words.against, "the original: also say how far each tensor is from it")
       .type_name("SRC");
   parser.add_option("--expect", words.expect, "the hash that the checkpoint must have, as verify printed it before")
       .type_name("HASH");
