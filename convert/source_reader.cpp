@@ -79,7 +79,7 @@ void SourceReader::check_unchanged(std::size_t tensor, const std::string& hash) 
   throw Error(ErrorCode::kInvalidArgument, files::printable_path(source_.data_files[changed.file]->path()) +
                                                " changed, before the end of tensor " + files::in_quotes(changed.name) +
                                                ", after a part of it was converted; " + Option::kRestart +
-                                               " to start over");
+                                               " to delete it and begin anew");
 }
 
 }  // namespace halfbyte::convert

@@ -11,6 +11,8 @@ TEST_CASE("manifest check: a sound checkpoint", "[checkpoint]") {
   const auto opened = files::open_checkpoint(scratch / "m");
   CHECK(opened.is_quantized());
   CHECK_FALSE(opened.manifest.is_derived);
+  CHECK(files::open_checkpoint(scratch / "m" / "model.safetensors").is_quantized());  // all the weights of its folder
+  fs::remove(scratch / "m" / "config.json");
   check_error(ErrorCode::kUnsupported, {"a.weight_packed", "give the directory"},
               [&] { files::open_checkpoint(scratch / "m" / "model.safetensors"); });
 }
