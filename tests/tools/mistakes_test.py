@@ -17,7 +17,7 @@ MISTAKES = [
     ("quantize llama exists --overwrite", 1, ["holds files that are no checkpoint"]),
     ("quantize empty out", 1, ["empty", "is it a checkpoint?"]),
     ("quantize empty.safetensors out", 3, ["empty.safetensors", "0 bytes"]),
-    ("quantize html.safetensors out", 3, ["html.safetensors", "not safetensors"]),
+    ("quantize html.safetensors out", 3, ["html.safetensors", "holds no weights"]),
     ("quantize lfs out", 3, ["lfs/model.safetensors"]),
     ("quantize llama nowhere/deep/out", 1, ["nowhere/deep", "create it first"]),
     ("quantize llama notes.txt", 1, ["notes.txt", "not a directory"]),

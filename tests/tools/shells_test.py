@@ -21,6 +21,11 @@ def made(*words):
     return run(*words).stdout
 
 
+def wrapped(name):
+    """The name, or the name with the rest of its row and a new line anywhere inside."""
+    return r"(?:(?: [^\n]*)?\n *)?".join(re.escape(character) for character in name)
+
+
 class Width(CommandLineTest):
     def fits(self, columns, *words):
         text = self.succeeds(*words, env=at(columns))
@@ -47,7 +52,7 @@ class Width(CommandLineTest):
                 table = [line for line in text.splitlines() if len(line) > columns and "/" not in line and "->" not in line and ";" not in line]
                 self.assertEqual(table, [], f"{words} at {columns}")
                 for name in re.findall(r"\bmodel\.\S+", wide):
-                    self.assertIn(name, "".join(text.split()))
+                    self.assertRegex(text, wrapped(name), f"{words} at {columns}")
 
     def test_a_pipe_gets_whole_lines(self):
         text = self.succeeds("inspect", TINY_LLAMA, "--tensors", env={name: value for name, value in os.environ.items() if name != "COLUMNS"})
@@ -113,7 +118,7 @@ class Manual(CommandLineTest):
     def test_groff_has_nothing_to_warn_of(self):
         page = subprocess.run(["groff", "-man", "-ww", "-Tutf8"], input=made("man"), capture_output=True, text=True, check=False, timeout=LONGEST)
         self.assertEqual((page.returncode, page.stderr), (0, ""))
-        self.assertIn("EXIT STATUS", page.stdout)
+        self.assertIn("EXIT STATUS", re.sub(".\b", "", page.stdout))  # bold is struck twice
 
 
 if __name__ == "__main__":
