@@ -80,10 +80,11 @@ TEST_CASE("largest: what a scale cannot follow is recorded as the error it is", 
       write_checkpoint(scratch / "s", {matrix(Dtype::kFloat32, row)}, {{"model_type", "foo"}});
       convert::quantize(scratch / "s", scratch / "q",
                         {.scheme = std::string(scheme.name), .group_size = 64, .halfbyte_only = true});
-      const auto& error = files::open_checkpoint(scratch / "q").manifest.find("a.weight")->error;
+      const files::Checkpoint opened = files::open_checkpoint(scratch / "q");
+      const auto& error = opened.manifest.find("a.weight")->error;
       REQUIRE(error);
       double wanted = 0;
-      const std::vector<float> found = values_of(files::open_checkpoint(scratch / "q"), "a.weight");
+      const std::vector<float> found = values_of(opened, "a.weight");
       for (std::size_t k = 0; k < row.size(); ++k)
         wanted = std::max(wanted, std::abs(static_cast<double>(row[k]) - found[k]));
       CHECK(error->max_abs == Approx(wanted));
