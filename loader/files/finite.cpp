@@ -16,7 +16,7 @@ namespace halfbyte::files {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 18;
-constexpr std::int64_t kBlockGroups = std::int64_t{1} << 16;
+constexpr std::int64_t kBlockGroups = std::int64_t{1} << 13;  // what the first cache holds
 
 // Dtypes that are not computed with, and how NaN and infinity look in them. The others have neither.
 struct BitRule {
