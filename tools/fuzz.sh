@@ -68,10 +68,11 @@ fuzz() {
   local target=$1 work=$out/$1
   local -a how=("-max_total_time=$share")
   [[ -z $runs ]] || how=("-runs=$runs")
+  [[ ! -s $seeds/$target.dict ]] || how+=("-dict=$seeds/$target.dict")  # an empty one is refused
   mkdir -p "$work" "$corpus/$target" "$findings"
   local status=0
-  HALFBYTE_FUZZ_TARGET=$target "$program" "${limits[@]}" "${how[@]}" -seed="$seed" -dict="$seeds/$target.dict" \
-    -artifact_prefix="$findings/$target-" "$corpus/$target" "$seeds/$target" >"$work/log" 2>&1 </dev/null || status=$?
+  HALFBYTE_FUZZ_TARGET=$target "$program" "${limits[@]}" "${how[@]}" -seed="$seed" -artifact_prefix="$findings/$target-" \
+    "$corpus/$target" "$seeds/$target" >"$work/log" 2>&1 </dev/null || status=$?
   local executions edges found
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")
   edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/log" | tail -n 1)

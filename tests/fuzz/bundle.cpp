@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
@@ -41,7 +42,10 @@ std::size_t next_mark(std::string_view input, std::size_t from) {
 
 template <class Value>
 void append_as(const ordered_json& value, std::string& out) {
-  const auto number = value.is_number() ? static_cast<Value>(value.get<std::int64_t>()) : Value{};
+  constexpr bool kIsReal = std::is_floating_point_v<Value>;
+  using Read = std::conditional_t<kIsReal, Value, std::int64_t>;
+  const bool is_read = kIsReal ? value.is_number() : value.is_number_integer();
+  const auto number = is_read ? static_cast<Value>(value.get<Read>()) : Value{};
   out.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
@@ -49,13 +53,17 @@ void append_as(const ordered_json& value, std::string& out) {
 std::string spelt(const ordered_json& values, Dtype dtype) {
   if (values.is_string()) return values.get<std::string>();
   std::string out;
-  if (is_floating(dtype) && size_bytes(dtype) > 1) {
+  if (is_weight_dtype(dtype)) {
     std::vector<float> floats;
     for (const auto& value : values) floats.push_back(value.is_number() ? value.get<float>() : 0.0F);
     return testing::floats(floats, dtype);
   }
   for (const auto& value : values) {
-    if (size_bytes(dtype) == 8) append_as<std::int64_t>(value, out);
+    if (dtype == Dtype::kFloat64) {
+      append_as<double>(value, out);
+    } else if (size_bytes(dtype) == 8) {
+      append_as<std::int64_t>(value, out);
+    }
     if (size_bytes(dtype) == 4) append_as<std::int32_t>(value, out);
     if (size_bytes(dtype) == 2) append_as<std::int16_t>(value, out);
     if (size_bytes(dtype) == 1) append_as<std::uint8_t>(value, out);
