@@ -22,7 +22,8 @@ std::optional<int> output_columns() noexcept;
 
 std::filesystem::path executable_path();  // of this process
 
-// Becomes `program`, with argv as this process had it. Returns only by throwing. Errors: kNotFound, kIo.
+// Becomes `program`, with argv as this process had it. A Ctrl-C then waits for the program's InterruptWatch. Returns
+// only by throwing. Errors: kNotFound, kIo.
 [[noreturn]] void become(const std::filesystem::path& program, char** argv);
 
 struct Finished {

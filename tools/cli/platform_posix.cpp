@@ -50,11 +50,31 @@ std::optional<int> output_columns() noexcept {
 
 std::filesystem::path executable_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
+namespace {
+
+// What asks a program to end. Those that whoever started us wants ignored (nohup, a shell's '&') are not in it.
+sigset_t requests_to_end() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
+  return set;
+}
+
+}  // namespace
+
 void become(const std::filesystem::path& program, char** argv) {
   // Heap in huge pages: LibTorch's start alone touches 60 MB, 15 000 page faults in small ones. A user's own word wins.
   setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", /*overwrite=*/0);
+  // LibTorch takes 0.15 s to load, before main(): a Ctrl-C meanwhile waits for the verb's InterruptWatch.
+  const sigset_t requests = requests_to_end();
+  sigset_t previous;
+  pthread_sigmask(SIG_BLOCK, &requests, &previous);
   execv(program.c_str(), argv);
   const int code = errno;
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
               "cannot start " + program.string() + ": " + std::generic_category().message(code));
 }
@@ -150,14 +170,8 @@ struct InterruptWatch::State {
     if (tcgetattr(STDIN_FILENO, &now) == 0) terminal = now;
   }
 
-  // Those that whoever started us wants ignored (nohup, a shell's '&') stay so.
   static sigset_t chosen() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR2}) {
-      struct sigaction now {};
-      if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
-    }
+    sigset_t set = requests_to_end();
     sigaddset(&set, SIGUSR2);  // how the watch ends
     return set;
   }
@@ -170,6 +184,7 @@ struct InterruptWatch::State {
       const auto [current, never_ends] = now();
       std::stop_source stopping = current;
       const bool is_first = stopping.request_stop();
+      end_if_told();  // end_at_once() was called between the two, and saw no request yet
       if (never_ends ? signal != SIGINT : !is_first) die_of(signal);
     }
   }
@@ -192,10 +207,11 @@ struct InterruptWatch::State {
     last_words = std::move(words);
   }
 
-  // With the lock held to the end: who takes the last words back has to wait for it.
+  // With both locks held to the end: who takes the last words back has to wait for it, and nobody says anything after.
   void end_if_told() noexcept {
     const std::lock_guard lock(mutex);
     if (!last_words) return;
+    flockfile(stderr);
     if (stderr_is_terminal()) std::fputs("\r\033[K", stderr);  // a progress bar
     report_errors([this] {
       if (*last_words) (*last_words)();
@@ -224,6 +240,10 @@ InterruptWatch::~InterruptWatch() {
   state_->is_over = true;
   pthread_kill(state_->thread.native_handle(), SIGUSR2);
   state_->thread.join();
+  // What came while the thread was ending has nothing left to stop, and would end the process as if nothing were done.
+  const timespec at_once{};
+  while (sigtimedwait(&state_->watched, nullptr, &at_once) > 0) {
+  }
   pthread_sigmask(SIG_SETMASK, &state_->previous, nullptr);
 }
 

@@ -43,7 +43,7 @@ export_check | torch numpy safetensors transformers compressed-tensors bitsandby
 families_check | torch safetensors transformers | $halfbyte 2
 gguf_check | numpy safetensors gguf | $halfbyte
 gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
-interrupt_test | | $halfbyte $tiny $tiny
+interrupt_test | | $halfbyte $tiny $tiny $tiny
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny

@@ -18,6 +18,7 @@
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/step_cost.h"
@@ -209,6 +210,8 @@ void print(const Words& words, const LoadReport& report, const Loads& loads, con
 }
 
 ExitStatus run(Words& words, const CommonOptions& common) {
+  InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
   Loads loads;
   const Model model = timed_loads(words, common, loads);
   const models::ModelConfig& config = model.config();
