@@ -106,12 +106,6 @@ bool is_finite(const ErrorStats& stats) {
   return std::isfinite(stats.sum_squared_error) && std::isfinite(stats.sum_squares) && std::isfinite(stats.max_abs);
 }
 
-// The largest value of a dtype.
-float largest_value(kernels::Float dtype) {
-  if (dtype == kernels::kFloat16) return 65504.0f;
-  return dtype == kernels::kBfloat16 ? 0x1.fep127f : std::numeric_limits<float>::max();
-}
-
 // Scales, reciprocals and least codes of one tile. Shapes: (kLanes).
 struct Chosen {
   float scale[kLanes], inverse[kLanes], low[kLanes];
@@ -177,7 +171,7 @@ class TileQuantizer {
       squares_[i % kLaneCount] += double{tile_[i]} * tile_[i];
     }
     float inverses[kLanes];
-    table().quantize->round_scales(job_.context.scale_dtype, largest_value(job_.context.scale_dtype), 1, offsets_,
+    table().quantize->round_scales(job_.context.scale_dtype, kernels::largest_value(job_.context.scale_dtype), 1, offsets_,
                                    inverses);
     for (std::size_t i = 0; i < job_.group_size * kLaneCount; ++i)  // the difference may overflow
       tile_[i] = std::min(tile_[i] - offsets_[i % kLaneCount], std::numeric_limits<float>::max());

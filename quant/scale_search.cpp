@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "quant/kernels/dtypes.h"
+
 namespace halfbyte::quant {
 namespace {
 
@@ -91,7 +93,7 @@ bool has_negative_end(const Scheme& scheme) {
 
 // The largest scale that keeps its product with any code finite in float32, and itself in its dtype.
 float largest_scale(const TileContext& context) {
-  if (context.scale_dtype == kernels::kFloat16) return 65504.0f;
+  if (context.scale_dtype == kernels::kFloat16) return kernels::largest_value(context.scale_dtype);
   const float largest = std::numeric_limits<float>::max() / largest_code(*context.scheme);
   if (context.scale_dtype == kernels::kFloat32)
     return std::isfinite(largest * largest_code(*context.scheme)) ? largest : std::nextafter(largest, 0.0f);

@@ -28,8 +28,6 @@ Text remedy(const DenseTarget& target, Dtype dtype) {
   return target.remedy.empty() ? Text("float32 holds it") : target.remedy;
 }
 
-float largest_value(Dtype dtype) noexcept { return dtype == Dtype::kFloat16 ? 65504.0f : 0x1.fep127f; }
-
 // Whether a value that the dtype makes infinite was the dtype's own before it was quantised, and is beyond its end by
 // the error of that alone. Rounding to the nearest code at most doubles a weight, since zero is a code too; what is
 // further away was never a number of that dtype, whatever is on record.

@@ -24,6 +24,11 @@ inline Float to_float(Dtype dtype) {
   }
 }
 
+constexpr float largest_value(Float type) noexcept {
+  constexpr Dtype kDtypes[kFloatCount] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16};
+  return halfbyte::largest_value(kDtypes[type]);
+}
+
 inline constexpr std::size_t kFloatBytes[kFloatCount] = {4, 2, 2};
 
 }  // namespace halfbyte::quant::kernels

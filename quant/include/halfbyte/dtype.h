@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -53,6 +54,12 @@ std::optional<Dtype> dtype_from_safetensors(std::string_view name) noexcept;
 // float32, float16 or bfloat16: what quantisation and the low-bit products read.
 constexpr bool is_weight_dtype(Dtype dtype) noexcept {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
+}
+
+// The largest finite value of such a dtype.
+constexpr float largest_value(Dtype dtype) noexcept {
+  if (dtype == Dtype::kFloat16) return 65504.0f;
+  return dtype == Dtype::kBfloat16 ? 0x1.fep127f : std::numeric_limits<float>::max();
 }
 
 }  // namespace halfbyte

@@ -88,7 +88,7 @@ void convert(const std::byte* source, Dtype source_dtype, std::byte* target, Dty
 
 // Name of the kernels in use: "ref", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16". HALFBYTE_ISA forces
 // one.
-// Errors: kUnsupported when HALFBYTE_ISA names a level that this CPU lacks, or no level.
+// Errors: kInvalidArgument when HALFBYTE_ISA names a level that this CPU lacks, or no level.
 const char* isa_name();
 
 }  // namespace halfbyte::quant

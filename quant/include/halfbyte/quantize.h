@@ -79,7 +79,7 @@ struct NonFinite {
 // largest value, and in float32 and bfloat16 so that code_min * scale stays finite. -0 is 0. What fills up the last
 // word of a row is the code of zero. Returns the first NaN or infinity in row order, in which case the output is not to
 // be used. Errors: std::invalid_argument when an option does not fit (a defect of the caller); std::bad_alloc: a thread
-// needs 64 bytes a weight of a group; Error(kUnsupported) as isa_name().
+// needs 64 bytes a weight of a group; Error(kInvalidArgument) as isa_name().
 std::optional<NonFinite> quantize_rows(const FloatRows& source, const GroupOptions& options, PackedRows out,
                                        ErrorStats& stats);
 
