@@ -1,10 +1,5 @@
 #include "convert/output/finite_parts.h"
 
-#include <cmath>
-
-#include <halfbyte/error.h>
-#include <halfbyte/linear.h>
-
 #include "loader/files/finite.h"
 #include "loader/files/printable.h"
 
@@ -12,9 +7,6 @@ namespace halfbyte::convert {
 namespace {
 
 using files::TensorRecord;
-
-// Scales and offsets below it make finite weights with any code: 128 * 2^118 + 2^118 is far from float32's end.
-constexpr float kLargeScale = 0x1p118f;
 
 // Sees every block that passes.
 class CheckedParts : public ImageSource {
@@ -55,16 +47,7 @@ class PackedParts final : public CheckedParts {
 
  private:
   void check(Dtype dtype, std::uint64_t, std::span<const std::byte> bytes) const override {
-    if (is_weight_dtype(dtype) && has_large(dtype, bytes)) files::check_scales(checkpoint_, record_);
-  }
-
-  static bool has_large(Dtype dtype, std::span<const std::byte> bytes) {
-    std::vector<float> values(bytes.size() / static_cast<std::size_t>(size_bytes(dtype)));
-    quant::convert(bytes.data(), dtype, std::as_writable_bytes(std::span(values)).data(), Dtype::kFloat32,
-                   static_cast<std::int64_t>(values.size()));
-    bool is_small = true;
-    for (const float value : values) is_small &= std::fabs(value) < kLargeScale;  // NaN is not
-    return !is_small;
+    if (files::may_overflow(dtype, bytes)) files::check_scales(checkpoint_, record_);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "loader/files/finite.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,9 @@ namespace halfbyte::files {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 18;
+constexpr std::size_t kConvertedAtOnce = 1024;
+// Scales and offsets below it make finite weights with any code: 128 * 2^118 + 2^118 is far from float32's end.
+constexpr float kLargeScale = 0x1p118f;
 constexpr std::int64_t kBlockGroups = std::int64_t{1} << 13;  // what the first cache holds
 
 // Dtypes that are not computed with, and how NaN and infinity look in them. The others have neither.
@@ -65,7 +69,6 @@ class GroupCheck {
  public:
   GroupCheck(const Checkpoint& checkpoint, const TensorRecord& record)
       : checkpoint_(checkpoint),
-        record_(record),
         scale_(*checkpoint.find(record.parts[Part::kScale])),
         offset_(record.parts.has(Part::kOffset) ? checkpoint.find(record.parts[Part::kOffset]) : nullptr),
         scales_(checkpoint, record),
@@ -114,7 +117,6 @@ class GroupCheck {
   }
 
   const Checkpoint& checkpoint_;
-  const TensorRecord& record_;
   const StoredTensor& scale_;
   const StoredTensor* offset_;
   ScaleReader scales_;
@@ -158,6 +160,20 @@ std::optional<std::string> scale_problem(const Checkpoint& checkpoint, const Ten
     if (auto problem = part_problem(checkpoint, *checkpoint.find(record.parts[table]))) return problem;
   }
   return GroupCheck(checkpoint, record).run();
+}
+
+bool may_overflow(Dtype dtype, std::span<const std::byte> bytes) {
+  if (!is_weight_dtype(dtype)) return is_floating(dtype);
+  const auto width = static_cast<std::size_t>(size_bytes(dtype));
+  std::array<float, kConvertedAtOnce> values;
+  bool is_small = true;
+  for (std::size_t at = 0; at < bytes.size() / width; at += kConvertedAtOnce) {
+    const std::size_t count = std::min(kConvertedAtOnce, bytes.size() / width - at);
+    quant::convert(bytes.data() + at * width, dtype, std::as_writable_bytes(std::span(values)).data(), Dtype::kFloat32,
+                   static_cast<std::int64_t>(count));
+    for (std::size_t i = 0; i < count; ++i) is_small &= std::fabs(values[i]) < kLargeScale;  // NaN is not
+  }
+  return !is_small;
 }
 
 void fail_non_finite(const std::string& tensor, const std::vector<std::int64_t>& shape, std::uint64_t index,

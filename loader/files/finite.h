@@ -29,6 +29,10 @@ std::optional<NonFiniteNumber> first_non_finite(Dtype dtype, std::span<const std
 // Reads scales, offsets and tables, no codes. Errors: as read_stored.
 std::optional<std::string> scale_problem(const Checkpoint& checkpoint, const TensorRecord& record);
 
+// Whether one of these numbers, which are scales, offsets or of a table, may be such a problem: cheaper than to read
+// all of the record's again, and rarely so. `bytes` are whole numbers; integers are none.
+bool may_overflow(Dtype dtype, std::span<const std::byte> bytes);
+
 // Errors: kCorrupt with that problem.
 void check_scales(const Checkpoint& checkpoint, const TensorRecord& record);
 

@@ -65,7 +65,7 @@ class TensorCheck {
       const std::string& part = record_.parts.names[i];
       if (!part.empty()) check_part(*checkpoint_.find(part), static_cast<Part>(i) == Part::kScale);
     }
-    if (record_.scheme) {
+    if (record_.nested_offset || is_suspect_) {
       if (const auto problem = scale_problem(checkpoint_, record_)) find(*problem);
     }
     if (record_.parts.has(Part::kShape)) check_shape(*checkpoint_.find(record_.parts[Part::kShape]));
@@ -87,6 +87,7 @@ class TensorCheck {
       checkpoint_.data_files[part.file]->read(part.offset + at, block_);
       hash_.update(block_);
       if (is_checked) is_checked = check_finite(part, at);
+      if (record_.scheme && !is_suspect_) is_suspect_ = may_overflow(part.dtype, block_);
       if (is_scale && is_weight_dtype(part.dtype)) count_scales(part.dtype, scales);
       out_.bytes_read += block_.size();
       progress_(block_.size());
@@ -135,6 +136,7 @@ class TensorCheck {
   const Progress& progress_;
   TensorFindings out_;
   Hash128 hash_;
+  bool is_suspect_ = false;  // scale_problem() must look at all scales together
   std::vector<std::byte> block_;
   std::vector<float> scales_;
 };
