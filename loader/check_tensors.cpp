@@ -10,8 +10,6 @@
 namespace halfbyte {
 namespace {
 
-constexpr std::string_view kSelfContained = "GGUF";  // of Checkpoint::kind
-
 using files::Manifest;
 using files::TensorRecord;
 
@@ -83,7 +81,7 @@ std::optional<models::ModelConfig> readable_config(const files::Checkpoint& chec
 }  // namespace
 
 void check_complete(const files::Checkpoint& checkpoint) {
-  if (checkpoint.kind != kSelfContained || !checkpoint.architecture || !checkpoint.has_config()) return;
+  if (!checkpoint.says_its_model || !checkpoint.architecture || !checkpoint.has_config()) return;
   if (const auto config = readable_config(checkpoint))
     check_missing(checkpoint.data_files.front()->path().string(), checkpoint.manifest,
                   checkpoint.architecture->expected(*config));

@@ -32,10 +32,6 @@ void add_data_file(const fs::path& path, Checkpoint& out) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // What is kept of a tensor takes more than its line in a header: without a bound relative to the data, a file of
 // nothing but names would take many times its size of memory.
 constexpr std::size_t kManyTensors = 65'536;

@@ -38,6 +38,8 @@ struct Checkpoint {
   // None of them lies there.
   std::map<std::string, GeneratedFile> generated_files;
   bool has_config_file = false;  // else `config` was made from what the source says, or is null
+  // The file says by itself which model it is of, and so which tensors it must have (check_complete).
+  bool says_its_model = false;
   // The program that made it rounds the values of a packed weight to the weight's original dtype.
   bool rounds_values = false;
   std::vector<fs::path> remote_code;    // relative: *.py, never copied or run

@@ -240,6 +240,7 @@ std::vector<TensorRecord> open_gguf(std::span<const fs::path> paths, Checkpoint&
   } else {
     describe_unknown(parts.front(), checkpoint);
   }
+  checkpoint.says_its_model = true;
   add_gguf_tokenizer(std::make_shared<GgufFile>(parts.front()), checkpoint);
   return GgufTensors(parts, family, checkpoint).run();
 }
