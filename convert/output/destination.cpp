@@ -42,10 +42,6 @@ bool is_ours(const fs::path& work, Destination::Kind kind) {
   return !has_others || (kind == Destination::Kind::kDirectory && is_replaceable(work));
 }
 
-bool is_inside(const fs::path& inner, const fs::path& outer) {
-  return std::ranges::mismatch(outer, inner).in1 == outer.end();
-}
-
 std::uint64_t regular_size(const fs::path& path) { return files::is_regular_file(path) ? files::file_size(path) : 0; }
 
 std::uint64_t reserved_bytes(const fs::path& path) {
@@ -82,7 +78,10 @@ Text remove_leftovers(const fs::path& destination) {
 void check_apart(const fs::path& source, const fs::path& destination) {
   const fs::path from = files::resolved(source);
   const fs::path to = files::resolved(destination), work = files::resolved(work_path(destination_path(destination)));
-  if (!is_inside(from, to) && !is_inside(to, from) && !is_inside(from, work) && !is_inside(work, from)) return;
+  const auto is_apart = [&](const fs::path& other) {
+    return !files::is_inside(from, other) && !files::is_inside(other, from);
+  };
+  if (is_apart(to) && is_apart(work)) return;
   throw Error(ErrorCode::kInvalidArgument, printable_path(destination) + " and the source " + printable_path(source) +
                                                " lie within each other; give a destination elsewhere");
 }

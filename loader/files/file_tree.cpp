@@ -1,5 +1,6 @@
 #include "loader/files/file_tree.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "loader/files/system_error.h"
@@ -90,6 +91,10 @@ fs::path resolved(const fs::path& path) {
   const fs::path out = fs::weakly_canonical(path, error);
   check(error, path, "following its links");
   return out.has_filename() ? out : out.parent_path();
+}
+
+bool is_inside(const fs::path& inner, const fs::path& outer) {
+  return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
 }  // namespace halfbyte::files

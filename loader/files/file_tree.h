@@ -29,5 +29,7 @@ void remove_tree(const fs::path& path);
 fs::path absolute(const fs::path& path);
 // With every link followed, as far as there is something.
 fs::path resolved(const fs::path& path);
+// Of resolved paths: whether `inner` is `outer`, or lies in it.
+bool is_inside(const fs::path& inner, const fs::path& outer);
 
 }  // namespace halfbyte::files

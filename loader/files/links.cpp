@@ -26,10 +26,6 @@ fs::path boundary_of(const fs::path& folder) {
   return folder;
 }
 
-bool is_inside(const fs::path& inner, const fs::path& outer) {
-  return std::ranges::mismatch(outer, inner).in1 == outer.end();
-}
-
 }  // namespace
 
 void check_link(const fs::path& directory, std::string_view name) {
