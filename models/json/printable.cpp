@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "models/tokenizers/huggingface/utf8.h"
 #include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte {
@@ -55,29 +56,16 @@ std::string json_escape(char32_t code) {
   return formatted("\\u%04x\\u%04x", 0xD7C0U + (number >> 10), 0xDC00U + (number & 0x3FF));
 }
 
-struct Character {
-  char32_t code;
-  std::size_t size;  // 0: a byte that begins no character
-};
-
-Character first_of(std::string_view text) noexcept {
-  const std::size_t size = models::valid_character_size(text);
-  if (size < 2) return {static_cast<unsigned char>(text[0]), size};
-  char32_t code = static_cast<unsigned char>(text[0]) & (0xFFU >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3F);
-  return {code, size};
-}
-
 // `hides` says which characters are escaped.
 template <class Hides>
 std::string escaped(std::string_view text, std::size_t max_bytes, std::string (*as_escape)(char32_t), Hides hides) {
   std::string out;
   while (!text.empty()) {
     if (out.size() >= max_bytes) return out + "...";
-    const auto [code, size] = first_of(text);
-    if (size == 0) {
-      out += formatted("\\x%02x", static_cast<unsigned>(code));
-    } else if (hides(code)) {
+    const std::size_t size = models::valid_character_size(text);
+    if (size == 0) {  // a byte that begins no character
+      out += formatted("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
+    } else if (const char32_t code = models::huggingface::read_char(text.data()).code; hides(code)) {
       out += as_escape(code);
     } else {
       out += text.substr(0, size);

@@ -13,6 +13,7 @@
 #include <halfbyte/backend_error.h>
 #include <halfbyte/error.h>
 
+#include "loader/files/system_error.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/spelling.h"
@@ -34,9 +35,8 @@ struct Failure {
 Failure failure_of(ErrorCode code, std::string message) { return {name(code), exit_status(code), std::move(message)}; }
 
 Failure failure_of(const std::error_code& code, std::string message) {
-  const bool is_full = code == std::errc::no_space_on_device || code == std::errc::not_enough_memory ||
-                       code == std::errc::file_too_large || code == std::errc::resource_unavailable_try_again ||
-                       code.value() == EDQUOT;
+  const bool is_full = files::code_of(code.value()) == ErrorCode::kNoResources ||
+                       code == std::errc::resource_unavailable_try_again;  // of threads
   return failure_of(is_full ? ErrorCode::kNoResources : ErrorCode::kIo, std::move(message));
 }
 

@@ -12,6 +12,8 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/json_text.h"
+#include "models/json/field.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
 
@@ -61,15 +63,15 @@ bool has_weights(const fs::path& file) {
 }
 
 // Files that an index of shards names; nothing where it cannot be read, which whoever opens the model will say.
-std::vector<std::string> shards_of(const fs::path& index) {
-  std::ifstream in(index);
-  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+std::vector<std::string> shards_of(const fs::path& index) try {
+  const std::string name = index.string();
+  const auto tree = files::parse_json<nlohmann::json>(files::read_text(index, files::kManifestLimits.max_bytes), name,
+                                                      files::kManifestLimits);
   std::vector<std::string> shards;
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) return shards;
-  for (const auto& shard : json["weight_map"]) {
-    if (shard.is_string()) shards.push_back(shard);
-  }
+  for (const auto& [tensor, shard] : JsonField(tree, name).at("weight_map").members()) shards.push_back(shard.string());
   return shards;
+} catch (const Error&) {
+  return {};
 }
 
 // The first thing that a snapshot lacks; empty: nothing. What is being downloaded is a link to nowhere, or no link yet.
