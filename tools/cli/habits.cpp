@@ -28,7 +28,7 @@ constexpr Habit kHabits[] = {
      "DST", "the result is the second word after the verb, without an option"},
     {"-hf -hfr --hf-repo --hf-file --hf-token --cache-dir --token --revision --local-files-only -mu --model-url --url "
      "--download",
-     "--json", "nothing is downloaded here: get the model first (huggingface-cli download ORG/MODEL)"},
+     "--json", "nothing is downloaded here: get the model first (hf download ORG/MODEL)"},
     {"--trust-remote-code", "--json", "no code of a model is ever run here, so nothing need be trusted"},
     // generate, chat
     {"-p --text --question --query --message --user --user-prompt", "--prompt"},
@@ -174,7 +174,7 @@ constexpr Habit kHabits[] = {
     {"convert-to to save", "export"},
     {"random dummy fake init", "synth"},
     {"pull download get fetch", "quantize",
-     "nothing is downloaded here: get the model first (huggingface-cli download ORG/MODEL), then quantize it"},
+     "nothing is downloaded here: get the model first (hf download ORG/MODEL), then quantize it"},
     {"completions complete-shell autocomplete", "completion"},
     {"manual manpage manual-page", "man"},
     {"-V -version version -ver", "--version"},

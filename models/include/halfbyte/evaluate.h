@@ -51,10 +51,9 @@ struct PerplexityResult {
 
 // Windows of `context` tokens, one after another. `prefix` is the tokenizer's: beginning-of-text or nothing. With a
 // reference both models run window by window, and no more than one window's logits of each exist at a time. Errors:
-// kInvalidArgument when the text does not
-// fill one window, a window exceeds either model's context, or the vocabularies differ; kInterrupted when stopped
-// before a window was finished; kContract and kCorrupt as CausalLM::hidden, never NaN; BackendError where LibTorch
-// refuses.
+// kInvalidArgument when the text does not fill one window, a window exceeds either model's context, or the vocabularies
+// differ; kInterrupted when stopped before a window was finished; kContract and kCorrupt as CausalLM::hidden, never
+// NaN; BackendError where LibTorch refuses.
 PerplexityResult perplexity(const models::CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options = {}, const models::CausalLM* reference = nullptr);
 

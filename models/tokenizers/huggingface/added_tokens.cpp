@@ -45,8 +45,7 @@ AddedToken& AddedTokens::place_of(AddedToken token) {
   }
   AddedToken& place = tokens_[known->second];
   token.was_special |= place.was_special;
-  token.content.swap(place.content);  // equal; by_content_ looks at the one that is there
-  std::string kept = std::move(token.content);
+  std::string kept = std::move(place.content);  // equal to the token's; by_content_ looks at this one
   place = std::move(token);
   place.content = std::move(kept);
   return place;
