@@ -78,7 +78,7 @@ fuzz() {
   edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/log" | tail -n 1)
   found=$(sed -n 's/.*Test unit written to //p' "$work/log" | tail -n 1)
   printf '%-20s %12s %8s  %s\n' "$target" "${executions:--}" "${edges:--}" "${found:-${status/#0/}}"
-  [[ $status == 0 ]] || { tail -n 60 "$work/log" >&2; return 1; }
+  [[ $status == 0 ]] || { grep -v '^#' "$work/log" | tail -n 60 >&2; return 1; }
 }
 
 fuzz_all() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, and runs the whole suite: first the core that needs no LibTorch under
-# AddressSanitizer and UBSan, then all of it. Prints what failed or was skipped, and ctest's count last.
+# AddressSanitizer and UBSan, then all of it. Before that, the parsers are fuzzed for two minutes. Prints what was found,
+# failed or skipped, and ctest's count last.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -12,7 +13,7 @@ test_preset() {
   ctest --preset "$1" --parallel "$(nproc)" --no-label-summary | without_passed
 }
 
-build_time="20 to 30 minutes on two cores, tests included"
+build_time="25 to 35 minutes on two cores, tests included"
 set_up_packages
 say "building (log: build/quickstart.log)"
 set_up_torch &  # the sanitizers' build needs none
@@ -21,5 +22,6 @@ trap 'kill "$torch" 2>/dev/null || true' EXIT
 build asan all
 wait "$torch"
 build release all
+"$root/tools/fuzz.sh" --seconds 120
 test_preset asan
 test_preset release

@@ -121,7 +121,7 @@ inline std::string torch_file(const std::vector<TestTensor>& tensors) {
                              : dtype == Dtype::kFloat32 ? "FloatStorage"
                                                         : "ByteStorage";
     const std::string key = std::to_string(storages.size());
-    const auto values = static_cast<std::int64_t>(t.bytes.size()) / size_bytes(dtype);
+    const auto values = static_cast<std::int64_t>(t.bytes.size()) * 8 / info(dtype).bits;
     items.emplace_back(t.name, tensor_of(key, values, 0, t.shape, contiguous_strides(t.shape), type));
     storages.emplace_back(key, t.bytes);
   }
