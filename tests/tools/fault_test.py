@@ -1,8 +1,7 @@
 """Lets single calls on files fail, or move half the bytes, in everything that writes a checkpoint; looks at what is left each time.
 
-Every call in turn with every error that it can have: HALFBYTE_FAULTS=all (tools/compat/thorough.py). Of more than twenty calls of one
-kind on one file, all alike, it tries one in twenty more. Else a part: of every second (call, file) of each command one call, with
-one of its errors, where the call is on a file's data.
+Every call in turn with every error that it can have: HALFBYTE_FAULTS=all (tools/compat/thorough.py). Else of every (call, file) of each
+command one call, with one of its errors.
 """
 import collections
 import concurrent.futures
@@ -33,7 +32,6 @@ FAULTS = {
     "stat": LOOKS, "lstat": LOOKS, "fstat": ("EIO",), "fstatat": LOOKS, "statvfs": ("EIO",),
     "realpath": LOOKS, "readlink": LOOKS, "access": LOOKS, "mmap": ("ENOMEM", "EACCES"), "flock": ("EIO", "EINTR", "ENOLCK"),
 }
-QUICK = {"open", "read", "pread", "write", "pwrite", "fsync", "fallocate", "ftruncate", "mmap"}  # calls on data, not on names
 HARMLESS = {"EINTR", "short", "EOPNOTSUPP"}  # nothing of it may be seen
 STATUS = {"ENOSPC": {4}, "EDQUOT": {4}, "ENOMEM": {4}, "EMFILE": {1, 4}}  # else 1
 
@@ -143,23 +141,21 @@ class Faults(CommandLineTest):
         return f"{what}: {problem}: {done.stderr.strip()}" if problem else None, done.returncode
 
     def cases(self, calls, turn):
-        """(number, call, fault) of the faults to try. Of many calls of one kind on one file the first and the last few."""
+        """(number, call, fault) of the faults to try: every one, or one for each kind of call on each file."""
         by_kind = collections.defaultdict(list)
         for number, call in enumerate(calls, 1):
             by_kind[call].append(number)
         for call, numbers in by_kind.items():
             faults = FAULTS[call[0]]
             if IS_ALL:
-                yield from ((number, call, fault) for number in numbers[:20] + numbers[20::20] for fault in faults)
-            elif call[0] in QUICK and not call[1].endswith(("/undisturbed", ".partial")):
+                yield from ((number, call, fault) for number in numbers for fault in faults)
+            else:
                 turn += 1
                 yield numbers[turn % len(numbers)], call, faults[turn % len(faults)]
 
     def sweep(self, turn, command):
         calls, wanted = self.calls(command)
         cases = list(self.cases(calls, turn))
-        if not IS_ALL:
-            cases = cases[turn % 2::2]
         with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             ends = list(pool.map(lambda case: self.try_fault(command, wanted, *case), cases))
         problems = [problem for problem, _ in ends if problem]
