@@ -13,6 +13,7 @@
 #include "loader/files/file_tree.h"
 #include "loader/files/json_text.h"
 #include "loader/files/manifest_check.h"
+#include "loader/files/not_weights.h"
 #include "loader/files/printable.h"
 #include "loader/files/safetensors.h"
 
@@ -180,26 +181,13 @@ bool is_whole_model(const fs::path& file) {
                                                printable_path(folder_of(file)) + ", the directory");
 }
 
-// What people name though it holds no weights: config.json, an index, a text. Of safetensors its first bytes would be a
-// header's length that no file has.
-void refuse_text(const fs::path& path) {
-  const InputFile file(path);
-  std::string start(std::min<std::uint64_t>(file.size_bytes(), 8), '\0');
-  file.read(0, std::as_writable_bytes(std::span(start)));
-  const bool is_text = start.size() == 8 && std::ranges::all_of(start, [](char c) {
-                         return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
-                       });
-  if (!is_text) return;
-  throw Error(ErrorCode::kUnsupported, printable_path(path) + ": is a text and holds no weights; give the directory, " +
-                                           printable_path(folder_of(path)) + ", or a file of weights");
-}
-
 void open_file(const fs::path& path, Checkpoint& out) {
   const Format* format = check_format(path);
   if ((!format || !format->is_self_contained) && is_whole_model(path)) return open_directory(folder_of(path), out);
   out.directory = path.parent_path();
   std::vector<TensorRecord> packed;
-  if (!format) refuse_text(path);
+  // config.json, an index or a text is what people name too.
+  if (!format) refuse_not_weights(InputFile(path), "give the directory, " + printable_path(folder_of(path)) + ", or a file of weights");
   if (format) {
     packed = open_other_format(*format, std::span(&path, 1), out);
   } else {

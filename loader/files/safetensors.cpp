@@ -13,6 +13,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/json_text.h"
+#include "loader/files/not_weights.h"
 #include "loader/files/printable.h"
 
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian and are read in place");
@@ -224,6 +225,7 @@ void check_names(const std::vector<SafetensorsEntry>& entries, const std::string
 
 std::uint64_t header_length(const InputFile& file, const std::string& file_name) {
   if (file.size_bytes() < kLengthBytes) {
+    refuse_not_weights(file, "copy it again");
     throw Error(ErrorCode::kCorrupt, file_name + ": " + std::to_string(file.size_bytes()) +
                                          " bytes are too few for a safetensors file; copy it again");
   }
@@ -232,6 +234,7 @@ std::uint64_t header_length(const InputFile& file, const std::string& file_name)
   const auto length = std::bit_cast<std::uint64_t>(raw);
   const std::uint64_t limit = std::min(kMaxSafetensorsHeader, file.size_bytes() - kLengthBytes);
   if (length <= limit) return length;
+  refuse_not_weights(file, "copy it again");
   throw Error(ErrorCode::kCorrupt, file_name + ": the header is said to have " + std::to_string(length) +
                                        " bytes, at most " + std::to_string(limit) +
                                        " are possible; the file is truncated or not safetensors");

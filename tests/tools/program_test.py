@@ -54,6 +54,14 @@ class Help(CommandLineTest):
             self.assertRegex(text, rf"(?m)^  {verb} +\w")
         self.assertEqual(len(re.findall(r"(?m)^  halfbyte ", text)), 3)
 
+    def test_help_of_a_verb_comes_either_way(self):
+        for verb in ["quantize", *(MODEL_VERBS if MODEL_PROGRAM.exists() else [])]:
+            with self.subTest(verb):
+                self.assertEqual(self.succeeds("help", verb), self.succeeds(verb, "--help"))
+                self.assertEqual(self.succeeds("--help", verb, "--json"), self.succeeds(verb, "--help", "--json"))
+        self.assertEqual(self.succeeds("help"), self.succeeds("--help"))
+        self.fails(2, "did you mean 'quantize'", "help", "quantise")
+
     def test_each_verb_has_help_with_an_example(self):
         for verb in CORE_VERBS + (MODEL_VERBS if MODEL_PROGRAM.exists() else []):
             with self.subTest(verb):

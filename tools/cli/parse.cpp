@@ -85,7 +85,11 @@ Check number_between(double smallest, double largest) {
 
 Check byte_size() {
   const auto check = [](std::string& value) -> std::string {
-    return bytes_of(value) ? "" : "'" + value + "' is not a size; sizes are 256MiB, 1GiB, 300MB, 65536";
+    if (bytes_of(value)) return "";
+    const bool has_half_a_unit = bytes_of(value + "iB").has_value();  // 4G
+    return "'" + value + "' is not a size; " +
+           (has_half_a_unit ? "is " + value + "iB meant, or " + value + "B?"
+                            : std::string("sizes are 256MiB, 1GiB, 300MB, 65536"));
   };
   return {check};
 }

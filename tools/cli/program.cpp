@@ -97,13 +97,25 @@ void print_version(bool is_json) {
   print_json({{"version", version()}, {"runs_models", std::filesystem::exists(model_program(), ignored)}});
 }
 
-ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  if (word.empty()) throw UsageError("which verb? see 'halfbyte --help'");
-  if (word == "--help" || word == "-h" || word == "help") {
+ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv);
+
+// "help" alone, and "help VERB ...", which is "VERB --help ...".
+ExitStatus program_help(std::span<const VerbRow> rows, int argc, char** argv) {
+  if (argc < 3 || *argv[2] == '-' || *argv[2] == '\0') {
     print_program_help();
     return ExitStatus::kDone;
   }
+  char option[] = "--help";
+  std::vector<char*> words{argv[0], argv[2], option};
+  words.insert(words.end(), argv + 3, argv + argc);
+  words.push_back(nullptr);
+  return dispatch(rows, static_cast<int>(words.size()) - 1, words.data());
+}
+
+ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word.empty()) throw UsageError("which verb? see 'halfbyte --help'");
+  if (word == "--help" || word == "-h" || word == "help") return program_help(rows, argc, argv);
   if (word == "--version") {
     print_version(is_json_wanted(argc, argv));
     return ExitStatus::kDone;

@@ -128,6 +128,31 @@ TEST_CASE("checkpoint: a text that is named as a model says what it is", "[check
   }
 }
 
+TEST_CASE("checkpoint: what lies where weights should be says what it is", "[checkpoint]") {
+  const Scratch scratch;
+  struct Row {
+    const char* text;
+    ErrorCode code;
+    const char* said;
+  };
+  const Row rows[] = {
+      {"", ErrorCode::kCorrupt, "is empty; copy it again"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", ErrorCode::kCorrupt, "git lfs pull"},
+      {"<!DOCTYPE html>\n<html>", ErrorCode::kCorrupt, "is a web page"},
+      {"<HTML><body>404", ErrorCode::kCorrupt, "is a web page"},
+      {"Entry not found", ErrorCode::kUnsupported, "is a text and holds no weights; "},
+      {"\x01\x02\x03", ErrorCode::kCorrupt, "3 bytes are too few"},
+  };
+  write_checkpoint(scratch / "m", llama_tensors(), llama_config());
+  for (const Row& row : rows) {
+    INFO(row.text);
+    write_text(scratch / "m" / "model.safetensors", row.text);
+    write_text(scratch / "alone.gguf", row.text);
+    check_error(row.code, {"model.safetensors", row.said}, [&] { open_checkpoint(scratch / "m"); });
+    check_error(row.code, {"alone.gguf", row.said}, [&] { open_checkpoint(scratch / "alone.gguf"); });
+  }
+}
+
 TEST_CASE("checkpoint: more names than data to go with them are refused", "[checkpoint][hostile]") {
   const Scratch scratch;
   const auto write = [&](int count, int bytes_of_first) {
