@@ -1,5 +1,9 @@
 #include "models/cpu/views.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/weight_matrix.h"
 
@@ -48,37 +52,65 @@ bool add(std::span<const std::shared_ptr<Linear>> linears, ProductsView& view) {
 }
 
 // No module: no norm.
-bool set(const RmsNorm* module, quant::RmsNorm& norm) {
+bool set(const RmsNorm* module, std::int64_t size, quant::RmsNorm& norm) {
   norm = {};
   if (!module) return true;
-  if (!operators::is_plain(module->weight())) return false;
+  if (!operators::is_plain(module->weight()) || module->weight().numel() != size) return false;
   norm = {operators::bytes_of(module->weight()), *from_torch(module->weight().scalar_type()),
           static_cast<float>(module->offset()), static_cast<float>(module->epsilon())};
   return true;
 }
 
-bool set(const DecoderLayer& layer, LayerView& view) {
+// Kernels check no shapes: whether each product reads and gives as many columns as its neighbours have room for.
+bool fits(const ProductsView& view, std::int64_t in_features, std::initializer_list<std::int64_t> out_features) {
+  const auto products = std::span(view.products).first(view.count);
+  return std::ranges::equal(products, out_features, {}, [](const auto& product) { return product.weight.out_features; }) &&
+         std::ranges::all_of(products, [&](const auto& product) { return product.weight.in_features == in_features; });
+}
+
+bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {
+  const std::int64_t queries = attention.heads() * attention.head_dim();
+  const std::int64_t keys = attention.kv_heads() * attention.head_dim();
+  if (!set(attention.query_norm(), attention.head_dim(), view.query_norm) ||
+      !set(attention.key_norm(), attention.head_dim(), view.key_norm) || !add(attention.inputs(), view.inputs) ||
+      !add(attention.output(), view.output))
+    return false;
+  const bool is_one = attention.layout() != QkvLayout::kSeparate;
+  const bool has_inputs = is_one ? fits(view.inputs, hidden_size, {queries + 2 * keys})
+                                 : fits(view.inputs, hidden_size, {queries, keys, keys});
+  return has_inputs && fits(view.output, queries, {hidden_size});
+}
+
+bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
+  if (!add(mlp.inputs(), view.gate_up) || !add(mlp.down(), view.down)) return false;
+  const std::int64_t size = view.down.products[0].weight.in_features;
+  const bool is_one = view.gate_up.count == 1;
+  return (is_one ? fits(view.gate_up, hidden_size, {2 * size}) : fits(view.gate_up, hidden_size, {size, size})) &&
+         fits(view.down, size, {hidden_size});
+}
+
+bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {
   view = {};
   view.layer = &layer;
   if (!layer.attention()) return false;
-  const Attention& attention = *layer.attention();
-  const bool has_norms = set(layer.input_norm(), view.input_norm) && set(layer.mlp_norm(), view.mlp_norm) &&
-                         set(layer.attention_output_norm(), view.attention_output_norm) &&
-                         set(layer.mlp_output_norm(), view.mlp_output_norm) &&
-                         set(attention.query_norm(), view.query_norm) && set(attention.key_norm(), view.key_norm);
-  if (!has_norms || !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output)) return false;
+  const bool has_norms = set(layer.input_norm(), hidden_size, view.input_norm) &&
+                         set(layer.mlp_norm(), hidden_size, view.mlp_norm) &&
+                         set(layer.attention_output_norm(), hidden_size, view.attention_output_norm) &&
+                         set(layer.mlp_output_norm(), hidden_size, view.mlp_output_norm);
+  if (!has_norms || !set(*layer.attention(), hidden_size, view)) return false;
   view.mlp = dynamic_cast<const Mlp*>(&layer.feed_forward());
-  return !view.mlp || (add(view.mlp->inputs(), view.gate_up) && add(view.mlp->down(), view.down));
+  return !view.mlp || set(*view.mlp, hidden_size, view);
 }
 
 }  // namespace
 
 bool view(const Decoder& decoder, ModelView& out) {
+  const std::int64_t hidden_size = decoder.embedding().weight().size(1);
   out.layers.resize(decoder.layers().size());
   for (std::size_t i = 0; i < out.layers.size(); ++i) {
-    if (!set(*decoder.layers()[i], out.layers[i])) return false;
+    if (!set(*decoder.layers()[i], hidden_size, out.layers[i])) return false;
   }
-  return set(decoder.norm(), out.norm);
+  return set(decoder.norm(), hidden_size, out.norm);
 }
 
 }  // namespace halfbyte::models::cpu

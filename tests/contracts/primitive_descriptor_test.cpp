@@ -298,5 +298,26 @@ TEST_CASE("primitive descriptor: a model that a host broke names where and what"
              Contains("model.layers.0.mlp.up_proj: ") && Contains("weight is int64"));
 }
 
+// Kernels check no shapes: what a host put in the place of a tensor must not reach them.
+TEST_CASE("primitive descriptor: a tensor of another shape is refused, whichever it is", "[contract][primitive_descriptor]") {
+  const Model model = load_low_bit(tests::data("tiny-llama"));
+  const auto answer = [&] { model.generate({kPrompt}, {.max_gen_len = 2}); };
+  for (auto& item : model.module().named_parameters()) {
+    at::Tensor& parameter = item.value();
+    const at::Tensor whole = parameter.data();
+    const bool is_vector = whole.dim() == 1;
+    for (const at::Tensor& other : {at::ones({3}), at::ones({3, 5}), whole.narrow(0, 0, whole.size(0) - 1),
+                                    at::cat({whole, whole}), at::cat({whole, whole}, is_vector ? 0 : 1)}) {
+      INFO(item.key() << " of shape " << other.sizes());
+      parameter.set_data(other);
+      const bool is_vocabulary = !is_vector && other.dim() == 2 && other.size(1) == whole.size(1) &&
+                                 (item.key() == "lm_head.weight" || item.key() == "model.embed_tokens.weight");
+      if (!is_vocabulary) check_is_ours(message_of(answer));  // more words or fewer are a model too
+      parameter.set_data(whole);
+    }
+  }
+  answer();
+}
+
 }  // namespace
 }  // namespace halfbyte
