@@ -16,7 +16,7 @@ MISTAKES = [
     ("quantize llama exists", 1, ["exists already", "--overwrite"]),
     ("quantize llama exists --overwrite", 1, ["holds files that are no checkpoint"]),
     ("quantize empty out", 1, ["empty", "is it a checkpoint?"]),
-    ("quantize empty.safetensors out", 3, ["empty.safetensors", "0 bytes"]),
+    ("quantize empty.safetensors out", 3, ["empty.safetensors", "is empty"]),
     ("quantize html.safetensors out", 3, ["html.safetensors", "is a web page", "hf download"]),
     ("quantize lfs out", 3, ["lfs/model.safetensors", "is a pointer of Git LFS", "git lfs pull"]),
     ("quantize llama nowhere/deep/out", 1, ["nowhere/deep", "create it first"]),

@@ -49,6 +49,35 @@ def try_moment(words, text, moment):
     return seconds, "stopped" if is_right else f"WRONG: {process.returncode}, {messages[-200:]!r}"
 
 
+def commands(arguments, scratch):
+    """Of each verb, (its words, what is typed)."""
+    model = roomy_copy(arguments.model, scratch / "model")
+    text_model = roomy_copy(arguments.text_model, scratch / "text_model")
+    book = scratch / "book"
+    book.write_text("The ship was late, and it came to pass that nobody waited. " * 100_000)
+    generate = ["generate", model, "--ignore-eos", "--max-gen-len", "90000"]
+    return {
+        "quantize": (["quantize", arguments.original, scratch / "result", "--overwrite", "--restart"], None),
+        "generate, prefill": ([*generate, "--prompt-tokens", ",".join(["300"] * arguments.prompt_tokens)], None),
+        "generate, decode": ([*generate, "--prompt-tokens", "1,300"], None),
+        "perplexity": (["perplexity", text_model, "--text", book, "--ctx", "2048"], None),
+        "chat": (["chat", text_model, "--chat-template", "zephyr", "--max-gen-len", "90000"], "The ship was late. " * 2000 + "\n"),
+        "bench": (["bench", model, "--runs", "1000"], None),
+    }
+
+
+def is_as_wanted(name, words, text, arguments, moments):
+    ends = collections.Counter()
+    slowest = 0.0
+    for _ in range(arguments.moments):
+        seconds, what = try_moment([arguments.halfbyte, *map(str, words)], text, moments.uniform(EARLIEST, LONGEST))
+        slowest = max(slowest, seconds)
+        ends[what] += 1
+    is_right = slowest <= arguments.bound and not any(what.startswith("WRONG") for what in ends)
+    print(f"{name}: {dict(ends)}, slowest {slowest:.3f} s{'' if is_right else ' NOT AS WANTED'}", flush=True)
+    return is_right
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("halfbyte")
@@ -62,36 +91,10 @@ def main():
     parser.add_argument("--only")
     arguments = parser.parse_args()
     moments = random.Random(arguments.seed)
-    is_all_right = True
     with tempfile.TemporaryDirectory() as scratch:
-        model = roomy_copy(arguments.model, pathlib.Path(scratch, "model"))
-        text_model = roomy_copy(arguments.text_model, pathlib.Path(scratch, "text_model"))
-        book = pathlib.Path(scratch, "book")
-        book.write_text("The ship was late, and it came to pass that nobody waited. " * 100_000)
-        generate = [arguments.halfbyte, "generate", model, "--ignore-eos", "--max-gen-len", "90000"]
-        prompt = ",".join(["300"] * arguments.prompt_tokens)
-        result = pathlib.Path(scratch, "result")
-        verbs = {
-            "quantize": ([arguments.halfbyte, "quantize", arguments.original, result, "--overwrite", "--restart"], None),
-            "generate, prefill": ([*generate, "--prompt-tokens", prompt], None),
-            "generate, decode": ([*generate, "--prompt-tokens", "1,300"], None),
-            "perplexity": ([arguments.halfbyte, "perplexity", text_model, "--text", book, "--ctx", "2048"], None),
-            "chat": ([arguments.halfbyte, "chat", text_model, "--chat-template", "zephyr", "--max-gen-len", "90000"], "The ship was late. " * 2000 + "\n"),
-            "bench": ([arguments.halfbyte, "bench", model, "--runs", "1000"], None),
-        }
-        for name, (words, text) in verbs.items():
-            if arguments.only not in (None, name):
-                continue
-            ends = collections.Counter()
-            slowest = 0.0
-            for _ in range(arguments.moments):
-                seconds, what = try_moment([str(word) for word in words], text, moments.uniform(EARLIEST, LONGEST))
-                slowest = max(slowest, seconds)
-                ends[what] += 1
-            is_right = slowest <= arguments.bound and not any(what.startswith("WRONG") for what in ends)
-            is_all_right = is_all_right and is_right
-            print(f"{name}: {dict(ends)}, slowest {slowest:.3f} s{'' if is_right else ' NOT AS WANTED'}", flush=True)
-    sys.exit(0 if is_all_right else 1)
+        chosen = {name: command for name, command in commands(arguments, pathlib.Path(scratch)).items() if arguments.only in (None, name)}
+        results = [is_as_wanted(name, words, text, arguments, moments) for name, (words, text) in chosen.items()]
+    sys.exit(0 if all(results) else 1)
 
 
 if __name__ == "__main__":
