@@ -5,9 +5,10 @@
 #
 # thread   ThreadSanitizer on the core, with Clang and its OpenMP: GCC's does not tell the sanitizer where its threads meet, Clang's
 #          does (libarcher; Debian: libomp-dev). Build folder: build/tsan
-# address  AddressSanitizer and UBSan on everything, LibTorch's part included; the asan preset leaves that out. Without oneDNN, whose
-#          library is opened with RTLD_DEEPBIND, which the sanitizer refuses, and without the tests that measure whether the process
-#          grows, since the sanitizer keeps what is freed. Build folder: build/asan-torch
+# address  AddressSanitizer and UBSan on everything, LibTorch's part included; the asan preset leaves that out. Without the tests that
+#          measure whether the process grows, since the sanitizer keeps what is freed. Build folder: build/asan-torch
+#
+# Both without oneDNN, whose library is opened with RTLD_DEEPBIND, which sanitizers refuse.
 #
 # tools/sanitize/*.txt name what is not reported, and why. Exit status 1 when a test failed or a sanitizer found something.
 set -euo pipefail
@@ -35,7 +36,7 @@ thread() {
   cmake --preset tsan -DCMAKE_CXX_COMPILER="$clang"
   cmake --build --preset tsan --parallel "$jobs"
   OMP_TOOL_LIBRARIES=$archer ARCHER_OPTIONS=verbose=0 TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$supp/races.txt" \
-    test_in "$root/build/tsan" -L core
+    test_in "$root/build/tsan" -L core -E '^onednn'
 }
 
 address() {
