@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loader/files/formats/llama2c_tokenizer.h"
 #include "loader/files/formats/pytorch/file.h"
 #include "loader/files/formats/pytorch/meta_params.h"
 #include "loader/files/formats/pytorch/zip.h"
@@ -95,6 +96,22 @@ void fuzz_llama2c(std::string_view input) {
   bytes.resize(std::min(length, kLlama2cValues));
   folder.write("m.bin", bytes);
   open_and_read(folder / "m.bin");
+}
+
+// Of so many tokens as the first byte says; the rest is the file.
+void fuzz_llama2c_tokenizer(std::string_view input) {
+  static const Folder folder;
+  if (input.empty()) return;
+  folder.write("tokenizer.bin", std::string(input.substr(1)));
+  files::Checkpoint checkpoint;
+  files::add_llama2c_tokenizer(folder / "", static_cast<unsigned char>(input[0]), checkpoint);
+  require(checkpoint.generated_files.size() == (checkpoint.notes.empty() ? 2 : 0), "a tokenizer, or a note");
+  if (checkpoint.generated_files.empty()) return;
+  folder.write("tokenizer.model", checkpoint.generated_files.at("tokenizer.model")());
+  folder.write("tokenizer_config.json", checkpoint.generated_files.at("tokenizer_config.json")());
+  const auto tokenizer = models::load_tokenizer(folder / "");
+  require(tokenizer != nullptr, "what was made of it is a tokenizer");
+  check_tokenizer(*tokenizer);
 }
 
 void fuzz_meta_params(std::string_view input) {

@@ -289,6 +289,21 @@ def zips():
     yield pickle(state_dict())
 
 
+def llama2c_tokenizer():
+    def entry(text, score=-1.0):
+        data = text.encode()
+        return struct.pack("<fi", score, len(data)) + data
+
+    pieces = ["<unk>", "\n<s>\n", "\n</s>\n", "<0x0A>", " ", "a", "b", " a", "ab", "\u00e9"]
+    for count in (10, 5):
+        tokens = b"".join(entry(piece, -float(i)) for i, piece in enumerate(pieces[:count]))
+        yield bytes([count]) + struct.pack("<i", 8) + tokens
+        yield bytes([count + 1]) + struct.pack("<i", 8) + tokens
+        yield bytes([count]) + struct.pack("<i", 8) + tokens[:-1]
+    everything = pieces[:3] + [f"<0x{byte:02X}>" for byte in range(128)] + ["\u2581", "a", "\u2581a"]
+    yield bytes([len(everything)]) + struct.pack("<i", 8) + b"".join(entry(piece) for piece in everything)
+
+
 def llama2c():
     def sizes(dim=8, hidden=16, layers=1, heads=2, kv_heads=1, vocab=8, context=4):
         return dim, hidden, layers, heads, kv_heads, vocab, context

@@ -207,7 +207,7 @@ FORMAT_WORDS = {
 TARGETS = {
     "safetensors": headers, "index": indices, "manifest": lambda: (json.dumps(one).encode() for one in manifests()), "packed": lambda: checkpoints.packed(manifests()),
     "config": configs, "journal": journals, "options": options, "gguf": checkpoints.ggufs, "pickle": checkpoints.pickles, "zip": checkpoints.zips,
-    "pytorch": checkpoints.pytorch, "meta_params": checkpoints.meta_params, "meta": checkpoints.meta, "llama2c": checkpoints.llama2c, "gptq": checkpoints.gptq,
+    "pytorch": checkpoints.pytorch, "meta_params": checkpoints.meta_params, "meta": checkpoints.meta, "llama2c": checkpoints.llama2c, "llama2c_tokenizer": checkpoints.llama2c_tokenizer, "gptq": checkpoints.gptq,
     "awq": checkpoints.awq, "hqq": checkpoints.hqq, "compressed_tensors": checkpoints.compressed_tensors, "bitsandbytes": checkpoints.bitsandbytes,
     "float4": checkpoints.float4, "ipex_llm": checkpoints.ipex_llm,
     "sentencepiece": lambda: spm_models() + [path.read_bytes() for path in small((DATA / "tokenizers").glob("sentencepiece*/tokenizer.model"))],

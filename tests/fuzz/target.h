@@ -31,6 +31,7 @@ void fuzz_options(std::string_view input);
 void fuzz_zip(std::string_view input);
 void fuzz_gguf(std::string_view input);
 void fuzz_llama2c(std::string_view input);
+void fuzz_llama2c_tokenizer(std::string_view input);
 void fuzz_meta_params(std::string_view input);
 
 // Bundles (bundle.h).

@@ -21,6 +21,7 @@ constexpr auto kTargets = std::to_array<Target>({
     {"meta_params", fuzz_meta_params},
     {"meta", fuzz_checkpoint},
     {"llama2c", fuzz_llama2c},
+    {"llama2c_tokenizer", fuzz_llama2c_tokenizer},
     {"gptq", fuzz_checkpoint},
     {"awq", fuzz_checkpoint},
     {"hqq", fuzz_checkpoint},
