@@ -110,6 +110,9 @@ class ModelOptions(CommandLineTest):
         self.assertEqual(table["special_names"], 19)
         unspelled = self.json_of("perplexity", TINY_LLAMA, "--text", BOOK, "--ctx", "32", "--chunks", "2")
         self.assertEqual(unspelled["special_names"], 0)
+        piped = run("perplexity", TINY_LLAMA, "--text", "-", "--ctx", "32", "--chunks", "2", "--json", input=BOOK.read_text())
+        self.assertEqual(json.loads(piped.stdout), unspelled)
+        self.fails(1, "nowhere.txt: No such file or directory", "perplexity", TINY_LLAMA, "--text", "nowhere.txt")
 
     def test_one_table_over_all_policies(self):
         words = ["perplexity", self.result, "--text", BOOK, "--ctx", "64", "--chunks", "2", "--policies", "all"]

@@ -9,6 +9,7 @@
 #include <halfbyte/error.h>
 
 #include "tools/cli/errors.h"
+#include "tools/cli/format.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -34,14 +35,20 @@ OpenFile open_input(const std::string& name) {
 
 }  // namespace
 
-std::string read_input(const std::string& name) {
+std::string read_input(const std::string& name, std::uint64_t max_bytes) {
   const OpenFile file = open_input(name);
   std::error_code unknown;
   const auto bytes = name == "-" ? 0 : std::filesystem::file_size(name, unknown);
   std::string text;
-  if (!unknown && bytes < text.max_size()) text.reserve(bytes);
+  if (!unknown && bytes <= max_bytes && bytes < text.max_size()) text.reserve(bytes);
   std::string buffer(kReadBytes, '\0');
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) text.append(buffer, 0, got);
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
+    text.append(buffer, 0, got);
+    if (text.size() > max_bytes) {
+      throw Error(ErrorCode::kInvalidArgument, printable(name) + ": is longer than " + human_bytes(max_bytes) +
+                                                   ", far more than is needed; take a part of it");
+    }
+  }
   if (std::ferror(file.get())) throw Error(ErrorCode::kIo, printable(name) + ": cannot be read");
   return text;
 }

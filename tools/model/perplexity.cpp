@@ -1,7 +1,5 @@
 // halfbyte perplexity CKPT --text FILE [--against SRC] [--policies all]
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -21,6 +19,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/read_input.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/policy_table.h"
@@ -65,7 +64,7 @@ Check policy_list() {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
-  parser.add_option("--text", words.text, "text to predict, UTF-8").type_name("FILE").required();
+  parser.add_option("--text", words.text, "text to predict, UTF-8; -: standard input").type_name("FILE").required();
   parser
       .add_option("--ctx", words.context,
                   "tokens a window; the second half of each is scored; 512 or what the model has room for")
@@ -89,23 +88,6 @@ void declare(OptionParser& parser, Words& words) {
       .excludes("--dtype");
   parser.add_flag("--special-tokens", words.parses_special,
                   "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
-}
-
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream in(path, std::ios::binary);
-  if (!in.good() || std::filesystem::is_directory(path, ignored))
-    throw Error(ErrorCode::kNotFound, path + ": is no text that can be read");
-  std::string text;
-  std::vector<char> block(1 << 20);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
-    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMaxTextBytes) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  path + ": is longer than 1 GiB, far more than a measurement needs; take a part of it");
-    }
-  }
-  return text;
 }
 
 struct MeasuredText {
@@ -192,7 +174,7 @@ void print_rows(const PolicyTableRequest& request, const std::vector<PolicyRow>&
 }
 
 ExitStatus run_table(const Words& words, const CommonOptions& common, InterruptWatch& interrupt) {
-  const std::string text = read_text(words.text);
+  const std::string text = read_input(words.text, kMaxTextBytes);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   MeasuredText measured = tokens_of(words, *tokenizer, text);
   PolicyTableRequest request{words.model,         {}, reference_words(words), std::move(measured.tokens),
@@ -217,7 +199,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   if (!words.policies.empty()) return run_table(words, common, interrupt);
-  const std::string text = read_text(words.text);
+  const std::string text = read_input(words.text, kMaxTextBytes);
   const Model model = load_model(words.model, common);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   const MeasuredText measured = tokens_of(words, *tokenizer, text);
