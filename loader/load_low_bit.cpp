@@ -12,8 +12,10 @@
 #include "loader/files/printable.h"
 #include "loader/guarded.h"
 #include "loader/module_slots.h"
+#include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
 #include "quant/kernels/cpu_products.h"
+#include "quant/threads.h"
 
 namespace halfbyte {
 namespace {
@@ -102,6 +104,7 @@ std::vector<Generation> Model::generate(const std::vector<TokenIds>& prompts, co
 
 Model load_low_bit(const std::filesystem::path& checkpoint, const LoadOptions& options) {
   operators::register_operators();
+  quant::start_threads(thread_count());
   const files::Checkpoint opened = files::open_checkpoint(checkpoint);
   return guarded(opened.directory.string(), [&] { return build(opened, options); });
 }

@@ -317,6 +317,7 @@ std::optional<NonFinite> quantize_groups(const kernels::Table& table, const Floa
   const Job job(table, source, options, out);
   const std::int64_t blocks = job.blocks();
   const int threads = thread_count(options.threads, blocks);
+  start_threads(threads);
   std::vector<TileQuantizer> quantizers;  // made here, since an exception must not leave the parallel region
   quantizers.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) quantizers.emplace_back(job);

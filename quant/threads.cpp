@@ -1,5 +1,14 @@
 #include "quant/threads.h"
 
+#include <atomic>
+#include <latch>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <halfbyte/error.h>
+
 #if __has_include(<omp.h>)
 #include <omp.h>
 #else
@@ -15,5 +24,33 @@ namespace halfbyte::quant {
 int max_threads() noexcept { return omp_get_max_threads(); }
 int team_size() noexcept { return omp_get_num_threads(); }
 int thread_in_team() noexcept { return omp_get_thread_num(); }
+
+namespace {
+
+// All at once, as OpenMP will have them. The C library keeps their stacks, for it.
+void try_threads(int count) {
+  std::latch all_made(1);
+  std::vector<std::jthread> threads;
+  try {
+    for (int i = 1; i < count; ++i) threads.emplace_back([&] { all_made.wait(); });
+  } catch (const std::system_error& error) {
+    all_made.count_down();
+    throw Error(ErrorCode::kNoResources, "cannot start " + std::to_string(count) + " threads: " + error.code().message() +
+                                             "; use fewer (OMP_NUM_THREADS), or allow more memory or processes (ulimit "
+                                             "-v, ulimit -u)");
+  }
+  all_made.count_down();
+}
+
+}  // namespace
+
+void start_threads(int count) {
+  static std::atomic<int> made = 1;
+  if (count <= made) return;
+  try_threads(count);
+#pragma omp parallel num_threads(count)
+  team_size();
+  made = count;
+}
 
 }  // namespace halfbyte::quant

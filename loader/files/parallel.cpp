@@ -5,6 +5,8 @@
 #include <exception>
 #include <numeric>
 
+#include "quant/threads.h"
+
 namespace halfbyte::files {
 namespace {
 
@@ -30,6 +32,7 @@ class FirstError {
 }  // namespace
 
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
+  quant::start_threads(threads > 0 ? threads : quant::max_threads());
   FirstError error;
   std::atomic<std::size_t> next = 0;
   const auto take_pieces = [&]() noexcept {

@@ -8,7 +8,7 @@ import unittest
 from command_line import MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama, messages_of, run
 
 LONG = 30_000  # tokens, which take some seconds
-LIMITS = range(200, 800, 120)  # MiB of address space, of which LibTorch alone takes about 450
+LIMITS = [200, *range(400, 480, 16), 600, 6144]  # MiB of address space, of which LibTorch alone takes about 400
 COMMANDS = {"generate": ["--prompt", "The ship"], "perplexity": ["--text", TINY_LLAMA / "tokenizer_config.json", "--ctx", "32"], "chat": ["--chat-template", "zephyr"]}
 
 

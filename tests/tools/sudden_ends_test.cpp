@@ -1,10 +1,12 @@
 // Ends that no exception reaches, each in a process of its own.
 #include "tools/cli/sudden_ends.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -84,6 +86,25 @@ TEST_CASE("sudden ends: memory that runs out where nobody catches it is said", "
   check_end(end_of([] { std::thread([] { throw std::bad_alloc(); }).join(); }), 4, "out of memory");
   const auto other = [] { std::thread([] { throw std::runtime_error("of some library"); }).join(); };
   check_end(end_of(other), 1, "of some library");
+}
+
+TEST_CASE("sudden ends: an access to memory that a limit did not give is said", "[cli]") {
+  const auto with_limit = [](const std::function<void()>& work) {
+    return end_of([&] {
+      struct rlimit limit {};
+      ::getrlimit(RLIMIT_AS, &limit);
+      limit.rlim_cur = rlim_t{1} << 46;  // more than anything takes, sanitizers too
+      REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+      cli::install_sudden_ends();
+      work();
+    });
+  };
+  volatile std::uintptr_t nothing = 8;
+  check_end(with_limit([&] { *reinterpret_cast<volatile int*>(std::uintptr_t{nothing}) = 1; }), 4, "out of memory");
+  const End sent = with_limit([] { ::raise(SIGSEGV); });
+  CHECK(sent.said.empty());
+  REQUIRE(WIFSIGNALED(sent.status));
+  CHECK(WTERMSIG(sent.status) == SIGSEGV);
 }
 
 TEST_CASE("mappings: the file of an address is known as long as it is mapped", "[files]") {

@@ -71,7 +71,9 @@ Failure current_failure() {
     const std::string path = error.path1().empty() ? std::string("the path") : error.path1().string();
     return failure_of(error.code(), path + ": cannot be used: " + error.code().message());
   } catch (const std::system_error& error) {
-    return failure_of(error.code(), error.what());
+    const bool is_of_threads = error.code() == std::errc::resource_unavailable_try_again;
+    return failure_of(error.code(), is_of_threads ? "cannot start a thread; allow more memory or processes (ulimit -v, ulimit -u)"
+                                                  : error.what());
   } catch (const std::exception& error) {
     return internal("internal error: please report it, with what -v says", error.what());
   } catch (...) {

@@ -17,4 +17,8 @@ void install_sudden_ends() noexcept;
 // Errors: kNoResources.
 void check_room_for(const std::filesystem::path& program);
 
+// Where address space is limited, whether there is some left for what libraries take in passing: some of them end the
+// process when they do not get it. Errors: kNoResources.
+void check_room_left();
+
 }  // namespace halfbyte::cli

@@ -1,11 +1,13 @@
 #include "tools/cli/sudden_ends.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -94,6 +96,33 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
       ExitStatus::kFailed);
 }
 
+bool is_limited(struct rlimit& limit) noexcept {
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+// Under a limit of address space a library that does not look whether it got its memory (oneDNN), and a stack that may not
+// grow, end here.
+void on_bad_access(int signal, siginfo_t* info, void*) {
+  if (info->si_code > 0)
+    end({"halfbyte: out of memory: something used what it did not get; allow more (`ulimit -v` shows the limit)"},
+        ExitStatus::kNoResources);
+  std::signal(signal, SIG_DFL);
+  static_cast<void>(::raise(signal));
+}
+
+// On a stack of its own, since the main thread's may be what is full.
+void watch_bad_accesses() noexcept {
+  static char stack[1 << 16];
+  stack_t own{};
+  own.ss_sp = stack;
+  own.ss_size = sizeof stack;
+  ::sigaltstack(&own, nullptr);
+  struct sigaction action {};
+  action.sa_sigaction = on_bad_access;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigaction(SIGSEGV, &action, nullptr);
+}
+
 // Before the libraries that this program loads, LibTorch among them, start what they have to start.
 [[gnu::used, gnu::section(".preinit_array")]] void (*const install_before_libraries)() = [] {
   std::set_terminate(on_terminate);
@@ -108,14 +137,30 @@ void install_sudden_ends() noexcept {
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGBUS, &action, nullptr);
+  struct rlimit limit {};
+  if (is_limited(limit)) watch_bad_accesses();
 }
 
 // What the dynamic loader says where there is no room for a library is no line of ours, and not its status.
 void check_room_for(const std::filesystem::path& program) {
   struct rlimit limit {};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (!is_limited(limit)) return;
   if (run_to_end(program, {"--version"}).exit_status == 0) return;
   throw Error(ErrorCode::kNoResources, "out of memory: LibTorch does not start in the " +
+                                           files::printable_bytes(limit.rlim_cur) +
+                                           " of address space that this process may have; allow more (`ulimit -v`)");
+}
+
+void check_room_left() {
+  constexpr std::uint64_t kRoom = std::uint64_t{128} << 20;  // a thread's heap is 64 MiB of address space at once
+  struct rlimit limit {};
+  if (!is_limited(limit)) return;
+  void* const room = ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room != MAP_FAILED) {
+    ::munmap(room, kRoom);
+    return;
+  }
+  throw Error(ErrorCode::kNoResources, "out of memory: less than " + files::printable_bytes(kRoom) + " are left of the " +
                                            files::printable_bytes(limit.rlim_cur) +
                                            " of address space that this process may have; allow more (`ulimit -v`)");
 }

@@ -9,6 +9,7 @@
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/spelling.h"
+#include "tools/cli/sudden_ends.h"
 
 namespace halfbyte::cli {
 
@@ -102,6 +103,7 @@ void log_report(const LoadReport& report) {
 }
 
 Model load_model(const ModelWords& words, const CommonOptions&) {
+  check_room_left();
   if (words.threads > 0) set_thread_count(words.threads);
   LoadOptions options;
   options.dtype = DtypePolicy::parse(words.dtype);
@@ -111,6 +113,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   options.compute = parse_compute(words.compute);
   if (words.verify) options.verify = Verification::kHashes;
   Model model = load_low_bit(words.checkpoint, options);
+  check_room_left();
   log_report(model.report());
   if (const std::size_t unhashed = model.report().unhashed_tensors; unhashed > 0) {
     log_warning(words.checkpoint + ": --verify had nothing to compare " +
