@@ -1,6 +1,8 @@
 #include "loader/checkpoint_source.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <sstream>
 
 #include <ATen/ops/empty.h>
@@ -9,6 +11,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/column_order.h"
+#include "loader/files/finite.h"
 #include "loader/files/matrix_shape.h"
 #include "loader/files/parallel.h"
 #include "loader/files/scale_reader.h"
@@ -57,6 +60,18 @@ LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
   line.is_buffer = record.is_buffer;
   line.recorded = record.original_dtype;
   return line;
+}
+
+// `wide`: the float32 that `value` was rounded from.
+at::Tensor with_ends(const TensorRecord& record, const at::Tensor& wide, at::Tensor value) {
+  const std::span from(wide.const_data_ptr<float>(), static_cast<std::size_t>(wide.numel()));
+  auto* to = value.mutable_data_ptr<at::Half>();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (!std::isfinite(from[i]) || std::isfinite(static_cast<float>(to[i]))) continue;
+    if (files::is_past_end(record, Dtype::kFloat16, from[i]))
+      to[i] = std::copysign(largest_value(Dtype::kFloat16), from[i]);
+  }
+  return value;
 }
 
 }  // namespace
@@ -180,17 +195,18 @@ at::Tensor CheckpointSource::read(const TensorRecord& record, at::ScalarType typ
   at::Tensor value = record.scheme ? read_packed(record).dequantize(type).view(record.shape)
                                    : stored(record.parts[Part::kCodes]).to(type);
   const bool is_narrowed = type == at::kHalf && (record.scheme || record.stored_dtype != Dtype::kFloat16);
-  if (is_narrowed && !models::is_finite(value)) check_fits_float16(record, value);
-  return value;
+  return is_narrowed && !models::is_finite(value) ? within_float16(record, value) : value;
 }
 
-void CheckpointSource::check_fits_float16(const TensorRecord& record, const at::Tensor& value) {
+at::Tensor CheckpointSource::within_float16(const TensorRecord& record, at::Tensor value) {
   const at::Tensor wide = read(record, at::kFloat);
+  if (record.scheme) value = with_ends(record, wide, std::move(value));
   const at::Tensor lost = wide.isfinite().logical_and(value.isfinite().logical_not());
   const auto count = lost.sum().item<std::int64_t>();
   if (count == 0) {
-    report_.notes.push_back(record.name + " holds NaN or infinite values in the checkpoint");
-    return;
+    if (!models::is_finite(value))
+      report_.notes.push_back(record.name + " holds NaN or infinite values in the checkpoint");
+    return value;
   }
   const double largest = wide.masked_select(lost).abs().max().item<double>();
   std::ostringstream problem;

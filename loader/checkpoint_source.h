@@ -67,7 +67,9 @@ class CheckpointSource : public models::TensorSource {
   using Stack = std::variant<at::Tensor, LowBitTensor>;
 
   at::Tensor stored(const std::string& name);
-  void check_fits_float16(const files::TensorRecord& record, const at::Tensor& value);
+  // `value`, not all of which is finite, with what only quantising took beyond float16's end at that end. Errors: as
+  // read().
+  at::Tensor within_float16(const files::TensorRecord& record, at::Tensor value);
   at::Tensor load(const files::TensorRecord& record, LoadedTensor& line);
   // Notes in `line` that `value` goes to another device than the CPU; false: it stays where it is.
   bool leaves_the_cpu(LoadedTensor& line) const;

@@ -28,13 +28,6 @@ Text remedy(const DenseTarget& target, Dtype dtype) {
   return target.remedy.empty() ? Text("float32 holds it") : target.remedy;
 }
 
-// Whether a value that the dtype makes infinite was the dtype's own before it was quantised, and is beyond its end by
-// the error of that alone. Rounding to the nearest code at most doubles a weight, since zero is a code too; what is
-// further away was never a number of that dtype, whatever is on record.
-bool is_cut(const DenseTarget& target, Dtype dtype, float value) noexcept {
-  return target.record->original_dtype == dtype && std::abs(value) / 2 <= largest_value(dtype);
-}
-
 void write_largest(Dtype dtype, float sign, std::byte* out) {
   const float value = std::copysign(largest_value(dtype), sign);
   quant::convert(std::as_bytes(std::span(&value, 1)).data(), Dtype::kFloat32, out, dtype, 1);
@@ -54,7 +47,7 @@ void cut(const DenseTarget& target, Dtype dtype, std::int64_t first, std::span<c
       files::fail_non_finite("tensor " + files::in_quotes(target.record->name), target.record->shape,
                              static_cast<std::uint64_t>(index), values[i]);
     }
-    if (!is_cut(target, dtype, values[i]))
+    if (!files::is_past_end(*target.record, dtype, values[i]))
       fail_too_large(*target.record, index, values[i], name(dtype), remedy(target, dtype));
     write_largest(dtype, values[i], rounded + i * static_cast<std::size_t>(size_bytes(dtype)));
   }

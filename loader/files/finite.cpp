@@ -176,6 +176,10 @@ bool may_overflow(Dtype dtype, std::span<const std::byte> bytes) {
   return !is_small;
 }
 
+bool is_past_end(const TensorRecord& record, Dtype dtype, float value) noexcept {
+  return record.original_dtype == dtype && std::abs(value) / 2 <= largest_value(dtype);
+}
+
 void fail_non_finite(const std::string& tensor, const std::vector<std::int64_t>& shape, std::uint64_t index,
                      float value) {
   throw Error(ErrorCode::kCorrupt, tensor + ": " + place_of_value(index, shape) + " is " + std::to_string(value) +
