@@ -123,7 +123,8 @@ bool is_llama2c_tokenizer_name(std::string_view name) noexcept {
 void add_llama2c_tokenizer(const fs::path& directory, std::size_t vocab_size, Checkpoint& checkpoint) {
   const auto path = tokenizer_beside(directory, vocab_size);
   if (!path) return;
-  const auto vocabulary = TokenFile(*path).read(vocab_size);
+  // Fewer have no begin and no end of a text.
+  const auto vocabulary = vocab_size > kEos ? TokenFile(*path).read(vocab_size) : std::nullopt;
   if (!vocabulary) {
     checkpoint.notes.push_back(printable_path(path->filename()) + " has another number of tokens than the model's " +
                                std::to_string(vocab_size) + ", so it is not its tokenizer");
