@@ -2,6 +2,7 @@
 #include <map>
 
 #include "loader/files/checkpoint.h"
+#include "loader/files/formats/llama2c_tokenizer.h"
 #include "loader/files/tensor_reader.h"
 #include "loader/files/tokenizer_directory.h"
 #include "models/tokenizers/tokenizer.h"
@@ -214,6 +215,17 @@ TEST_CASE("llama2.c: the tokenizer beside a checkpoint is its own", "[formats]")
       CHECK(tokenizer->encode("</s>") == models::TokenIds{2});
       CHECK(files::open_checkpoint(checkpoint).other_weights.empty());
     }
+  }
+}
+
+TEST_CASE("llama2.c: without a begin and an end of a text there is no tokenizer", "[formats]") {
+  const Scratch scratch;
+  for (const int size : {0, 1, 2}) {
+    write_text(scratch / "tokenizer.bin", tokenizer_of(size));
+    files::Checkpoint checkpoint;
+    files::add_llama2c_tokenizer(scratch / "", static_cast<std::size_t>(size), checkpoint);
+    CHECK(checkpoint.generated_files.empty());
+    CHECK(checkpoint.notes.size() == 1);
   }
 }
 
