@@ -171,8 +171,8 @@ class TileQuantizer {
       squares_[i % kLaneCount] += double{tile_[i]} * tile_[i];
     }
     float inverses[kLanes];
-    table().quantize->round_scales(job_.context.scale_dtype, kernels::largest_value(job_.context.scale_dtype), 1, offsets_,
-                                   inverses);
+    table().quantize->round_scales(job_.context.scale_dtype, kernels::largest_value(job_.context.scale_dtype), 1,
+                                   offsets_, inverses);
     for (std::size_t i = 0; i < job_.group_size * kLaneCount; ++i)  // the difference may overflow
       tile_[i] = std::min(tile_[i] - offsets_[i % kLaneCount], std::numeric_limits<float>::max());
   }

@@ -35,7 +35,8 @@ void try_threads(int count) {
     for (int i = 1; i < count; ++i) threads.emplace_back([&] { all_made.wait(); });
   } catch (const std::system_error& error) {
     all_made.count_down();
-    throw Error(ErrorCode::kNoResources, "cannot start " + std::to_string(count) + " threads: " + error.code().message() +
+    throw Error(ErrorCode::kNoResources, "cannot start " + std::to_string(count) +
+                                             " threads: " + error.code().message() +
                                              "; use fewer (OMP_NUM_THREADS), or allow more memory or processes (ulimit "
                                              "-v, ulimit -u)");
   }

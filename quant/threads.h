@@ -7,8 +7,8 @@ int max_threads() noexcept;  // of the next parallel region
 int team_size() noexcept;    // of the region that the caller is in
 int thread_in_team() noexcept;
 
-// Has OpenMP make `count` threads for the caller's regions, if no call had so many made before. Without it a process that
-// may have no more threads (ulimit -u) or no memory for them (ulimit -v) is ended by OpenMP in its first region.
+// Has OpenMP make `count` threads for the caller's regions, if no call had so many made before. Without it a process
+// that may have no more threads (ulimit -u) or no memory for them (ulimit -v) is ended by OpenMP in its first region.
 // Errors: kNoResources.
 void start_threads(int count);
 

@@ -187,7 +187,9 @@ void open_file(const fs::path& path, Checkpoint& out) {
   out.directory = path.parent_path();
   std::vector<TensorRecord> packed;
   // config.json, an index or a text is what people name too.
-  if (!format) refuse_not_weights(InputFile(path), "give the directory, " + printable_path(folder_of(path)) + ", or a file of weights");
+  if (!format)
+    refuse_not_weights(InputFile(path),
+                       "give the directory, " + printable_path(folder_of(path)) + ", or a file of weights");
   if (format) {
     packed = open_other_format(*format, std::span(&path, 1), out);
   } else {

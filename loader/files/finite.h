@@ -34,9 +34,9 @@ std::optional<std::string> scale_problem(const Checkpoint& checkpoint, const Ten
 bool may_overflow(Dtype dtype, std::span<const std::byte> bytes);
 
 // Whether a value that `dtype` would make infinite was a number of it before it was quantised, beyond the end by the
-// error of that alone: the tensor was of that dtype, and the value is at most twice its largest. Rounding to the nearest
-// code at most doubles a weight, since zero is a code too; what is further away was never a number of that dtype,
-// whatever is on record. Such a value comes back as the largest.
+// error of that alone: the tensor was of that dtype, and the value is at most twice its largest. Rounding to the
+// nearest code at most doubles a weight, since zero is a code too; what is further away was never a number of that
+// dtype, whatever is on record. Such a value comes back as the largest.
 bool is_past_end(const TensorRecord& record, Dtype dtype, float value) noexcept;
 
 // Errors: kCorrupt with that problem.

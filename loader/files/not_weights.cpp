@@ -20,7 +20,8 @@ struct Known {
 };
 
 constexpr Known kKnown[] = {
-    {"version https://git-lfs.github.com/", "is a pointer of Git LFS and not the weights; run 'git lfs pull' in its folder"},
+    {"version https://git-lfs.github.com/",
+     "is a pointer of Git LFS and not the weights; run 'git lfs pull' in its folder"},
     {"<!doctype html", "is a web page and not the weights; download the file itself (hf download ORG/MODEL)"},
     {"<html", "is a web page and not the weights; download the file itself (hf download ORG/MODEL)"},
 };

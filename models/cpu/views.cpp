@@ -64,7 +64,8 @@ bool set(const RmsNorm* module, std::int64_t size, quant::RmsNorm& norm) {
 // Kernels check no shapes: whether each product reads and gives as many columns as its neighbours have room for.
 bool fits(const ProductsView& view, std::int64_t in_features, std::initializer_list<std::int64_t> out_features) {
   const auto products = std::span(view.products).first(view.count);
-  return std::ranges::equal(products, out_features, {}, [](const auto& product) { return product.weight.out_features; }) &&
+  return std::ranges::equal(products, out_features, {},
+                            [](const auto& product) { return product.weight.out_features; }) &&
          std::ranges::all_of(products, [&](const auto& product) { return product.weight.in_features == in_features; });
 }
 

@@ -38,8 +38,8 @@ struct ModelView {
 };
 
 // The embedding is a matrix. False where a layer mixes tokens otherwise than by attention, a tensor does not lie as
-// kernels read it (another device, dtype or order), shapes do not fit each other, or the dtypes of products that share an
-// input differ: then the modules run one by one, and say what is wrong if anything is.
+// kernels read it (another device, dtype or order), shapes do not fit each other, or the dtypes of products that share
+// an input differ: then the modules run one by one, and say what is wrong if anything is.
 bool view(const Decoder& decoder, ModelView& out);
 
 }  // namespace halfbyte::models::cpu

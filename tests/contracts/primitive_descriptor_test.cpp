@@ -299,7 +299,8 @@ TEST_CASE("primitive descriptor: a model that a host broke names where and what"
 }
 
 // Kernels check no shapes: what a host put in the place of a tensor must not reach them.
-TEST_CASE("primitive descriptor: a tensor of another shape is refused, whichever it is", "[contract][primitive_descriptor]") {
+TEST_CASE("primitive descriptor: a tensor of another shape is refused, whichever it is",
+          "[contract][primitive_descriptor]") {
   const Model model = load_low_bit(tests::data("tiny-llama"));
   const auto answer = [&] { model.generate({kPrompt}, {.max_gen_len = 2}); };
   for (auto& item : model.module().named_parameters()) {

@@ -357,14 +357,15 @@ TEST_CASE("restore_into: verification comes before the first change", "[restore_
   for (const char* name : kParameters) CHECK(host[name].eq(9).all().item<bool>());
 }
 
-TEST_CASE("restore_into: what was finite in float16 comes back finite, and what never was is refused", "[restore_into]") {
+TEST_CASE("restore_into: what was finite in float16 comes back finite, and what never was is refused",
+          "[restore_into]") {
   const Scratch scratch;
   const std::vector<float> values(8 * 64, 65504.0F);  // of which asym_int4 makes 65520
   for (const Dtype dtype : {Dtype::kFloat16, Dtype::kFloat32}) {
     const path source = scratch / name(dtype), result = scratch / (std::string(name(dtype)) + "-4bit");
-    testing::write_checkpoint(source,
-                              {{"a.weight", std::string(info(dtype).safetensors), {8, 64}, testing::floats(values, dtype)}},
-                              {{"model_type", "of-my-own"}});
+    testing::write_checkpoint(
+        source, {{"a.weight", std::string(info(dtype).safetensors), {8, 64}, testing::floats(values, dtype)}},
+        {{"model_type", "of-my-own"}});
     convert::quantize(source, result, {.scheme = "asym_int4"});
     REQUIRE_FALSE(load_state(result).at("a.weight").dequantize(at::kHalf).isfinite().all().item<bool>());
     Tree host;

@@ -91,7 +91,7 @@ TEST_CASE("sudden ends: memory that runs out where nobody catches it is said", "
 TEST_CASE("sudden ends: an access to memory that a limit did not give is said", "[cli]") {
   const auto with_limit = [](const std::function<void()>& work) {
     return end_of([&] {
-      struct rlimit limit {};
+      struct rlimit limit{};
       ::getrlimit(RLIMIT_AS, &limit);
       limit.rlim_cur = rlim_t{1} << 46;  // more than anything takes, sanitizers too
       REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);

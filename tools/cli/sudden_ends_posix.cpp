@@ -100,8 +100,8 @@ bool is_limited(struct rlimit& limit) noexcept {
   return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
-// Under a limit of address space a library that does not look whether it got its memory (oneDNN), and a stack that may not
-// grow, end here.
+// Under a limit of address space a library that does not look whether it got its memory (oneDNN), and a stack that may
+// not grow, end here.
 void on_bad_access(int signal, siginfo_t* info, void*) {
   if (info->si_code > 0)
     end({"halfbyte: out of memory: something used what it did not get; allow more (`ulimit -v` shows the limit)"},
@@ -117,7 +117,7 @@ void watch_bad_accesses() noexcept {
   own.ss_sp = stack;
   own.ss_size = sizeof stack;
   ::sigaltstack(&own, nullptr);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_bad_access;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigaction(SIGSEGV, &action, nullptr);
@@ -137,7 +137,7 @@ void install_sudden_ends() noexcept {
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGBUS, &action, nullptr);
-  struct rlimit limit {};
+  struct rlimit limit{};
   if (is_limited(limit)) watch_bad_accesses();
 }
 
@@ -153,15 +153,15 @@ void check_room_for(const std::filesystem::path& program) {
 
 void check_room_left() {
   constexpr std::uint64_t kRoom = std::uint64_t{128} << 20;  // a thread's heap is 64 MiB of address space at once
-  struct rlimit limit {};
+  struct rlimit limit{};
   if (!is_limited(limit)) return;
   void* const room = ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room != MAP_FAILED) {
     ::munmap(room, kRoom);
     return;
   }
-  throw Error(ErrorCode::kNoResources, "out of memory: less than " + files::printable_bytes(kRoom) + " are left of the " +
-                                           files::printable_bytes(limit.rlim_cur) +
+  throw Error(ErrorCode::kNoResources, "out of memory: less than " + files::printable_bytes(kRoom) +
+                                           " are left of the " + files::printable_bytes(limit.rlim_cur) +
                                            " of address space that this process may have; allow more (`ulimit -v`)");
 }
 

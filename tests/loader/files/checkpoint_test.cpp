@@ -137,7 +137,8 @@ TEST_CASE("checkpoint: what lies where weights should be says what it is", "[che
   };
   const Row rows[] = {
       {"", ErrorCode::kCorrupt, "is empty; copy it again"},
-      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", ErrorCode::kCorrupt, "git lfs pull"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", ErrorCode::kCorrupt,
+       "git lfs pull"},
       {"<!DOCTYPE html>\n<html>", ErrorCode::kCorrupt, "is a web page"},
       {"<HTML><body>404", ErrorCode::kCorrupt, "is a web page"},
       {"Entry not found", ErrorCode::kUnsupported, "is a text and holds no weights; "},
