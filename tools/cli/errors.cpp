@@ -72,9 +72,7 @@ Failure current_failure() {
     return failure_of(error.code(), path + ": cannot be used: " + error.code().message());
   } catch (const std::system_error& error) {
     const bool is_of_threads = error.code() == std::errc::resource_unavailable_try_again;
-    return failure_of(error.code(), is_of_threads
-                                        ? "cannot start a thread; allow more memory or processes (ulimit -v, ulimit -u)"
-                                        : error.what());
+    return failure_of(error.code(), is_of_threads ? kNoThreads : error.what());
   } catch (const std::exception& error) {
     return internal("internal error: please report it, with what -v says", error.what());
   } catch (...) {

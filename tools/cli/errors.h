@@ -32,6 +32,10 @@ enum class ErrorOutput { kLine, kLineAndJson };
 // {"error": {...}} on stdout (docs/json.md), unless the result stands there already.
 ExitStatus report_errors(const std::function<ExitStatus()>& body, ErrorOutput output = ErrorOutput::kLine) noexcept;
 
+// What is said where a thread could not be started, whoever wanted it.
+inline constexpr const char* kNoThreads =
+    "no more threads can be started; allow more (`ulimit -u`, `ulimit -v`), or take fewer";
+
 // The line of a verb that was interrupted and has printed what there is: returns kInterrupted.
 ExitStatus say_stopped(const std::string& note = "") noexcept;
 

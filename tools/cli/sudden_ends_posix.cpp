@@ -19,6 +19,7 @@
 
 #include "loader/files/mappings.h"
 #include "loader/files/printable.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/platform.h"
 
@@ -63,8 +64,7 @@ bool speaks_of_memory(const char* text) noexcept {
     end({kOutOfMemory}, ExitStatus::kNoResources);
   } catch (const std::system_error& system) {
     if (system.code() == std::errc::resource_unavailable_try_again)
-      end({"halfbyte: no more threads can be started; allow more (`ulimit -u`, `ulimit -v`), or take fewer"},
-          ExitStatus::kNoResources);
+      end({"halfbyte: ", kNoThreads}, ExitStatus::kNoResources);
     end({"halfbyte: internal error: please report it: ", system.what()}, ExitStatus::kFailed);
   } catch (const std::exception& other) {
     if (speaks_of_memory(other.what())) end({kOutOfMemory}, ExitStatus::kNoResources);
