@@ -13,6 +13,7 @@
 #include "models/modules/decoder.h"
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/tap.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
 #include "quant/operators/weight_matrix.h"
@@ -300,7 +301,7 @@ bool are_known(const at::Tensor& tokens, std::int64_t vocab_size) {
 // What does not depend on the weights' tensors.
 bool is_wanted(const Compute& compute) {
   return compute.operand && compute.stream == at::kFloat && !at::GradMode::is_enabled() && !overflow_probe &&
-         !at::autocast::is_autocast_enabled(at::kCPU);
+         !Tap::is_there() && !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
 bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {

@@ -14,8 +14,8 @@ class Session;
 namespace halfbyte::models::cpu {
 
 // As Decoder::forward. Nothing, with the session as it was, where the modules must run one by one: on other devices,
-// with gradients on, under autocast, while an OverflowProbe looks on, under a policy without a float32 stream, and
-// where a tensor does not lie as kernels read it.
+// with gradients on, under autocast, while an OverflowProbe or a Tap looks on, under a policy without a float32 stream,
+// and where a tensor does not lie as kernels read it.
 std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
                                   std::int64_t first_row);
 

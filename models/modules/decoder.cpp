@@ -99,7 +99,7 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
 
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
   if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, session, first_row)) return *std::move(fused);
-  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1), windows_);
+  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1));
   at::Tensor x = embedding_->forward(tokens);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
@@ -107,6 +107,10 @@ at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int
     PassWatch::layer_done(static_cast<std::int64_t>(layer) + 1, static_cast<std::int64_t>(layers_.size()));
   }
   return norm_ ? norm_->forward(x) : x;
+}
+
+Pass Decoder::make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const {
+  return models::make_pass(session, first_row, rows, tokens, windows_);
 }
 
 Session Decoder::make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const {

@@ -59,6 +59,8 @@ class Decoder {
   // On the CPU, without gradients, by models/cpu; elsewhere, and where that declines, module by module.
   at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
   Session make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const;
+  // For who runs layers one by one: what each of them is given beside its input. Errors: as forward().
+  Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const;
 
   const Compute& compute() const noexcept { return compute_; }
   const std::string& path() const noexcept { return path_; }

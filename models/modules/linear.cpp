@@ -9,6 +9,7 @@
 
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/tap.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -24,7 +25,7 @@ at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::Scal
     const auto product = [&](const at::Tensor& rows) {
       return operators::dense_linear(rows, weight_, bias(), result ? result : dtypes_.result);
     };
-    return watched(*this, input, x, between_looks(x, out_features(), product));
+    return Tap::product(*this, input, watched(*this, input, x, between_looks(x, out_features(), product)));
   } catch (...) {
     rethrow_named(path_);
   }

@@ -7,6 +7,7 @@
 #include "models/modules/compute.h"
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/tap.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {
@@ -65,7 +66,8 @@ at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::Sca
     const auto product = [&](const at::Tensor& rows) {
       return weight_.multiply(rows, bias(), type, dtypes_.arithmetic);
     };
-    return models::watched(*this, input, x, models::between_looks(x, out_features(), product));
+    at::Tensor y = models::watched(*this, input, x, models::between_looks(x, out_features(), product));
+    return models::Tap::product(*this, input, std::move(y));
   } catch (...) {
     rethrow_named(path_);
   }

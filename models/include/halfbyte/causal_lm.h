@@ -40,6 +40,8 @@ class CausalLM : public torch::nn::Module {
   const ModelConfig& config() const noexcept { return *config_; }
   const DtypePolicy& policy() const noexcept { return policy_; }
   at::Device device() const;
+  // Everything below the head, for who runs its layers one by one.
+  const Decoder& decoder() const noexcept { return *model_; }
 
   // Lower level, for evaluation. A session holds `capacity` tokens of `batch` sequences.
   Session make_session(std::int64_t batch, std::int64_t capacity) const;
