@@ -12,6 +12,7 @@
 #include <halfbyte/error.h>
 
 #include "models/architectures/architecture.h"
+#include "models/evaluation/windows.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/session.h"
 #include "quant/operators/translate.h"
@@ -20,58 +21,7 @@ namespace halfbyte {
 namespace {
 
 using models::CausalLM;
-
-// Windows over one run of tokens, and what each of them is scored by.
-struct Windows {
-  TokenIds tokens;
-  TokenIds beginning;  // of every window
-  std::int64_t context;
-  std::int64_t stride;   // tokens of `tokens` from one window to the next
-  std::int64_t skipped;  // of those, the first, in whose place `beginning` stands
-  std::int64_t scored;   // tokens at a window's end
-  std::int64_t count;
-};
-
-Windows prefixed(const TokenIds& text, const TokenIds& prefix, std::int64_t context) {
-  const std::int64_t stride = context - static_cast<std::int64_t>(prefix.size());
-  return {text, prefix, context, stride, 0, context - context / 2, 0};
-}
-
-// Source: llama.cpp, tools/perplexity/perplexity.cpp.
-Windows as_llama_cpp(const TokenIds& text, const TokenIds& prefix, std::int64_t context) {
-  Windows out{prefix, prefix, context, context, static_cast<std::int64_t>(prefix.size()), context - context / 2 - 1, 0};
-  out.tokens.insert(out.tokens.end(), text.begin(), text.end());
-  return out;
-}
-
-Windows layout(const CausalLM& model, const TokenIds& text, const TokenIds& prefix, const PerplexityOptions& options) {
-  const std::int64_t context = options.context;
-  if (context < 4 || context > model.config().max_position_embeddings) {
-    throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) +
-                                                 " tokens; this model takes 4 to " +
-                                                 std::to_string(model.config().max_position_embeddings));
-  }
-  const auto room = context - static_cast<std::int64_t>(prefix.size());
-  if (room < 2) {
-    throw Error(ErrorCode::kInvalidArgument, "a window of " + std::to_string(context) + " tokens leaves " +
-                                                 std::to_string(room) + " to the text after the tokenizer's prefix");
-  }
-  Windows out = (options.kind == WindowKind::kLlamaCpp ? as_llama_cpp : prefixed)(text, prefix, context);
-  const std::int64_t available = static_cast<std::int64_t>(out.tokens.size()) / out.stride;
-  if (available == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
-                                                 " tokens; one window needs " + std::to_string(out.stride));
-  }
-  out.count = options.windows > 0 ? std::min(options.windows, available) : available;
-  return out;
-}
-
-TokenIds window_tokens(const Windows& windows, std::int64_t index) {
-  const auto begin = windows.tokens.begin() + index * windows.stride;
-  TokenIds tokens = windows.beginning;
-  tokens.insert(tokens.end(), begin + windows.skipped, begin + windows.stride);
-  return tokens;
-}
+using models::Windows;
 
 // Positions that are scored between two looks at the watch.
 constexpr std::int64_t kScoredRows = 64;
@@ -183,23 +133,6 @@ Divergence summarize(Tally& tally) {
   return result;
 }
 
-void check_tokens(const CausalLM& model, const TokenIds& text) {
-  const auto bad =
-      std::ranges::find_if(text, [&](std::int64_t id) { return id < 0 || id >= model.config().vocab_size; });
-  if (bad == text.end()) return;
-  throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(*bad) +
-                                               " is beyond this model's vocabulary of " +
-                                               std::to_string(model.config().vocab_size));
-}
-
-void check_vocabularies(const CausalLM& model, const CausalLM* reference) {
-  if (reference && reference->config().vocab_size != model.config().vocab_size) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the models' vocabularies differ: " + std::to_string(model.config().vocab_size) + " and " +
-                    std::to_string(reference->config().vocab_size) + " tokens");
-  }
-}
-
 // How far windows are, from what a watch hears of the layers of their passes.
 class WindowProgress {
  public:
@@ -218,15 +151,15 @@ class WindowProgress {
 
 Tally tally_windows(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                     const PerplexityOptions& options, const CausalLM* reference) {
-  const Windows windows = layout(model, text, prefix, options);
-  if (reference) layout(*reference, text, prefix, options);
+  const Windows windows = windows_for(model, text, prefix, options);
+  if (reference) windows_for(*reference, text, prefix, options);
   Tally tally;
   WindowProgress progress(options, windows, reference ? 2 : 1);
   const models::PassWatch watch(options.stop,
                                 [&](std::int64_t done, std::int64_t layers) { progress.layer_done(done, layers); });
   try {
     for (std::int64_t index = 0; index < windows.count; ++index)
-      add(score(model, reference, window_tokens(windows, index), windows.scored), tally);
+      add(score(model, reference, windows.window(index), windows.scored), tally);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted || tally.windows == 0) throw;
     tally.was_stopped = true;
@@ -239,8 +172,7 @@ Tally tally_windows(const CausalLM& model, const TokenIds& text, const TokenIds&
 PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const TokenIds& prefix,
                             const PerplexityOptions& options, const CausalLM* reference) {
   const c10::InferenceMode guard;
-  check_vocabularies(model, reference);
-  check_tokens(model, text);
+  if (reference) models::check_vocabularies(model, *reference);
   Tally tally = translated([&] { return "evaluating under " + model.policy().name() + " on " + model.device().str(); },
                            [&] { return tally_windows(model, text, prefix, options, reference); });
   const auto scored = static_cast<double>(tally.tokens);

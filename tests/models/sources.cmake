@@ -1,5 +1,6 @@
 set(HALFBYTE_MODELS_TESTS
     models/cpu/fused_test.cpp
+    models/evaluation/accuracy_test.cpp
     models/families_test.cpp
     models/generation/generate_test.cpp
     models/generation/prompt_cache_test.cpp

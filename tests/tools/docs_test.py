@@ -8,7 +8,7 @@ from command_line import MODEL_PROGRAM, CommandLineTest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")])
 MIGRATION = REPOSITORY / "docs/migrating-from-ipex-llm.md"
-MODEL_VERBS = {"generate", "chat", "perplexity", "bench"}
+MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench"}
 
 
 def text_of(pattern):

@@ -22,11 +22,12 @@ COMMANDS = {
     "generate": ["SRC", "--prompt", "a"],
     "chat": ["SRC"],
     "perplexity": ["SRC", "--text", __file__],
+    "evaluate": ["SRC", "--text", __file__],
     "tokenize": ["SRC", "--text", "a"],
     "bench": ["SRC"],
 }
 OTHERS = {"doctor": [], "synth": ["result"]}
-MODEL_VERBS = {"generate", "chat", "perplexity", "bench"}
+MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench"}
 
 
 def words_of(verb, source):

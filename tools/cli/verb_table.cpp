@@ -63,6 +63,13 @@ constexpr VerbInfo kVerbs[] = {
                  "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16\n"
                  "  halfbyte perplexity llama-4bit --text book.txt --policies all",
      .home = Home::kModel},
+    {.name = "evaluate",
+     .summary = "measure what a checkpoint lost of the original, with intervals",
+     .examples =
+         "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt\n"
+         "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt --windows 160 --json\n"
+         "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt --dtype amp:bfloat16 --compute auto",
+     .home = Home::kModel},
     {.name = "tokenize",
      .summary = "split a text into token ids, or make text of them",
      .examples = "  halfbyte tokenize llama-4bit --text 'Once upon a time' --pieces\n"

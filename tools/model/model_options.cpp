@@ -102,9 +102,7 @@ void log_report(const LoadReport& report) {
   }
 }
 
-Model load_model(const ModelWords& words, const CommonOptions&) {
-  check_room_left();
-  if (words.threads > 0) set_thread_count(words.threads);
+LoadOptions load_options(const ModelWords& words) {
   LoadOptions options;
   options.dtype = DtypePolicy::parse(words.dtype);
   options.keep_float32 = words.keep_float32;
@@ -112,7 +110,13 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   options.device = Device::parse(words.device);
   options.compute = parse_compute(words.compute);
   if (words.verify) options.verify = Verification::kHashes;
-  Model model = load_low_bit(words.checkpoint, options);
+  return options;
+}
+
+Model load_model(const ModelWords& words, const CommonOptions&) {
+  check_room_left();
+  if (words.threads > 0) set_thread_count(words.threads);
+  Model model = load_low_bit(words.checkpoint, load_options(words));
   check_room_left();
   log_report(model.report());
   if (const std::size_t unhashed = model.report().unhashed_tensors; unhashed > 0) {

@@ -26,6 +26,9 @@ struct ModelWords {
 
 void declare_model(OptionParser& parser, ModelWords& words);
 
+// What the words come to; the threads are the process's.
+LoadOptions load_options(const ModelWords& words);
+
 // Sets the threads, loads the model, and logs what the load report says with -v.
 Model load_model(const ModelWords& words, const CommonOptions& common);
 

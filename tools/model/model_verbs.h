@@ -8,6 +8,7 @@ namespace halfbyte::cli {
 Action prepare_generate(OptionParser& parser, const CommonOptions& common);
 Action prepare_chat(OptionParser& parser, const CommonOptions& common);
 Action prepare_perplexity(OptionParser& parser, const CommonOptions& common);
+Action prepare_evaluate(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
 Action prepare_bench(OptionParser& parser, const CommonOptions& common);
 

@@ -1,0 +1,51 @@
+// Evaluates a checkpoint against the one that it was made of: what `halfbyte evaluate` does, for host programs. Needs
+// no LibTorch.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include <halfbyte/accuracy.h>
+#include <halfbyte/load_options.h>
+
+namespace halfbyte {
+
+// Weights as they are stored, dequantised where they are packed, and everything computed in float32: what is measured
+// is the weights alone, the same on every machine but for the last digits.
+LoadOptions exact_loading();
+
+struct EvaluationRequest {
+  std::filesystem::path checkpoint;
+  std::filesystem::path original = {};  // empty: none
+  std::string text;                     // UTF-8
+  LoadOptions loading = exact_loading();
+  LoadOptions original_loading = exact_loading();
+  // Tokens a window, the beginning-of-text token included; 0: 256, or what the models have room for.
+  std::int64_t context = 0;
+  std::int64_t windows = 0;  // 0: all that the text fills
+  WindowKind kind = WindowKind::kPrefixed;
+  bool parses_special = false;  // special tokens' names in the text are those tokens
+  // Tokens run through the models; called several times a layer.
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+  std::stop_token stop = {};  // what was finished by then is the result
+  // Told true before what cannot be stopped (a model is loaded), false after it.
+  std::function<void(bool)> loading_now = {};
+};
+
+struct Evaluation {
+  Accuracy accuracy;
+  std::int64_t context = 0;          // tokens a window
+  std::int64_t text_tokens = 0;      // that the text has
+  std::size_t special_names = 0;     // names of special tokens that the text spells
+  std::string special_example = {};  // one of them
+};
+
+// The text is split by the checkpoint's tokenizer, or by the original's where it has none. Errors: as load_low_bit and
+// evaluate(); kNotFound without any tokenizer; kInvalidArgument where the two tokenizers split the text differently,
+// naming the place.
+Evaluation evaluate_checkpoint(const EvaluationRequest& request);
+
+}  // namespace halfbyte

@@ -1,0 +1,69 @@
+"""halfbyte evaluate: what it measures, says and refuses."""
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, run
+
+BOOK = TINY_LLAMA.parent / "heldout.txt"
+SHORT = ["--ctx-size", 64, "--windows", 6]
+
+
+@unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
+class Evaluate(CommandLineTest):
+    @classmethod
+    def setUpClass(cls):
+        shared = pathlib.Path(tempfile.mkdtemp(prefix="halfbyte-test-"))
+        cls.addClassCleanup(shutil.rmtree, shared)
+        cls.packed = shared / "packed"
+        assert run("quantize", TINY_LLAMA, cls.packed, "-q").returncode == 0
+
+    def evaluated(self, *words, **options):
+        return json.loads(self.succeeds("evaluate", *words, "--text", BOOK, *SHORT, "--json", "-q", **options))
+
+    def test_a_checkpoint_against_its_original(self):
+        found = self.evaluated(self.packed, "--against", TINY_LLAMA)
+        self.assertEqual((found["context"], found["windows"], found["tokens"], found["stopped"]), (64, 6, 192, False))
+        words = ["--against", TINY_LLAMA, "--text", BOOK, "--ctx", 64, "--chunks", 6, "--dtype", "float32", "--compute", "float"]
+        wanted = json.loads(self.succeeds("perplexity", self.packed, *words, "--json", "-q"))
+        self.assertAlmostEqual(found["perplexity"]["value"] / wanted["perplexity"], 1, places=5)
+        self.assertAlmostEqual(found["kl_mean"]["value"] / wanted["kl_mean"], 1, places=3)
+        self.assertAlmostEqual(found["top1_agreement"]["value"], wanted["top1_agreement"])
+        self.assertLess(found["kl_median"], found["kl_p99"])
+        self.assertLessEqual(found["kl_p999"], found["kl_largest"])
+        for key in ("perplexity", "original_perplexity", "perplexity_ratio", "kl_mean", "top1_agreement", "top5_agreement"):
+            self.assertLess(found[key]["low"], found[key]["value"], key)
+            self.assertLess(found[key]["value"], found[key]["high"], key)
+
+    def test_alone_and_as_it_runs(self):
+        alone = self.evaluated(self.packed)
+        self.assertNotIn("kl_mean", alone)
+        as_it_runs = self.evaluated(self.packed, "--against", TINY_LLAMA, "--dtype", "amp:bfloat16", "--compute", "auto")
+        self.assertNotEqual(alone["perplexity"]["value"], as_it_runs["perplexity"]["value"])
+        self.assertIn("kl_mean", as_it_runs)
+
+    def test_a_screen_shows_it_in_lines(self):
+        shown = self.succeeds("evaluate", self.packed, "--against", TINY_LLAMA, "--text", BOOK, *SHORT, "-q")
+        for word in ("perplexity ", "original's ", "KL divergence ", "top-1 agrees ", "top-5 shared ", "95 % confidence"):
+            self.assertIn(word, shown)
+
+    def test_what_cannot_be_measured_is_one_line(self):
+        short = self.scratch / "short.txt"
+        short.write_text("Once upon a time")
+        words = [self.packed, "--against", TINY_LLAMA]
+        self.fails(2, "one window needs 255", "evaluate", *words, "--text", short)
+        self.fails(1, "missing.txt", "evaluate", *words, "--text", self.scratch / "missing.txt")
+        self.fails(2, "this model takes 4 to", "evaluate", *words, "--text", BOOK, "--ctx-size", 1_000_000)
+        self.fails(1, "nowhere", "evaluate", self.packed, "--against", "nowhere", "--text", BOOK)
+        bare = self.scratch / "bare"
+        bare.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(TINY_LLAMA / name, bare / name)
+        self.fails(1, ["bare", "no tokenizer", "tokenizer.model"], "evaluate", bare, "--text", BOOK)
+        self.assertIn("kl_mean", self.evaluated(bare, "--against", TINY_LLAMA))  # the original's
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+// halfbyte evaluate CKPT --against SRC --text FILE
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/evaluate_checkpoint.h>
+
+#include "loader/thread_count.h"
+#include "tools/cli/errors.h"
+#include "tools/cli/log.h"
+#include "tools/cli/output.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/read_input.h"
+#include "tools/cli/sudden_ends.h"
+#include "tools/model/evaluate_output.h"
+#include "tools/model/model_options.h"
+#include "tools/model/model_verbs.h"
+
+namespace halfbyte::cli {
+namespace {
+
+constexpr const char* kLlamaCppWindows = "llama.cpp";
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+
+// As exact_loading(), unless other options say more.
+ModelWords exact_words() {
+  ModelWords words;
+  words.dtype = "float32";
+  words.compute = "float";
+  return words;
+}
+
+struct Words {
+  ModelWords model = exact_words();
+  std::string text;
+  std::string against;
+  std::string kind = "prefixed";
+  std::int64_t context = 0;  // 0: 256, or what the models have room for
+  std::int64_t windows = 0;
+  bool parses_special = false;
+};
+
+void declare(OptionParser& parser, Words& words) {
+  declare_model(parser, words.model);
+  parser.add_checkpoint("--against", words.against, "the original, in float32: adds all that compares")
+      .type_name("SRC");
+  parser.add_option("--text", words.text, "text to predict, UTF-8; -: standard input").type_name("FILE").required();
+  parser
+      .add_option("--ctx-size", words.context,
+                  "tokens a window; the second half of each is scored; 256 or what the models have room for")
+      .check(whole_number(4, 1'000'000'000));
+  parser.add_option("--windows", words.windows, "most windows; 0: all of the text")
+      .check(whole_number(0, 1'000'000'000))
+      .show_default();
+  parser.add_option("--window-kind", words.kind, "'llama.cpp': the windows and scored tokens of llama-perplexity")
+      .check(one_of({"prefixed", kLlamaCppWindows}))
+      .show_default();
+  parser.add_flag("--special-tokens", words.parses_special,
+                  "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
+}
+
+EvaluationRequest request_of(const Words& words) {
+  EvaluationRequest request;
+  request.checkpoint = words.model.checkpoint;
+  request.original = words.against;
+  request.text = read_input(words.text, kMaxTextBytes);
+  request.loading = load_options(words.model);
+  request.original_loading.device = request.loading.device;
+  request.context = words.context;
+  request.windows = words.windows;
+  if (words.kind == kLlamaCppWindows) request.kind = WindowKind::kLlamaCpp;
+  request.parses_special = words.parses_special;
+  return request;
+}
+
+ExitStatus run(const Words& words, const CommonOptions& common) {
+  InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
+  check_room_left();
+  if (words.model.threads > 0) set_thread_count(words.model.threads);
+  EvaluationRequest request = request_of(words);
+  request.loading_now = [&](bool is_loading) { is_loading ? interrupt.end_at_once() : interrupt.request_only(); };
+  std::optional<Progress> progress(std::in_place, "evaluate", !common.is_quiet, ProgressUnit::kTokens);
+  request.progress = [&](std::int64_t done, std::int64_t total) {
+    progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+  };
+  request.stop = interrupt.token();
+  const Evaluation result = evaluate_checkpoint(request);
+  progress.reset();
+  warn_of_special_names(result, words.text, words.parses_special);
+  if (common.is_json) {
+    print_json(json_of(result));
+  } else {
+    print_evaluation(result);
+  }
+  return result.accuracy.was_stopped ? say_stopped("the result is of the windows finished") : ExitStatus::kDone;
+}
+
+}  // namespace
+
+Action prepare_evaluate(OptionParser& parser, const CommonOptions& common) {
+  const auto words = std::make_shared<Words>();
+  declare(parser, *words);
+  return [words, &common] { return run(*words, common); };
+}
+
+}  // namespace halfbyte::cli

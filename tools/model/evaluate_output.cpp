@@ -1,0 +1,69 @@
+#include "tools/model/evaluate_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tools/cli/format.h"
+#include "tools/cli/log.h"
+#include "tools/cli/output.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const Interval& mean) { return {{"value", mean.value}, {"low", mean.low}, {"high", mean.high}}; }
+
+std::string with_reach(const Interval& mean, int digits, double unit = 1) {
+  return fixed(mean.value * unit, digits) + "  (" + fixed(mean.low * unit, digits) + " to " +
+         fixed(mean.high * unit, digits) + ")";
+}
+
+}  // namespace
+
+ordered_json json_of(const Evaluation& result) {
+  const Accuracy& accuracy = result.accuracy;
+  ordered_json json = {{"context", result.context},
+                       {"windows", accuracy.windows},
+                       {"tokens", accuracy.tokens},
+                       {"text_tokens", result.text_tokens},
+                       {"special_names", result.special_names},
+                       {"stopped", accuracy.was_stopped},
+                       {"perplexity", json_of(accuracy.perplexity)}};
+  if (!accuracy.loss) return json;
+  const Loss& loss = *accuracy.loss;
+  json["original_perplexity"] = json_of(loss.original_perplexity);
+  json["perplexity_ratio"] = json_of(loss.perplexity_ratio);
+  json["kl_mean"] = json_of(loss.kl_mean);
+  json["kl_median"] = loss.kl_median;
+  json["kl_p99"] = loss.kl_p99;
+  json["kl_p999"] = loss.kl_p999;
+  json["kl_largest"] = loss.kl_largest;
+  json["top1_agreement"] = json_of(loss.top1_agreement);
+  json["top5_agreement"] = json_of(loss.top5_agreement);
+  return json;
+}
+
+void print_evaluation(const Evaluation& result) {
+  const Accuracy& accuracy = result.accuracy;
+  print_line("perplexity     " + with_reach(accuracy.perplexity, 4) + " over " + counted(accuracy.tokens, "token") +
+             " of " + counted(accuracy.windows, "window"));
+  if (!accuracy.loss) return;
+  const Loss& loss = *accuracy.loss;
+  print_line("original's     " + with_reach(loss.original_perplexity, 4));
+  print_line("ratio          " + with_reach(loss.perplexity_ratio, 5));
+  print_line("KL divergence  " + with_reach(loss.kl_mean, 6));
+  print_line("  its tokens   median " + fixed(loss.kl_median, 6) + ", 99 % below " + fixed(loss.kl_p99, 5) +
+             ", 99.9 % below " + fixed(loss.kl_p999, 5) + ", largest " + fixed(loss.kl_largest, 4));
+  print_line("top-1 agrees   " + with_reach(loss.top1_agreement, 2, 100) + " %");
+  print_line("top-5 shared   " + with_reach(loss.top5_agreement, 2, 100) + " %");
+  print_line("in brackets: 95 % confidence, of the means of windows");
+}
+
+void warn_of_special_names(const Evaluation& result, const std::string& file, bool were_parsed) {
+  if (result.special_names == 0) return;
+  log_warning(file + ": spells " + counted(static_cast<std::int64_t>(result.special_names), "name") +
+              " of special tokens (" + result.special_example + "), read as " +
+              (were_parsed ? "those tokens" : "text; --special-tokens reads them as those tokens"));
+}
+
+}  // namespace halfbyte::cli
