@@ -3,32 +3,176 @@
 #include <algorithm>
 #include <memory>
 
+#include <c10/core/InferenceMode.h>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/error.h>
 #include <halfbyte/load_low_bit.h>
 
 #include "loader/evaluated_text.h"
+#include "loader/files/printable.h"
+#include "loader/load_cost.h"
+#include "loader/stored_logits.h"
 #include "models/architectures/model_config.h"
+#include "models/evaluation/evaluation.h"
+#include "quant/operators/translate.h"
 
 namespace halfbyte {
 namespace {
 
-Model load(const std::filesystem::path& path, const LoadOptions& options, const EvaluationRequest& request) {
-  if (request.loading_now) request.loading_now(true);
-  Model model = load_low_bit(path, options);
-  if (request.loading_now) request.loading_now(false);
-  return model;
-}
+namespace fs = std::filesystem;
+using models::LogitSource;
+using models::ModelLogits;
+using models::Windows;
 
 constexpr std::int64_t kUsualContext = 256;
 
-PerplexityOptions options_of(const EvaluationRequest& request, std::int64_t context) {
-  PerplexityOptions options;
-  options.context = context;
-  options.windows = request.windows;
-  options.kind = request.kind;
-  options.progress = request.progress;
-  options.stop = request.stop;
-  return options;
+std::uint64_t needed_bytes(const fs::path& path, const LoadOptions& options) {
+  const files::LoadCost cost = files::load_cost(files::open_checkpoint(path), options);
+  return cost.own_bytes() + cost.mapped_bytes();
 }
+
+class Run {
+ public:
+  explicit Run(const EvaluationRequest& request) : request_(request), text_(evaluated_text(request)) {
+    out_.text_tokens = static_cast<std::int64_t>(text_.tokens.size());
+    out_.special_names = text_.special.count;
+    out_.special_example = text_.special.example;
+    out_.original = files::printable_path(request.original);
+  }
+
+  Evaluation run() {
+    if (!request_.logits.empty()) {
+      if (!fs::exists(request_.logits)) record(request_.logits);
+      compare_with(request_.logits);
+    } else if (!request_.original.empty() && !fit_together()) {
+      const files::TemporaryDirectory folder;
+      has_temporary_ = true;
+      record(folder.path() / "logits");
+      compare_with(folder.path() / "logits");
+    } else {
+      side_by_side();
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool fit_together() const {
+    const std::uint64_t limit = request_.memory_limit > 0 ? request_.memory_limit : files::memory_bytes();
+    return limit == 0 || needed_bytes(request_.checkpoint, request_.loading) +
+                                 needed_bytes(request_.original, request_.original_loading) <=
+                             limit;
+  }
+
+  // While there is a temporary folder to be removed, loading is waited for.
+  Model load(const fs::path& path, const LoadOptions& options) const {
+    const auto say = [&](bool is_loading) {
+      if (request_.loading_now && !has_temporary_) request_.loading_now(is_loading);
+    };
+    say(true);
+    Model model = load_low_bit(path, options);
+    say(false);
+    return model;
+  }
+
+  std::int64_t context_of(const Model& model) {
+    if (request_.context > 0) return request_.context;
+    const std::int64_t room = model.config().max_position_embeddings;
+    return std::min(out_.context > 0 ? out_.context : kUsualContext, room);
+  }
+
+  // Of tokens that all passes together make, those before this one are done.
+  PerplexityOptions options(std::int64_t pass) const {
+    PerplexityOptions options;
+    options.context = out_.context;
+    options.windows = request_.windows;
+    options.kind = request_.kind;
+    options.stop = request_.stop;
+    if (request_.progress && out_.passes_over_text == 1) options.progress = request_.progress;
+    if (request_.progress && out_.passes_over_text == 2) {
+      options.progress = [this, pass](std::int64_t done, std::int64_t total) {
+        request_.progress(pass * total + done, 2 * total);
+      };
+    }
+    return options;
+  }
+
+  Windows windows_for(const Model& model) const {
+    return models::windows_for(model.module(), text_.tokens, text_.tokenizer->prefix(), options(0));
+  }
+
+  // Under its final name once it is whole.
+  void record(const fs::path& path) {
+    if (request_.original.empty()) {
+      throw Error(ErrorCode::kNotFound, files::printable_path(path) + ": no file of log-probabilities there yet; say " +
+                                            Option::kAgainst + " to have it written");
+    }
+    out_.passes_over_text = 2;
+    const Model original = load(request_.original, request_.original_loading);
+    out_.context = context_of(original);
+    const Windows windows = windows_for(original);
+    const fs::path unfinished = path.string() + ".part";
+    try {
+      const c10::InferenceMode guard;
+      ModelLogits source(original.module());
+      const std::int64_t vocab_size = original.config().vocab_size;
+      RecordedLogits recorded(source, unfinished, windows, vocab_size,
+                              fs::weakly_canonical(request_.original).string());
+      models::run_through(windows, vocab_size, recorded, options(0));
+      recorded.sync();
+    } catch (const Error& error) {
+      std::error_code ignored;
+      if (error.code() != ErrorCode::kAlreadyExists) fs::remove(unfinished, ignored);
+      throw;
+    }
+    files::rename_new(unfinished, path);
+  }
+
+  void compare_with(const fs::path& path) {
+    StoredLogits original(path);
+    check_same_original(original);
+    out_.original = files::printable_path(original.header().made_of);
+    if (request_.context == 0) out_.context = original.header().context;
+    const Model model = load(request_.checkpoint, request_.loading);
+    out_.context = context_of(model);
+    const Windows windows = windows_for(model);
+    original.check(windows, model.config().vocab_size);
+    measure(model, windows, &original, 1);
+  }
+
+  void check_same_original(const StoredLogits& stored) const {
+    if (request_.original.empty() || fs::weakly_canonical(request_.original) == stored.header().made_of) return;
+    throw Error(ErrorCode::kInvalidArgument, files::printable_path(request_.logits) +
+                                                 ": holds the log-probabilities of " +
+                                                 files::printable_path(stored.header().made_of) + ", not of " +
+                                                 files::printable_path(request_.original) + "; name another file");
+  }
+
+  void side_by_side() {
+    const Model model = load(request_.checkpoint, request_.loading);
+    out_.context = context_of(model);
+    if (request_.original.empty()) return measure(model, windows_for(model), nullptr, 1);
+    const Model original = load(request_.original, request_.original_loading);
+    out_.context = context_of(original);
+    models::check_vocabularies(model.module(), original.module());
+    windows_for(original);  // what it has no room for
+    ModelLogits theirs(original.module());
+    measure(model, windows_for(model), &theirs, 2);
+  }
+
+  void measure(const Model& model, const Windows& windows, LogitSource* original, std::int64_t passes) {
+    const c10::InferenceMode guard;
+    ModelLogits ours(model.module());
+    const std::int64_t vocab_size = model.config().vocab_size;
+    const bool is_second = out_.passes_over_text == 2;
+    out_.accuracy = models::measure(windows, vocab_size, ours, original, passes, options(is_second ? 1 : 0));
+  }
+
+  const EvaluationRequest& request_;
+  EvaluatedText text_;
+  bool has_temporary_ = false;
+  Evaluation out_;
+};
 
 }  // namespace
 
@@ -40,21 +184,8 @@ LoadOptions exact_loading() {
 }
 
 Evaluation evaluate_checkpoint(const EvaluationRequest& request) {
-  Evaluation out;
-  const EvaluatedText text = evaluated_text(request);
-  out.text_tokens = static_cast<std::int64_t>(text.tokens.size());
-  out.special_names = text.special.count;
-  out.special_example = text.special.example;
-  const Model model = load(request.checkpoint, request.loading, request);
-  std::optional<Model> original;
-  if (!request.original.empty()) original = load(request.original, request.original_loading, request);
-  const auto room = [](const Model& of) { return of.config().max_position_embeddings; };
-  out.context = request.context;
-  if (out.context == 0) out.context = std::min(kUsualContext, room(model));
-  if (request.context == 0 && original) out.context = std::min(out.context, room(*original));
-  out.accuracy = evaluate(model.module(), text.tokens, text.tokenizer->prefix(), options_of(request, out.context),
-                          original ? &original->module() : nullptr);
-  return out;
+  return translated([&] { return "evaluating " + files::printable_path(request.checkpoint); },
+                    [&] { return Run(request).run(); });
 }
 
 }  // namespace halfbyte

@@ -66,6 +66,16 @@ void for_each_batch(const Windows& windows, const PerplexityOptions& options, st
   }
 }
 
+void run_through(const Windows& windows, std::int64_t vocab_size, LogitSource& source,
+                 const PerplexityOptions& options) {
+  const std::int64_t step = rows_at_once(vocab_size);
+  for_each_batch(windows, options, 1, [&](const WindowBatch& batch) {
+    source.begin(batch);
+    for (std::int64_t begin = 0; begin < batch.rows(); begin += step)
+      source.rows(begin, std::min(step, batch.rows() - begin));
+  });
+}
+
 Accuracy measure(const Windows& windows, std::int64_t vocab_size, LogitSource& model, LogitSource* original,
                  std::int64_t passes, const PerplexityOptions& options) {
   Accuracy accuracy;

@@ -17,6 +17,10 @@ WindowBatch batch_of(const Windows& windows, std::int64_t first, std::int64_t co
 void for_each_batch(const Windows& windows, const PerplexityOptions& options, std::int64_t passes,
                     const std::function<void(const WindowBatch&)>& run);
 
+// For who records a source's logits: nothing is scored.
+void run_through(const Windows& windows, std::int64_t vocab_size, LogitSource& source,
+                 const PerplexityOptions& options);
+
 // `original` may be null. `passes`: of models, a batch. Errors: kInterrupted when stopped before a batch was finished;
 // those of the sources.
 Accuracy measure(const Windows& windows, std::int64_t vocab_size, LogitSource& model, LogitSource* original,

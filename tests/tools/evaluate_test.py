@@ -1,5 +1,6 @@
 """halfbyte evaluate: what it measures, says and refuses."""
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -36,6 +37,36 @@ class Evaluate(CommandLineTest):
         for key in ("perplexity", "original_perplexity", "perplexity_ratio", "kl_mean", "top1_agreement", "top5_agreement"):
             self.assertLess(found[key]["low"], found[key]["value"], key)
             self.assertLess(found[key]["value"], found[key]["high"], key)
+
+    def test_models_that_do_not_fit_together_run_one_after_the_other(self):
+        together = self.evaluated(self.packed, "--against", TINY_LLAMA)
+        apart = self.evaluated(self.packed, "--against", TINY_LLAMA, "--memory-limit", "1MB", env={**os.environ, "TMPDIR": str(self.scratch)})
+        self.assertEqual((together["passes_over_text"], apart["passes_over_text"]), (1, 2))
+        self.assertEqual(list(self.scratch.iterdir()), [])
+        for key in ("perplexity", "original_perplexity", "kl_mean", "top1_agreement", "top5_agreement"):
+            self.assertAlmostEqual(apart[key]["value"] / together[key]["value"], 1, delta=0.001 if key == "kl_mean" else 1e-5, msg=key)
+
+    def test_log_probabilities_are_kept_for_the_next_comparison(self):
+        logits = self.scratch / "logits"
+        self.fails(1, ["logits", "no file of log-probabilities"], "evaluate", self.packed, "--logits", logits, "--text", BOOK)
+        first = self.evaluated(self.packed, "--against", TINY_LLAMA, "--logits", logits)
+        self.assertEqual([path.name for path in self.scratch.iterdir()], ["logits"])
+        again = self.evaluated(self.packed, "--logits", logits)
+        self.assertEqual(again["kl_mean"], first["kl_mean"])
+        self.assertEqual(again["original"], str(TINY_LLAMA))
+        self.assertEqual((first["passes_over_text"], again["passes_over_text"]), (2, 1))
+        fewer = json.loads(self.succeeds("evaluate", self.packed, "--logits", logits, "--text", BOOK, "--windows", 2, "--json", "-q"))
+        self.assertEqual((fewer["windows"], fewer["context"]), (2, 64))
+        words = ["evaluate", self.packed, "--logits", logits, "--text", BOOK]
+        self.fails(2, ["64 tokens", "now it is"], *words, "--ctx-size", 32)
+        self.fails(2, ["holds the log-probabilities of", "packed"], *words, "--against", self.packed)
+        other = self.scratch / "other.txt"
+        other.write_text(BOOK.read_text(encoding="utf-8")[100:5000], encoding="utf-8")
+        self.fails(2, "another text, from window 0 on", "evaluate", self.packed, "--logits", logits, "--text", other, "--windows", 2)
+        whole = logits.read_bytes()
+        for damaged, wanted in ((whole[:-1], "bytes where its header says otherwise"), (b"x" + whole[1:], "is no file"), (whole[:16] + b"\xff" * 8 + whole[24:], "header is damaged")):
+            logits.write_bytes(damaged)
+            self.fails(3, wanted, *words)
 
     def test_alone_and_as_it_runs(self):
         alone = self.evaluated(self.packed)

@@ -41,6 +41,8 @@ struct Words {
   std::string kind = "prefixed";
   std::int64_t context = 0;  // 0: 256, or what the models have room for
   std::int64_t windows = 0;
+  std::string logits;
+  std::string memory_limit;  // empty: the machine's
   bool parses_special = false;
 };
 
@@ -59,6 +61,15 @@ void declare(OptionParser& parser, Words& words) {
   parser.add_option("--window-kind", words.kind, "'llama.cpp': the windows and scored tokens of llama-perplexity")
       .check(one_of({"prefixed", kLlamaCppWindows}))
       .show_default();
+  parser
+      .add_option("--logits", words.logits,
+                  "the original's log-probabilities, 16 bits each: read where it exists, else written for next time")
+      .type_name("FILE");
+  parser
+      .add_option("--memory-limit", words.memory_limit,
+                  "models that need more together run one after the other; this machine's memory unless told")
+      .type_name("SIZE")
+      .check(byte_size());
   parser.add_flag("--special-tokens", words.parses_special,
                   "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
 }
@@ -71,6 +82,8 @@ EvaluationRequest request_of(const Words& words) {
   request.loading = load_options(words.model);
   request.original_loading.device = request.loading.device;
   request.context = words.context;
+  request.logits = words.logits;
+  if (!words.memory_limit.empty()) request.memory_limit = parse_bytes(words.memory_limit);
   request.windows = words.windows;
   if (words.kind == kLlamaCppWindows) request.kind = WindowKind::kLlamaCpp;
   request.parses_special = words.parses_special;

@@ -22,7 +22,9 @@ std::string with_reach(const Interval& mean, int digits, double unit = 1) {
 
 ordered_json json_of(const Evaluation& result) {
   const Accuracy& accuracy = result.accuracy;
-  ordered_json json = {{"context", result.context},
+  ordered_json json = {{"original", result.original.empty() ? ordered_json() : ordered_json(result.original)},
+                       {"passes_over_text", result.passes_over_text},
+                       {"context", result.context},
                        {"windows", accuracy.windows},
                        {"tokens", accuracy.tokens},
                        {"text_tokens", result.text_tokens},

@@ -27,6 +27,12 @@ struct EvaluationRequest {
   std::int64_t context = 0;
   std::int64_t windows = 0;  // 0: all that the text fills
   WindowKind kind = WindowKind::kPrefixed;
+  // A file of the original's log-probabilities, 16 bits each. Where it exists, they are taken from it and the original
+  // need not be there; else it is written, for the next comparison. Empty: none.
+  std::filesystem::path logits = {};
+  // Models that need more than this together run one after the other, with such a file among the temporary ones in
+  // between. Units: bytes; 0: this machine's memory.
+  std::uint64_t memory_limit = 0;
   bool parses_special = false;  // special tokens' names in the text are those tokens
   // Tokens run through the models; called several times a layer.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
@@ -37,6 +43,8 @@ struct EvaluationRequest {
 
 struct Evaluation {
   Accuracy accuracy;
+  int passes_over_text = 1;          // 2: the models did not run side by side
+  std::string original = {};         // as it was named, or as the file of log-probabilities names it
   std::int64_t context = 0;          // tokens a window
   std::int64_t text_tokens = 0;      // that the text has
   std::size_t special_names = 0;     // names of special tokens that the text spells
@@ -45,7 +53,7 @@ struct Evaluation {
 
 // The text is split by the checkpoint's tokenizer, or by the original's where it has none. Errors: as load_low_bit and
 // evaluate(); kNotFound without any tokenizer; kInvalidArgument where the two tokenizers split the text differently,
-// naming the place.
+// naming the place, and where a file of log-probabilities is of another text, other windows or another original.
 Evaluation evaluate_checkpoint(const EvaluationRequest& request);
 
 }  // namespace halfbyte
