@@ -13,6 +13,7 @@
 #include "loader/files/printable.h"
 #include "loader/load_cost.h"
 #include "loader/stored_logits.h"
+#include "loader/worst_tokens.h"
 #include "models/architectures/model_config.h"
 #include "models/evaluation/evaluation.h"
 #include "quant/operators/translate.h"
@@ -158,6 +159,8 @@ class Run {
     windows_for(original);  // what it has no room for
     ModelLogits theirs(original.module());
     measure(model, windows_for(model), &theirs, 2);
+    if (!request_.wants_layers || out_.accuracy.was_stopped) return;
+    out_.layers = layer_errors(model.module(), original.module(), text_.tokens, text_.tokenizer->prefix(), options(0));
   }
 
   void measure(const Model& model, const Windows& windows, LogitSource* original, std::int64_t passes) {
@@ -166,6 +169,9 @@ class Run {
     const std::int64_t vocab_size = model.config().vocab_size;
     const bool is_second = out_.passes_over_text == 2;
     out_.accuracy = models::measure(windows, vocab_size, ours, original, passes, options(is_second ? 1 : 0));
+    if (original) {
+      out_.worst = worst_tokens(out_.accuracy.scores, request_.worst_tokens, windows, *text_.tokenizer);
+    }
   }
 
   const EvaluationRequest& request_;

@@ -46,6 +46,28 @@ class Evaluate(CommandLineTest):
         for key in ("perplexity", "original_perplexity", "kl_mean", "top1_agreement", "top5_agreement"):
             self.assertAlmostEqual(apart[key]["value"] / together[key]["value"], 1, delta=0.001 if key == "kl_mean" else 1e-5, msg=key)
 
+    def test_errors_of_layers_alone_and_with_what_was_before(self):
+        found = self.evaluated(self.packed, "--against", TINY_LLAMA, "--layers")
+        layers = {row["name"]: row for row in found["layers"]}
+        config = json.loads((TINY_LLAMA / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual(len(layers), config["num_hidden_layers"] * 8 + 1)
+        first, last = layers["model.layers.0.self_attn.q_proj"], layers[f"model.layers.{config['num_hidden_layers'] - 1}"]
+        self.assertEqual(first["alone"], first["together"])
+        self.assertEqual((first["layer"], first["module"], last["module"]), (0, "self_attn.q_proj", ""))
+        self.assertTrue(all(0 < row["alone"] < 0.3 for row in layers.values() if row["module"] != "lm_head"), layers)
+        self.assertGreater(last["together"], last["alone"])
+        same = self.evaluated(TINY_LLAMA, "--against", TINY_LLAMA, "--layers")
+        self.assertEqual({(row["alone"], row["together"]) for row in same["layers"]}, {(0, 0)})
+
+    def test_the_worst_tokens_stand_in_their_text(self):
+        worst = self.evaluated(self.packed, "--against", TINY_LLAMA)["worst_tokens"]
+        self.assertEqual([token["kl"] for token in worst], sorted((token["kl"] for token in worst), reverse=True))
+        self.assertEqual(len(worst), 20)
+        book = BOOK.read_text(encoding="utf-8")
+        for token in worst:
+            shown = token["before"].replace("<s>", "").lstrip()[-40:] + token["token"] + token["after"]
+            self.assertTrue(shown in book, shown)
+
     def test_log_probabilities_are_kept_for_the_next_comparison(self):
         logits = self.scratch / "logits"
         self.fails(1, ["logits", "no file of log-probabilities"], "evaluate", self.packed, "--logits", logits, "--text", BOOK)

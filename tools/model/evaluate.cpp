@@ -43,6 +43,7 @@ struct Words {
   std::int64_t windows = 0;
   std::string logits;
   std::string memory_limit;  // empty: the machine's
+  bool wants_layers = false;
   bool parses_special = false;
 };
 
@@ -70,6 +71,7 @@ void declare(OptionParser& parser, Words& words) {
                   "models that need more together run one after the other; this machine's memory unless told")
       .type_name("SIZE")
       .check(byte_size());
+  parser.add_flag("--layers", words.wants_layers, "also the error of each layer and product, of 8 windows");
   parser.add_flag("--special-tokens", words.parses_special,
                   "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
 }
@@ -86,6 +88,7 @@ EvaluationRequest request_of(const Words& words) {
   if (!words.memory_limit.empty()) request.memory_limit = parse_bytes(words.memory_limit);
   request.windows = words.windows;
   if (words.kind == kLlamaCppWindows) request.kind = WindowKind::kLlamaCpp;
+  request.wants_layers = words.wants_layers;
   request.parses_special = words.parses_special;
   return request;
 }

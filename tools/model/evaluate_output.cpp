@@ -13,6 +13,28 @@ using nlohmann::ordered_json;
 
 ordered_json json_of(const Interval& mean) { return {{"value", mean.value}, {"low", mean.low}, {"high", mean.high}}; }
 
+ordered_json json_of(const WorstToken& worst) {
+  const TokenScore& score = worst.score;
+  return {{"window", score.window},
+          {"position", score.position},
+          {"kl", score.divergence},
+          {"before", worst.before},
+          {"token", worst.token},
+          {"after", worst.after},
+          {"choice", worst.choice},
+          {"original_choice", worst.original_choice},
+          {"log_probability", score.log_probability},
+          {"original_log_probability", score.original_log_probability}};
+}
+
+ordered_json json_of(const LayerError& error) {
+  return {{"name", error.name},
+          {"layer", error.layer < 0 ? ordered_json() : ordered_json(error.layer)},
+          {"module", error.module},
+          {"alone", error.alone},
+          {"together", error.together ? ordered_json(*error.together) : ordered_json()}};
+}
+
 std::string with_reach(const Interval& mean, int digits, double unit = 1) {
   return fixed(mean.value * unit, digits) + "  (" + fixed(mean.low * unit, digits) + " to " +
          fixed(mean.high * unit, digits) + ")";
@@ -42,6 +64,11 @@ ordered_json json_of(const Evaluation& result) {
   json["kl_largest"] = loss.kl_largest;
   json["top1_agreement"] = json_of(loss.top1_agreement);
   json["top5_agreement"] = json_of(loss.top5_agreement);
+  json["worst_tokens"] = ordered_json::array();
+  for (const WorstToken& worst : result.worst) json["worst_tokens"].push_back(json_of(worst));
+  if (result.layers.empty()) return json;
+  json["layers"] = ordered_json::array();
+  for (const LayerError& error : result.layers) json["layers"].push_back(json_of(error));
   return json;
 }
 

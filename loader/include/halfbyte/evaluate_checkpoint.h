@@ -9,6 +9,7 @@
 #include <string>
 
 #include <halfbyte/accuracy.h>
+#include <halfbyte/layer_errors.h>
 #include <halfbyte/load_options.h>
 
 namespace halfbyte {
@@ -33,7 +34,9 @@ struct EvaluationRequest {
   // Models that need more than this together run one after the other, with such a file among the temporary ones in
   // between. Units: bytes; 0: this machine's memory.
   std::uint64_t memory_limit = 0;
-  bool parses_special = false;  // special tokens' names in the text are those tokens
+  std::int64_t worst_tokens = 20;  // of the largest divergences, how many to give
+  bool wants_layers = false;       // errors of layers: needs both models in memory
+  bool parses_special = false;     // special tokens' names in the text are those tokens
   // Tokens run through the models; called several times a layer.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
   std::stop_token stop = {};  // what was finished by then is the result
@@ -41,8 +44,17 @@ struct EvaluationRequest {
   std::function<void(bool)> loading_now = {};
 };
 
+// A token on which both models differ much, in its text.
+struct WorstToken {
+  TokenScore score;
+  std::string before, token, after;     // text: what led to it, what stands there, what follows
+  std::string choice, original_choice;  // text of the most likely tokens
+};
+
 struct Evaluation {
   Accuracy accuracy;
+  std::vector<LayerError> layers;    // where they were asked for and both models were in memory
+  std::vector<WorstToken> worst;     // largest divergence first
   int passes_over_text = 1;          // 2: the models did not run side by side
   std::string original = {};         // as it was named, or as the file of log-probabilities names it
   std::int64_t context = 0;          // tokens a window
