@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto kNames =
     std::to_array<std::string_view>({"codes", "scale", "zero_point", "shape", "codebook", "nested_scale",
-                                     "nested_codebook", "state", "offset", "column_order"});
+                                     "nested_codebook", "state", "offset", "row_scale", "column_order"});
 static_assert(kNames.size() == kPartCount);
 
 }  // namespace
@@ -31,6 +31,10 @@ std::vector<std::int64_t> shape_of(PartShape shape, const PackedDims& dims) {
       return {zero_point_words(dims.rows), groups};
     case PartShape::kNestedBlocks:
       return {(dims.rows * groups + kNestedBlock - 1) / kNestedBlock};
+    case PartShape::kScaleBits:
+      return {dims.rows, (groups * dims.scale_bits + 7) / 8};
+    case PartShape::kRows:
+      return {dims.rows};
     case PartShape::kColumns:
       return {dims.columns};
     case PartShape::kRank:
@@ -51,6 +55,8 @@ std::int64_t rows_a_unit(PartShape shape) noexcept {
     case PartShape::kBytes:
     case PartShape::kGroups:
     case PartShape::kFlatGroups:
+    case PartShape::kScaleBits:
+    case PartShape::kRows:
       return 1;
     case PartShape::kZeroPointWords:
       return kZeroPointRows;

@@ -54,7 +54,9 @@ constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},
                               {SchemeId::kFp4, kGridFp4, 2},
                               {SchemeId::kFp4E2m1, kGridE2m1, 2},
                               {SchemeId::kAffineInt4, kGridAffine4, 2},
-                              {SchemeId::kIq4Nl, kGridIq4Nl, 2}};
+                              {SchemeId::kIq4Nl, kGridIq4Nl, 2},
+                              {SchemeId::kHb4, kGridIq4Nl, 2},
+                              {SchemeId::kHb4Fine, kGridIq4Nl, 2}};
 
 const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
@@ -62,9 +64,9 @@ const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids
 constexpr float kNeighbours[] = {1.0f - 0.0055f, 1.0f + 0.0055f};
 constexpr float kNeighbourLows[] = {-1.0f, 1.0f};
 
-kernels::Levels sorted_levels(const Codebook& codebook) {
+kernels::Levels sorted_levels(const Codebook& codebook, int shift) {
   std::array<std::pair<float, std::uint32_t>, 16> pairs;
-  for (std::uint32_t i = 0; i < 16; ++i) pairs[i] = {codebook[i], i};
+  for (std::uint32_t i = 0; i < 16; ++i) pairs[i] = {codebook[i] + static_cast<float>(shift), i};
   std::ranges::stable_sort(pairs, {}, [](const auto& pair) { return pair.first; });
   kernels::Levels out{};
   for (std::size_t i = 0; i < 16; ++i) {
@@ -75,13 +77,17 @@ kernels::Levels sorted_levels(const Codebook& codebook) {
   return out;
 }
 
-const kernels::Levels& levels_of(const Scheme& scheme) {
-  static const std::vector<kernels::Levels> kLevels = [] {  // of all schemes, in their order; zeros without a code book
+const kernels::Levels& levels_of(const Scheme& scheme, int shift) {
+  // Of all schemes, in their order, as they are and shifted; zeros without a code book.
+  static const std::vector<kernels::Levels> kLevels = [] {
     std::vector<kernels::Levels> out;
-    for (const Scheme& one : schemes()) out.push_back(one.codebook ? sorted_levels(*one.codebook) : kernels::Levels{});
+    for (const Scheme& one : schemes()) {
+      for (const int each : {0, one.shift})
+        out.push_back(one.codebook ? sorted_levels(*one.codebook, each) : kernels::Levels{});
+    }
     return out;
   }();
-  return kLevels[static_cast<std::size_t>(&scheme - schemes().data())];
+  return kLevels[static_cast<std::size_t>(&scheme - schemes().data()) * 2 + (shift != 0 ? 1 : 0)];
 }
 
 // Whether the value of the largest magnitude has but the negative sign.
@@ -119,14 +125,14 @@ std::size_t candidate_count(const TileContext& context, std::span<const float> g
 
 }  // namespace
 
-kernels::Coding coding_of(const Scheme& scheme) noexcept {
+kernels::Coding coding_of(const Scheme& scheme, int shift) noexcept {
   return {scheme.bits, scheme.layout == Layout::kBitsandbytes ? 1 : 0,
-          static_cast<float>(scheme.code_max - scheme.code_min), scheme.codebook ? &levels_of(scheme) : nullptr};
+          static_cast<float>(scheme.code_max - scheme.code_min), scheme.codebook ? &levels_of(scheme, shift) : nullptr};
 }
 
 ScaleSearch::ScaleSearch(const TileContext& context)
     : context_(context),
-      coding_(coding_of(*context.scheme)),
+      coding_(coding_of(*context.scheme, context.shift)),
       largest_(largest_scale(context)),
       grid_(grid_for(*context.scheme).ratios),
       refinements_(grid_for(*context.scheme).refinements),

@@ -18,9 +18,11 @@ struct TileContext {
   kernels::Float scale_dtype;
   bool is_positive;    // no scale below zero: nested scales lie about their mean
   std::size_t length;  // of a tile: the group size rounded up to kTileUnit
+  int shift = 0;       // 0, or the scheme's: of the code book
 };
 
-kernels::Coding coding_of(const Scheme& scheme) noexcept;
+// With the code book shifted by 0, or by the scheme's shift.
+kernels::Coding coding_of(const Scheme& scheme, int shift = 0) noexcept;
 
 // One thread's search. Shapes: scales, inverses and lows (kLanes).
 // A scale is always a value of its stored dtype. It is 0, and so is its inverse, where the group is all zero or so
@@ -33,7 +35,8 @@ class ScaleSearch {
   void run(const float* tile);
   const float* scales() const noexcept { return best_scale_; }
   const float* inverses() const noexcept { return best_inverse_; }
-  const float* lows() const noexcept { return best_low_; }  // least code: minus the zero point
+  const float* lows() const noexcept { return best_low_; }      // least code: minus the zero point
+  const float* errors() const noexcept { return best_error_; }  // squared, in units of the largest weight; not absmax
 
  private:
   const kernels::QuantizeTable& table() const noexcept { return *context_.kernels->quantize; }

@@ -32,7 +32,13 @@ constexpr Codebook kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0
 constexpr Codebook kIq4Nl = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
                              1.0f,    13.0f,   25.0f,  38.0f,  53.0f,  69.0f,  89.0f,  113.0f};
 
+// iq4_nl's, until a better one is found. With the shift all are bytes.
+constexpr Codebook kHb4 = kIq4Nl;
+constexpr int kHb4Shift = 4;
+
 constexpr auto kFloatScales = std::to_array<Dtype>({Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat32});
+constexpr auto kByteScales = std::to_array<Dtype>({Dtype::kInt8});
+constexpr auto kBitScales = std::to_array<Dtype>({Dtype::kUint8});
 constexpr auto kBitsandbytesScales = std::to_array<Dtype>({Dtype::kFloat32, Dtype::kUint8});
 
 // Source: compressed-tensors, compressors/pack_quantized/base.py.
@@ -42,11 +48,15 @@ constexpr PartRule kZeroPoint{Part::kZeroPoint, "_zero_point", Dtype::kInt32, Pa
 constexpr PartRule kShape{Part::kShape, "_shape", Dtype::kInt64, PartShape::kRank, Presence::kExpected};
 // Of halfbyte alone.
 constexpr PartRule kOffset{Part::kOffset, "_offset", {}, PartShape::kGroups};
+constexpr PartRule kScaleBits{Part::kScale, "_scale", {}, PartShape::kScaleBits};
+constexpr PartRule kRowScale{Part::kRowScale, "_row_scale", Dtype::kBfloat16, PartShape::kRows};
 constexpr PartRule kColumnOrder{Part::kColumnOrder, "_column_order", Dtype::kInt32, PartShape::kColumns,
                                 Presence::kWhereRecorded};
 constexpr auto kPlainParts = std::to_array<PartRule>({kCodes, kScale, kShape, kColumnOrder});
 constexpr auto kZeroPointParts = std::to_array<PartRule>({kCodes, kScale, kZeroPoint, kShape, kColumnOrder});
 constexpr auto kOffsetParts = std::to_array<PartRule>({kCodes, kScale, kShape, kOffset, kColumnOrder});
+constexpr auto kRowScaleParts = std::to_array<PartRule>({kCodes, kScale, kShape, kRowScale, kColumnOrder});
+constexpr auto kScaleBitsParts = std::to_array<PartRule>({kCodes, kScaleBits, kShape, kRowScale, kColumnOrder});
 
 // Source: bitsandbytes, functional.py, QuantState.as_dict.
 constexpr auto bitsandbytes_parts(std::string_view state) {
@@ -139,16 +149,38 @@ constexpr auto kSchemes = std::to_array<Scheme>({
      .codebook = &kIq4Nl,
      .scale_dtypes = kFloatScales,
      .parts = kPlainParts},
+    {.id = SchemeId::kHb4,
+     .name = "hb4",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kCodebook,
+     .codebook = &kHb4,
+     .shift = kHb4Shift,
+     .scale_bits = 8,
+     .default_group = 32,
+     .scale_dtypes = kByteScales,
+     .parts = kRowScaleParts},
+    {.id = SchemeId::kHb4Fine,
+     .name = "hb4_fine",
+     .bits = 4,
+     .layout = Layout::kPackQuantized,
+     .decode = Decode::kCodebook,
+     .codebook = &kHb4,
+     .shift = kHb4Shift,
+     .scale_bits = 7,
+     .default_group = 16,
+     .largest_group = 16,
+     .scale_dtypes = kBitScales,
+     .parts = kScaleBitsParts},
 });
 
 }  // namespace
-
 std::span<const Scheme> schemes() noexcept { return kSchemes; }
 const Scheme& scheme(SchemeId id) noexcept { return *std::ranges::find(kSchemes, id, &Scheme::id); }
 
 const Scheme* find_scheme(std::string_view name) noexcept {
-  const auto row = std::ranges::find(kSchemes, name, &Scheme::name);
-  return row == kSchemes.end() ? nullptr : &*row;
+  const auto row = std::ranges::find(schemes(), name, &Scheme::name);
+  return row == schemes().end() ? nullptr : &*row;
 }
 
 const PartRule* find_part(const Scheme& scheme, Part part) noexcept {
@@ -175,7 +207,7 @@ float largest_code(const Scheme& scheme) noexcept {
   if (is_asymmetric(scheme)) return static_cast<float>(scheme.code_max - scheme.code_min);
   if (scheme.decode == Decode::kSymmetric) return static_cast<float>(std::max(-scheme.code_min, scheme.code_max));
   const auto [low, high] = std::ranges::minmax(*scheme.codebook);
-  return std::max(-low, high);
+  return std::max(-low, high + static_cast<float>(scheme.shift));
 }
 
 bool has_code_of_zero(const Scheme& scheme) noexcept {
@@ -184,7 +216,8 @@ bool has_code_of_zero(const Scheme& scheme) noexcept {
 
 std::span<const std::int64_t> group_sizes(const Scheme& scheme) noexcept {
   const std::span<const std::int64_t> all = kGroupSizes;
-  return scheme.layout == Layout::kBitsandbytes ? all.first(3) : all;
+  if (scheme.layout == Layout::kBitsandbytes) return all.first(3);
+  return all.subspan(static_cast<std::size_t>(std::ranges::find(all, scheme.largest_group) - all.begin()));
 }
 
 }  // namespace halfbyte

@@ -29,7 +29,8 @@ struct Operand {
 constexpr Operand kOperands[] = {{Part::kCodes, &WeightMatrix::rows},
                                  {Part::kScale, &WeightMatrix::scales},
                                  {Part::kZeroPoint, &WeightMatrix::zero_points},
-                                 {Part::kOffset, &WeightMatrix::offsets}};
+                                 {Part::kOffset, &WeightMatrix::offsets},
+                                 {Part::kRowScale, &WeightMatrix::row_scales}};
 
 constexpr Codebook kIntegers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 constexpr float kIntegerOffset = 8.0f;  // of those
@@ -80,6 +81,23 @@ void load_scales(const kernels::Table& table, const WeightView& weight, const ke
   std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
 }
 
+// Those of rows [begin, end) from bytes, with the offsets that shifts make.
+void expand_scales(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
+                   std::vector<float>& scales, std::vector<float>& offsets) {
+  const std::size_t count = (end - begin) * weight.groups, padded = count + kernels::kScalePadding;
+  for (std::vector<float>* out : {&scales, &offsets}) {
+    if (out->size() < padded) out->resize(padded);
+    std::fill_n(out->begin() + static_cast<std::ptrdiff_t>(count), kernels::kScalePadding, 0.0f);
+  }
+  const auto* bytes = reinterpret_cast<const signed char*>(weight.scales) + begin * weight.groups;
+  for (std::size_t row = begin; row < end; ++row, bytes += weight.groups) {
+    float row_scale;
+    table.load(kernels::kBfloat16, weight.row_scales + row * 2, 1, &row_scale);
+    const std::size_t at = (row - begin) * weight.groups;
+    table.expand_scales(bytes, weight.groups, row_scale, weight.shift, scales.data() + at, offsets.data() + at);
+  }
+}
+
 // The zero points of one row, less the offset of the codes.
 void load_zeros(const WeightView& weight, std::size_t row, float* out) {
   const std::size_t at = weight.first_row + row;
@@ -99,7 +117,11 @@ struct RowValues {
 
 // Values of one coded row, in natural order. Each is rounded where its scheme's formula says it.
 void unpack_row(const kernels::Table& table, const WeightView& weight, std::size_t row, RowValues& groups, float* out) {
-  load_scales(table, weight, weight.scales, row, row + 1, groups.scales);
+  if (weight.row_scales) {
+    expand_scales(table, weight, row, row + 1, groups.scales, groups.offsets);
+  } else {
+    load_scales(table, weight, weight.scales, row, row + 1, groups.scales);
+  }
   if (weight.zero_points) {
     if (groups.zeros.size() < weight.groups) groups.zeros.resize(weight.groups);
     load_zeros(weight, row, groups.zeros.data());
@@ -109,7 +131,7 @@ void unpack_row(const kernels::Table& table, const WeightView& weight, std::size
   const bool is_regular = weight.group_size % 16 == 0 || weight.is_channel();
   const kernels::Table& able = is_regular ? table : kernels::kRef;
   able.unpack[weight.dot]({weight.row(row), groups.scales.data(), weight.zero_points ? groups.zeros.data() : nullptr,
-                           weight.offsets ? groups.offsets.data() : nullptr,
+                           weight.offsets || weight.row_scales ? groups.offsets.data() : nullptr,
                            weight.offsets ? kUnsigned.data() : weight.levels, weight.flip, weight.in_features,
                            weight.group_size, out});
 }
@@ -125,7 +147,8 @@ WeightView::WeightView(const WeightMatrix& weight)
     : rows(reinterpret_cast<const kernels::Byte*>(weight.rows)),
       row_bytes(static_cast<std::size_t>(weight.row_bytes())),
       scales(reinterpret_cast<const kernels::Byte*>(weight.scales)),
-      scale_dtype(weight.scheme ? kernels::to_float(weight.scale_dtype) : kernels::kFloat32),
+      scale_dtype(weight.scheme && !halfbyte::has_row_scales(*weight.scheme) ? kernels::to_float(weight.scale_dtype)
+                                                                             : kernels::kFloat32),
       dot(dot_for(weight)),
       dense_dtype(weight.scheme ? kernels::kFloat32 : kernels::to_float(weight.dense_dtype)),
       is_coded(weight.scheme != nullptr),
@@ -137,6 +160,10 @@ WeightView::WeightView(const WeightMatrix& weight)
       offsets(weight.scheme && weight.scheme->decode == Decode::kOffset
                   ? reinterpret_cast<const kernels::Byte*>(weight.offsets)
                   : nullptr),
+      row_scales(weight.scheme && halfbyte::has_row_scales(*weight.scheme)
+                     ? reinterpret_cast<const kernels::Byte*>(weight.row_scales)
+                     : nullptr),
+      shift(weight.scheme ? static_cast<float>(weight.scheme->shift) : 0.0f),
       levels(levels_of(weight.scheme)),
       byte_levels(byte_levels_of(weight.scheme).unit > 0 ? byte_levels_of(weight.scheme).values.data() : nullptr),
       byte_unit(byte_levels ? byte_levels_of(weight.scheme).unit : 1.0f),
@@ -148,6 +175,7 @@ WeightView::WeightView(const WeightMatrix& weight)
 
 void load_groups(const kernels::Table& table, const WeightView& weight, std::size_t begin, std::size_t end,
                  GroupValues& out) {
+  if (weight.row_scales) return expand_scales(table, weight, begin, end, out.scales, out.offsets);
   load_scales(table, weight, weight.scales, begin, end, out.scales);
   if (!weight.has_offsets()) return out.offsets.clear();
   const std::size_t count = (end - begin) * weight.groups;

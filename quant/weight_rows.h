@@ -24,6 +24,8 @@ struct WeightView {
   const kernels::Byte* zero_points = nullptr;  // null: none
   std::size_t first_row = 0;                   // modulo 8
   const kernels::Byte* offsets = nullptr;      // as scales; null: none
+  const kernels::Byte* row_scales = nullptr;   // bfloat16, of scales in bytes; null: none
+  float shift = 0;                             // of those
   const float* levels = nullptr;               // of 4-bit codes; integers less 8
   const signed char* byte_levels = nullptr;    // a code book's, in units of byte_unit; null: bytes cannot say them
   float byte_unit = 1;
@@ -36,7 +38,7 @@ struct WeightView {
   kernels::Int8Dot int8_dot() const noexcept {
     return dot == kernels::kDotInt8 ? kernels::kIntegers8 : byte_levels ? kernels::kLevels4 : kernels::kIntegers4;
   }
-  bool has_offsets() const noexcept { return zero_points || offsets; }  // GroupValues::offsets
+  bool has_offsets() const noexcept { return zero_points || offsets || row_scales; }  // GroupValues::offsets
   bool is_channel() const noexcept { return group_size == in_features; }
   const kernels::Byte* row(std::size_t index) const noexcept { return rows + index * row_bytes; }
 };

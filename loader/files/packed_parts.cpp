@@ -26,8 +26,9 @@ std::vector<std::int64_t> PartSpec::written_shape() const {
 
 std::vector<PartSpec> packed_parts(const TensorRecord& record) {
   const auto [rows, columns] = matrix_shape(record.shape);
-  const PackedDims dims{record.scheme->bits, rows, columns, record.group_size,
-                        static_cast<std::int64_t>(record.shape.size())};
+  const PackedDims dims{
+      record.scheme->bits,      rows, columns, record.group_size, static_cast<std::int64_t>(record.shape.size()),
+      record.scheme->scale_bits};
   std::vector<PartSpec> out;
   for (const PartRule& rule : record.scheme->parts) {
     if (is_listed(rule, record))

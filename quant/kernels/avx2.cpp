@@ -86,6 +86,23 @@ void store(Float to, const float* source, std::size_t count, Byte* out) noexcept
   kRuns[to](source, count, out);
 }
 
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+                   float* offsets) noexcept {
+  const Floats none = _mm256_set1_ps(-0.0f);
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const std::size_t some = count - i < kWidth ? count - i : kWidth;
+    long long packed = 0;
+    __builtin_memcpy(&packed, bytes + i, some);
+    const Ints values = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(packed));
+    const Floats scale = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(values, 1)), _mm256_set1_ps(row_scale));
+    const Floats offset = _mm256_mul_ps(scale, _mm256_set1_ps(shift));
+    const Floats is_shifted = _mm256_castsi256_ps(_mm256_slli_epi32(values, 31));  // by the sign
+    const Floats is_there = _mm256_and_ps(is_shifted, _mm256_cmp_ps(scale, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+    store_some(scales + i, scale, some);
+    store_some(offsets + i, _mm256_blendv_ps(none, offset, is_there), some);
+  }
+}
+
 // A value is not finite when all its exponent bits are set. Bytes of 32 that belong to such values.
 template <Float kFrom>
 unsigned non_finite_bytes(const Byte* from) {
@@ -289,7 +306,7 @@ bool is_consecutive(const float* levels) {
 }
 
 void dot_coded4(const DotArguments& a) noexcept {
-  if (!is_consecutive(a.levels)) return dot_coded_as<Codes4, false>(a);
+  if (!is_consecutive(a.levels)) return (a.offsets ? dot_coded_as<Codes4, true> : dot_coded_as<Codes4, false>)(a);
   (a.offsets ? dot_coded_as<Integers4, true> : dot_coded_as<Integers4, false>)(a);
 }
 
@@ -315,6 +332,7 @@ const Table kAvx2 = {
     .words_per_block = kWidth,
     .load = load,
     .store = store,
+    .expand_scales = expand_scales,
     .first_non_finite = first_non_finite,
     .unpack = {unpack<4>, unpack<8>},
     .dot = {dot_coded4, dot_coded8, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},

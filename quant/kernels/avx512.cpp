@@ -72,6 +72,20 @@ void store(Float to, const float* source, std::size_t count, Byte* out) noexcept
   kRuns[to](source, count, out);
 }
 
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+                   float* offsets) noexcept {
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const __mmask16 mask = first_lanes(count - i);
+    const Ints values = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, bytes + i));
+    const Floats scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(values, 1)), _mm512_set1_ps(row_scale));
+    const __mmask16 is_there = static_cast<__mmask16>(_mm512_test_epi32_mask(values, _mm512_set1_epi32(1)) &
+                                                      _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_NEQ_UQ));
+    _mm512_mask_storeu_ps(scales + i, mask, scale);
+    const Floats offset = _mm512_mask_mul_ps(_mm512_set1_ps(-0.0f), is_there, scale, _mm512_set1_ps(shift));
+    _mm512_mask_storeu_ps(offsets + i, mask, offset);
+  }
+}
+
 // A lane is not finite when all its exponent bits are set. Works on 64 bytes of any of the dtypes.
 template <Float kFrom>
 unsigned non_finite_lanes(const Byte* from, std::size_t lanes) {
@@ -269,6 +283,7 @@ const Table kAvx512 = {
     .words_per_block = kWidth,
     .load = load,
     .store = store,
+    .expand_scales = expand_scales,
     .first_non_finite = first_non_finite,
     .unpack = {unpack<4>, unpack<8>},
     .dot = {dot_coded<4>, dot_coded<8>, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},

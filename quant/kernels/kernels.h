@@ -157,6 +157,11 @@ struct Table {
 
   void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
   void (*store)(Float to, const float* source, std::size_t count, Byte* out) noexcept;
+  // The scales and offsets of one row's groups, from bytes as RowScaleSearch makes them: scale = multiple * row_scale;
+  // offset = shift * scale where the code book is shifted and the scale is not 0, else -0, which added changes nothing.
+  // All is exact: 7 bits times 8, times at most 8.
+  void (*expand_scales)(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+                        float* offsets) noexcept;
   // Index of the first NaN or infinity, or count.
   std::size_t (*first_non_finite)(Float from, const Byte* source, std::size_t count) noexcept;
 

@@ -185,6 +185,15 @@ void dot_dense(const DotArguments& a) noexcept {
   }
 }
 
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+                   float* offsets) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const int multiple = bytes[i] >> 1;
+    scales[i] = static_cast<float>(multiple) * row_scale;
+    offsets[i] = (bytes[i] & 1) != 0 && scales[i] != 0.0f ? shift * scales[i] : -0.0f;
+  }
+}
+
 }  // namespace
 
 const Table kRef = {
@@ -200,6 +209,7 @@ const Table kRef = {
     .words_per_block = 1,
     .load = load,
     .store = store,
+    .expand_scales = expand_scales,
     .first_non_finite = first_non_finite,
     .unpack = {unpack<4>, unpack<8>},
     .dot = {dot_coded<4>, dot_coded<8>, dot_dense<kFloat32>, dot_dense<kFloat16>, dot_dense<kBfloat16>},

@@ -57,12 +57,14 @@ struct Packed {
   std::vector<std::byte> codes, scales;
   std::vector<std::uint8_t> zero_points;  // one a group, and as words
   std::vector<std::uint32_t> zero_point_words;
-  std::vector<std::byte> offsets;
+  std::vector<std::byte> offsets, row_scales;
   ErrorStats stats;
   std::optional<NonFinite> non_finite;
 
   std::int64_t groups() const { return in_features / options.group_size; }
-  PackedRows rows_out() { return {codes.data(), scales.data(), zero_points.data(), nullptr, offsets.data()}; }
+  PackedRows rows_out() {
+    return {codes.data(), scales.data(), zero_points.data(), nullptr, offsets.data(), row_scales.data()};
+  }
   void pack_zeros() {
     zero_point_words.resize(static_cast<std::size_t>(halfbyte::zero_point_words(rows) * groups()));
     pack_zero_points(zero_points.data(), rows, groups(), zero_point_words.data());
@@ -73,6 +75,7 @@ struct Packed {
     if (options.scheme->decode == Decode::kZeroPoint)
       out.zero_points = reinterpret_cast<const std::byte*>(zero_point_words.data());
     if (options.scheme->decode == Decode::kOffset) out.offsets = offsets.data();
+    if (has_row_scales(*options.scheme)) out.row_scales = row_scales.data();
     return out;
   }
   std::vector<float> dequantized() const {
@@ -88,10 +91,12 @@ inline Packed quantized(const std::vector<std::byte>& weights, Dtype dtype, std:
                 in_features, {},
                 {},          {},
                 {},          {},
-                {},          {}};
+                {},          {},
+                {}};
   packed.codes.resize(static_cast<std::size_t>(packed.rows * packed_row_bytes(*options.scheme, in_features)));
-  packed.scales.resize(
-      static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * size_bytes(options.scale_dtype)));
+  const std::int64_t scale_bytes = has_row_scales(*options.scheme) ? 1 : size_bytes(options.scale_dtype);
+  packed.scales.resize(static_cast<std::size_t>(packed.rows * (in_features / options.group_size) * scale_bytes));
+  if (has_row_scales(*options.scheme)) packed.row_scales.resize(static_cast<std::size_t>(packed.rows * 2));
   if (options.scheme->decode == Decode::kZeroPoint)
     packed.zero_points.resize(static_cast<std::size_t>(packed.rows * packed.groups()));
   if (options.scheme->decode == Decode::kOffset) packed.offsets.resize(packed.scales.size());

@@ -281,12 +281,13 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
         CHECK(again.codes == packed.codes);
         const auto zero_words = std::as_bytes(std::span(packed.zero_point_words));
         const GuardedBytes codes(packed.codes), scales(packed.scales), zeros({zero_words.begin(), zero_words.end()});
-        const GuardedBytes offsets(packed.offsets);
+        const GuardedBytes offsets(packed.offsets), row_scales(packed.row_scales);
         WeightMatrix coded = packed.matrix();
         coded.rows = codes.data();
         coded.scales = scales.data();
         if (scheme.decode == Decode::kZeroPoint) coded.zero_points = zeros.data();
         if (scheme.decode == Decode::kOffset) coded.offsets = offsets.data();
+        if (has_row_scales(scheme)) coded.row_scales = row_scales.data();
         const WeightMatrix dense{
             nullptr, Dtype::kBfloat16, source.data(), nullptr, Dtype::kBfloat16, 3, shape.in_features, 0};
         for (const WeightMatrix& matrix : {coded, dense}) {

@@ -20,7 +20,8 @@ TEST_CASE("parts: every scheme lists what its weights are made of", "[quant][par
     CHECK(has_part(scheme, Part::kZeroPoint) == (scheme.decode == Decode::kZeroPoint));
     CHECK(has_part(scheme, Part::kOffset) == (scheme.decode == Decode::kOffset));
     CHECK((scheme.codebook != nullptr) == (scheme.decode == Decode::kCodebook));
-    CHECK(has_part(scheme, Part::kNestedScale) == has_scale_dtype(scheme, Dtype::kUint8));
+    CHECK(has_part(scheme, Part::kRowScale) == has_row_scales(scheme));
+    CHECK(has_part(scheme, Part::kNestedScale) == (has_scale_dtype(scheme, Dtype::kUint8) && !has_row_scales(scheme)));
     CHECK(has_part(scheme, Part::kNestedCodebook) == has_part(scheme, Part::kNestedScale));
     REQUIRE_FALSE(scheme.scale_dtypes.empty());
   }
@@ -32,14 +33,15 @@ TEST_CASE("parts: shapes", "[quant][parts]") {
     std::vector<std::int64_t> wanted;
     std::int64_t rows_a_unit;
   };
-  const PackedDims dims{.bits = 4, .rows = 18, .columns = 80, .group_size = 16, .rank = 3};
+  const PackedDims dims{.bits = 4, .rows = 18, .columns = 80, .group_size = 16, .rank = 3, .scale_bits = 6};
   const Case cases[] = {
       {PartShape::kWords, {18, 10}, 1},    {PartShape::kBytes, {720, 1}, 1},
       {PartShape::kGroups, {18, 5}, 1},    {PartShape::kFlatGroups, {90}, 1},
       {PartShape::kRank, {3}, 0},          {PartShape::kZeroPointWords, {3, 5}, 8},
       {PartShape::kNestedBlocks, {1}, 0},  {PartShape::kColumns, {80}, 0},
       {PartShape::kLevels, {16}, 0},       {PartShape::kNestedLevels, {256}, 0},
-      {PartShape::kText, {kAnyLength}, 0},
+      {PartShape::kText, {kAnyLength}, 0}, {PartShape::kRows, {18}, 1},
+      {PartShape::kScaleBits, {18, 4}, 1},
   };
   for (const auto& [shape, wanted, rows] : cases) {
     INFO(static_cast<int>(shape));

@@ -64,11 +64,13 @@ TEST_CASE("the bytes depend on neither the instruction set nor the threads", "[q
             std::ranges::fill(packed.scales, std::byte{0xee});
             std::ranges::fill(packed.zero_points, std::uint8_t{0xee});
             std::ranges::fill(packed.offsets, std::byte{0xee});
+            std::ranges::fill(packed.row_scales, std::byte{0xee});
             ErrorStats stats;
             quantize_rows(*levels[i].table(), {weights.data(), dtype, 37, c.in_features}, options, packed.rows_out(),
                           stats);
             CHECK(packed.zero_points == expected.zero_points);
             CHECK(packed.offsets == expected.offsets);
+            CHECK(packed.row_scales == expected.row_scales);
             CHECK(packed.codes == expected.codes);
             CHECK(packed.scales == expected.scales);
             CHECK(stats.sum_squared_error == expected.stats.sum_squared_error);
@@ -147,6 +149,10 @@ constexpr Accuracy kAccuracy[] = {
     {SchemeId::kAffineInt4, 32, Search::kSquaredError, 0.0732},  // .0722
     {SchemeId::kIq4Nl, 32, Search::kAbsmax, 0.0811},             // .0800
     {SchemeId::kIq4Nl, 32, Search::kSquaredError, 0.0744},       // .0734
+    {SchemeId::kHb4, 32, Search::kAbsmax, 0.0811},               // .0800
+    {SchemeId::kHb4, 32, Search::kSquaredError, 0.0720},         // .0711
+    {SchemeId::kHb4, 64, Search::kSquaredError, 0.0803},         // .0794
+    {SchemeId::kHb4Fine, 16, Search::kSquaredError, 0.0626},     // .0619
 };
 
 TEST_CASE("round-trip error on gaussian weights", "[quant]") {

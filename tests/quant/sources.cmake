@@ -10,6 +10,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/onednn_test.cpp
     quant/parts_test.cpp
     quant/quantize_test.cpp
+    quant/row_scales_test.cpp
     quant/scale_search_test.cpp
     quant/special_numbers_test.cpp
     quant/text_test.cpp)

@@ -122,6 +122,7 @@ TEST_CASE("special numbers: the same bytes and statistics at every level", "[qua
           CHECK(packed.scales == expected.scales);
           CHECK(packed.zero_points == expected.zero_points);
           CHECK(packed.offsets == expected.offsets);
+          CHECK(packed.row_scales == expected.row_scales);
           CHECK(stats.sum_squared_error == expected.stats.sum_squared_error);
           CHECK(stats.sum_squares == expected.stats.sum_squares);
           CHECK(stats.max_abs == expected.stats.max_abs);

@@ -18,7 +18,7 @@ struct WeightMatrix {
   Dtype dense_dtype = Dtype::kFloat32;   // float32, float16 or bfloat16
   const std::byte* rows = nullptr;       // packed codes (packed_row_bytes a row) or dense values
   const std::byte* scales = nullptr;     // (out_features, in_features / group_size); null for dense rows
-  Dtype scale_dtype = Dtype::kBfloat16;  // float32, float16 or bfloat16
+  Dtype scale_dtype = Dtype::kBfloat16;  // float32, float16 or bfloat16; int8: bytes, with row scales
   std::int64_t out_features = 0;
   std::int64_t in_features = 0;
   std::int64_t group_size = 0;  // in_features for one scale a row
@@ -26,7 +26,8 @@ struct WeightMatrix {
   // that of rows[0] in the whole matrix, and zero_points begin with the word that holds it.
   const std::byte* zero_points = nullptr;
   std::int64_t first_row = 0;
-  const std::byte* offsets = nullptr;  // of schemes that have them, as scales
+  const std::byte* offsets = nullptr;     // of schemes that have them, as scales
+  const std::byte* row_scales = nullptr;  // of schemes that have them, in bfloat16: (out_features)
 
   std::int64_t row_bytes() const noexcept {
     return scheme ? packed_row_bytes(*scheme, in_features) : in_features * size_bytes(dense_dtype);

@@ -23,9 +23,10 @@ enum class Part : std::uint8_t {
   kNestedCodebook,  // what those 8 bits stand for
   kState,           // bitsandbytes's quant_state
   kOffset,          // a float a group that is added
+  kRowScale,        // a float a row that its groups' scales are multiples of
   kColumnOrder,     // of a matrix whose columns are not in their own
 };
-inline constexpr std::size_t kPartCount = 10;
+inline constexpr std::size_t kPartCount = 11;
 std::string_view name(Part part) noexcept;  // its key in halfbyte.json
 
 // In terms of a matrix (rows, columns) in groups of group_size columns.
@@ -36,6 +37,8 @@ enum class PartShape : std::uint8_t {
   kFlatGroups,      // (rows * groups)
   kZeroPointWords,  // (zero_point_words(rows), groups)
   kNestedBlocks,    // (rows * groups / kNestedBlock, rounded up)
+  kScaleBits,       // (rows, bytes of the scale_bits of a row's groups)
+  kRows,            // (rows)
   kColumns,         // (columns)
   kRank,            // (dimensions of the tensor)
   kLevels,          // (16)
@@ -65,6 +68,7 @@ struct PackedDims {
   int bits;
   std::int64_t rows, columns, group_size;
   std::int64_t rank = 2;  // 3: a stack of matrices, all of whose rows count
+  int scale_bits = 0;     // the scheme's
 };
 std::vector<std::int64_t> shape_of(PartShape shape, const PackedDims& dims);
 // How many rows of the matrix share one row of such a part; 0: it is not made of rows.

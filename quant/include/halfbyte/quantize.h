@@ -28,9 +28,10 @@ struct GroupOptions {
   const Scheme* scheme = nullptr;
   std::int64_t group_size = 64;  // divides in_features; in_features itself for one scale a row
   Search search = Search::kSquaredError;
-  Dtype scale_dtype = Dtype::kBfloat16;  // float16, bfloat16 or float32; unused with `nested`
+  Dtype scale_dtype = Dtype::kBfloat16;  // float16, bfloat16 or float32; unused with `nested` and row scales
   int threads = 0;                       // 0: as many as OpenMP gives
   const NestedScales* nested = nullptr;  // not null: scales in 8 bits
+  std::int64_t row_groups = 0;           // that share a row scale; 0: in_features / group_size
 };
 
 // Rows to quantise, row-major and dense. Shape: (rows, in_features). Dtype: float32, float16 or bfloat16; any
@@ -46,10 +47,11 @@ struct FloatRows {
 // group_size).
 struct PackedRows {
   std::byte* codes = nullptr;
-  std::byte* scales = nullptr;          // in scale_dtype; nested: one byte each
+  std::byte* scales = nullptr;          // in scale_dtype; nested, and with row scales: one byte each
   std::uint8_t* zero_points = nullptr;  // of schemes that have them, 0 to 15; pack_zero_points makes words of them
   float* nested_scales = nullptr;       // nested: (groups of all rows / kNestedBlock, rounded up)
   std::byte* offsets = nullptr;         // of schemes that have them, in scale_dtype
+  std::byte* row_scales = nullptr;      // of schemes that have them, in bfloat16: (groups of all rows / row_groups)
 };
 
 // What dequantising will differ by. Groups are added in their order, so the sums depend neither on threads nor on how
@@ -73,7 +75,9 @@ struct NonFinite {
 // the instruction set. A code is clamp(round half to even(w * (1 / scale))) with the scale as stored, or the level that
 // is nearest to w * (1 / scale); with an offset, w is what remains of the weight without it, and the offset is the
 // least weight of the group as stored. A matrix may be cut into calls between groups (nested: between runs of
-// kNestedBlock groups; one scale a row: between rows), given as rows of any whole number of groups. Special numbers: a
+// kNestedBlock groups; one scale a row, row scales: between rows), given as rows of any whole number of groups. With
+// row scales a group's byte is 2 * multiple + (1 where its code book is shifted), in two's complement, and its scale is
+// multiple * row scale. Special numbers: a
 // group whose stored scale would be 0, or have no finite reciprocal, gets the scale 0 and the codes of zero (an
 // all-zero group, weights near the smallest subnormal), and its weights count as error. A scale is cut to float16's
 // largest value, and in float32 and bfloat16 so that code_min * scale stays finite. -0 is 0. What fills up the last

@@ -11,7 +11,18 @@
 
 namespace halfbyte {
 
-enum class SchemeId : std::uint8_t { kSymInt4, kSymInt8, kAsymInt4, kNf4, kFp4, kFp4E2m1, kAffineInt4, kIq4Nl };
+enum class SchemeId : std::uint8_t {
+  kSymInt4,
+  kSymInt8,
+  kAsymInt4,
+  kNf4,
+  kFp4,
+  kFp4E2m1,
+  kAffineInt4,
+  kIq4Nl,
+  kHb4,
+  kHb4Fine
+};
 
 // How a scheme's codes lie in a row, and which tensors go with them: docs/format.md has both layouts byte by byte.
 enum class Layout : std::uint8_t {
@@ -27,7 +38,7 @@ enum class Decode : std::uint8_t {
   kSymmetric,  // (code - code_offset) * scale
   kZeroPoint,  // (code - code_offset - zero_point) * scale
   kOffset,     // code * scale + offset
-  kCodebook,   // codebook[code] * scale
+  kCodebook,   // (codebook[code] + the group's shift) * scale
 };
 
 struct Scheme {
@@ -41,7 +52,13 @@ struct Scheme {
   int code_max = 0;
   int code_offset = 0;
   const Codebook* codebook = nullptr;        // of Decode::kCodebook
-  std::span<const Dtype> scale_dtypes = {};  // that scales are stored in; uint8: nested ones
+  int shift = 0;                             // added to the code book where a group's scale says so; 0: never
+  // Bits of a group's scale that is a multiple of its row's, its shift among them (row_scales.h); 0: a number by
+  // itself.
+  int scale_bits = 0;
+  std::int64_t default_group = 64;
+  std::int64_t largest_group = 128;
+  std::span<const Dtype> scale_dtypes = {};  // that scales are stored in; uint8: nested ones, or bits
   std::span<const PartRule> parts = {};      // in the order of Part
   bool has_foreign_readers = false;          // transformers and others read it; else only halfbyte does
 };
@@ -55,6 +72,13 @@ const PartRule* find_part(const Scheme& scheme, Part part) noexcept;
 inline bool has_part(const Scheme& scheme, Part part) noexcept { return find_part(scheme, part) != nullptr; }
 // How many rows share a row of some part: a matrix in a stack has a multiple of them.
 std::int64_t rows_a_unit(const Scheme& scheme) noexcept;
+
+// Whether a group's scale is a multiple of its row's, in bytes as PackedRows::scales has them.
+constexpr bool has_row_scales(const Scheme& scheme) noexcept { return scheme.scale_bits > 0; }
+// Units: bytes of one row of such scales as stored: a byte each, or runs of scale_bits without gaps.
+constexpr std::int64_t row_scale_bytes(const Scheme& scheme, std::int64_t groups) noexcept {
+  return (groups * scheme.scale_bits + 7) / 8;
+}
 
 bool has_scale_dtype(const Scheme& scheme, Dtype dtype) noexcept;
 // What scales are stored in when the weights were `weights`, and not nested: their dtype where the scheme has it,
@@ -74,7 +98,7 @@ bool has_code_of_zero(const Scheme& scheme) noexcept;
 inline constexpr std::int64_t kGroupSizes[] = {128, 64, 32, 16};
 // A group_size of 0 asks for one scale a row ("channel").
 inline constexpr std::int64_t kPerChannel = 0;
-// The group sizes that a scheme can have, largest first: bitsandbytes has blocks of 32 and more.
+// The group sizes that a scheme can have, largest first: bitsandbytes has blocks of 32 and more, hb4_fine of 16.
 std::span<const std::int64_t> group_sizes(const Scheme& scheme) noexcept;
 
 // Nested scales (bitsandbytes's "double quantisation"): so many scales share one float32 scale of their own.

@@ -1,0 +1,171 @@
+// Scales that are multiples of their row's, and code books that are shifted.
+#include "quant/row_scales.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "quant/with_kernels.h"
+#include "tests/catch.h"
+#include "tests/quant/float_rows.h"
+#include "tests/quant/levels.h"
+
+namespace {
+
+using namespace halfbyte;
+using namespace halfbyte::quant;
+using namespace halfbyte::quant::test;
+
+constexpr std::int64_t kRows = 37, kColumns = 288;
+constexpr SchemeId kSchemes[] = {SchemeId::kHb4, SchemeId::kHb4Fine};
+
+std::vector<float> weights_of(unsigned seed) { return gaussian(static_cast<std::size_t>(kRows * kColumns), seed); }
+
+GroupOptions how(SchemeId id, Search search = Search::kSquaredError) {
+  return {.scheme = &scheme(id), .group_size = scheme(id).default_group, .search = search, .threads = 1};
+}
+
+std::int8_t byte_of(const Packed& packed, std::int64_t row, std::int64_t group) {
+  return static_cast<std::int8_t>(packed.scales[static_cast<std::size_t>(row * packed.groups() + group)]);
+}
+
+float row_scale_of(const Packed& packed, std::int64_t row) {
+  return to_floats(packed.row_scales, Dtype::kBfloat16)[static_cast<std::size_t>(row)];
+}
+
+// As docs/format.md has it.
+float value_of(const Packed& packed, std::int64_t row, std::int64_t column) {
+  const auto at = static_cast<std::size_t>(row * kColumns + column);
+  const int pair = static_cast<int>(packed.codes[at / 2]);
+  const auto code = static_cast<std::size_t>(at % 2 == 0 ? pair & 15 : pair >> 4);
+  const int byte = byte_of(packed, row, column / packed.options.group_size);
+  const int multiple = (byte - (byte & 1)) / 2;
+  const float level = (*packed.options.scheme->codebook)[code] + ((byte & 1) != 0 ? 4.0f : 0.0f);
+  return level * (static_cast<float>(multiple) * row_scale_of(packed, row));
+}
+
+// A byte of a group's scale with any multiple, with and without the shift, and any row scale from the least number on.
+Packed with_every_scale(SchemeId id) {
+  Packed packed = quantized(weights_of(4), kColumns, how(id));
+  for (std::size_t i = 0; i < packed.scales.size(); ++i) packed.scales[i] = static_cast<std::byte>(i * 7);
+  for (std::size_t i = 0; i < packed.codes.size(); ++i) packed.codes[i] = static_cast<std::byte>(i * 29);
+  for (std::size_t i = 0; i < packed.row_scales.size(); i += 2) {
+    packed.row_scales[i] = static_cast<std::byte>(i * 37 + 1);
+    packed.row_scales[i + 1] = static_cast<std::byte>(i * 57 / 37);
+  }
+  return packed;
+}
+
+}  // namespace
+
+TEST_CASE("row scales: a weight is its code's value, shifted, times the multiple of its row's scale", "[quant]") {
+  for (const SchemeId id : kSchemes) {
+    for (const Search search : kSearches) {
+      const std::vector<float> weights = weights_of(12);
+      const Packed packed = quantized(weights, kColumns, how(id, search));
+      const std::vector<float> values = packed.dequantized();
+      int shifted = 0;
+      for (std::int64_t i = 0; i < kRows * kColumns; ++i)
+        REQUIRE(values[static_cast<std::size_t>(i)] == value_of(packed, i / kColumns, i % kColumns));
+      for (const std::byte byte : packed.scales) {
+        shifted += is_shifted(static_cast<std::int8_t>(byte)) ? 1 : 0;
+        CHECK(std::abs(multiple_of(static_cast<std::int8_t>(byte))) <= largest_multiple(scheme(id)) + 1);
+      }
+      CHECK((shifted > 0) == (search == Search::kSquaredError));
+      CHECK(packed.stats.rel_rmse() < (search == Search::kAbsmax ? 0.085 : 0.075));
+    }
+  }
+}
+
+TEST_CASE("row scales: dequantising rounds once, whatever the multiple and the row's scale", "[quant][levels]") {
+  for (const SchemeId id : kSchemes) {
+    const Packed packed = with_every_scale(id);
+    for (const kernels::Table* table : tables()) {
+      CAPTURE(table->name);
+      std::vector<float> values(static_cast<std::size_t>(kRows * kColumns));
+      dequantize(*table, packed.matrix(), 0, kRows, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+      for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+        const float value = values[static_cast<std::size_t>(i)], wanted = value_of(packed, i / kColumns, i % kColumns);
+        REQUIRE(std::memcmp(&value, &wanted, sizeof value) == 0);  // signs of zeros too
+      }
+    }
+  }
+}
+
+TEST_CASE("row scales: a matrix may be cut into calls between rows, given as groups", "[quant]") {
+  const std::vector<float> weights = weights_of(16);
+  for (const SchemeId id : kSchemes) {
+    const Packed expected = quantized(weights, kColumns, how(id));
+    Packed packed = expected;
+    std::ranges::fill(packed.row_scales, std::byte{0xee});
+    std::ranges::fill(packed.scales, std::byte{0xee});
+    GroupOptions options = how(id);
+    options.row_groups = packed.groups();
+    for (std::int64_t row = 0; row < kRows; row += 5) {
+      const std::int64_t rows = std::min<std::int64_t>(5, kRows - row);
+      quantize_rows({reinterpret_cast<const std::byte*>(weights.data() + row * kColumns), Dtype::kFloat32,
+                     rows * packed.groups(), options.group_size},
+                    options,
+                    {.codes = packed.codes.data() + row * kColumns / 2,
+                     .scales = packed.scales.data() + row * packed.groups(),
+                     .row_scales = packed.row_scales.data() + row * 2},
+                    packed.stats);
+    }
+    CHECK(packed.codes == expected.codes);
+    CHECK(packed.scales == expected.scales);
+    CHECK(packed.row_scales == expected.row_scales);
+    const FloatRows part{reinterpret_cast<const std::byte*>(weights.data()), Dtype::kFloat32, packed.groups() + 1,
+                         options.group_size};
+    CHECK_THROWS_AS(quantize_rows(part, options, packed.rows_out(), packed.stats), std::invalid_argument);
+  }
+}
+
+TEST_CASE("row scales: rows of zeros, small groups beside large ones, the largest weights", "[quant]") {
+  std::vector<float> weights = weights_of(17);
+  std::fill_n(weights.begin(), kColumns, 0.0f);
+  for (std::size_t i = 0; i < 32; ++i) weights[static_cast<std::size_t>(kColumns) + i] *= 1e-4f;
+  weights[2 * kColumns + 5] = std::numeric_limits<float>::max();
+  for (const SchemeId id : kSchemes) {
+    for (const Search search : kSearches) {
+      const Packed packed = quantized(weights, kColumns, how(id, search));
+      const std::vector<float> values = packed.dequantized();
+      CHECK(row_scale_of(packed, 0) == 0.0f);
+      for (std::int64_t group = 0; group < packed.groups(); ++group) CHECK(byte_of(packed, 0, group) == 0);
+      for (std::size_t i = 0; i < kColumns + 32; ++i) CHECK(values[i] == 0.0f);
+      CHECK(multiple_of(byte_of(packed, 1, 0)) == 0);
+      for (const float value : values) REQUIRE(std::isfinite(value));
+      CHECK(std::isfinite(packed.stats.rel_rmse()));
+    }
+  }
+}
+
+TEST_CASE("row scales: what counts more comes closer", "[quant]") {
+  const std::vector<float> weights = gaussian(kColumns, 18);
+  std::vector<float> importance(kColumns, 1.0f);
+  for (std::size_t i = 0; i < importance.size(); i += 3) importance[i] = 100.0f;
+  for (const SchemeId id : kSchemes) {
+    const Scheme& wanted = scheme(id);
+    const auto group = static_cast<std::size_t>(wanted.default_group);
+    const TileContext context{&kernels::kRef, &wanted, Search::kSquaredError, kernels::kFloat32, false, group};
+    RowScaleSearch search(context, group);
+    const auto error = [&](const float* by) {
+      std::vector<std::int8_t> bytes(kColumns / group);
+      const float row_scale = search.run(weights.data(), by, bytes);
+      double sum = 0;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        const float scale = static_cast<float>(multiple_of(bytes[i / group])) * row_scale;
+        double best = std::numeric_limits<double>::infinity();
+        for (const float level : *wanted.codebook) {
+          const float value =
+              (level + (is_shifted(bytes[i / group]) ? static_cast<float>(wanted.shift) : 0.0f)) * scale;
+          best = std::min(best, std::pow(double{weights[i]} - value, 2));
+        }
+        sum += importance[i] * best;
+      }
+      return sum;
+    };
+    CHECK(error(importance.data()) < error(nullptr));
+  }
+}
