@@ -271,8 +271,7 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
       for (const Shape& shape : kShapes) {
         const std::int64_t group_size = shape.group_size ? shape.group_size : shape.in_features;
         if (!can_quantize(scheme, group_size)) continue;
-        const std::vector<std::byte> floats =
-            to_dtype(gaussian(static_cast<std::size_t>(3 * shape.in_features), 3), Dtype::kBfloat16);
+        const auto floats = to_dtype(gaussian(static_cast<std::size_t>(3 * shape.in_features), 3), Dtype::kBfloat16);
         const GuardedBytes source(floats);
         const Packed packed = quantized(floats, Dtype::kBfloat16, shape.in_features, {&scheme, group_size});
         Packed again = packed;
@@ -285,9 +284,9 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
         WeightMatrix coded = packed.matrix();
         coded.rows = codes.data();
         coded.scales = scales.data();
-        if (scheme.decode == Decode::kZeroPoint) coded.zero_points = zeros.data();
-        if (scheme.decode == Decode::kOffset) coded.offsets = offsets.data();
-        if (has_row_scales(scheme)) coded.row_scales = row_scales.data();
+        if (coded.zero_points) coded.zero_points = zeros.data();
+        if (coded.offsets) coded.offsets = offsets.data();
+        if (coded.row_scales) coded.row_scales = row_scales.data();
         const WeightMatrix dense{
             nullptr, Dtype::kBfloat16, source.data(), nullptr, Dtype::kBfloat16, 3, shape.in_features, 0};
         for (const WeightMatrix& matrix : {coded, dense}) {
