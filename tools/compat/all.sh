@@ -49,6 +49,7 @@ kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 race_test | | $halfbyte $tiny $scratch/race
+report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1

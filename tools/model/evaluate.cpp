@@ -1,7 +1,7 @@
 // halfbyte evaluate CKPT --against SRC --text FILE
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +17,7 @@
 #include "tools/cli/read_input.h"
 #include "tools/cli/sudden_ends.h"
 #include "tools/model/evaluate_output.h"
+#include "tools/model/evaluate_report.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 
@@ -44,6 +45,8 @@ struct Words {
   std::string logits;
   std::string memory_limit;  // empty: the machine's
   bool wants_layers = false;
+  std::string report;
+  std::vector<std::string> compare;
   bool parses_special = false;
 };
 
@@ -72,6 +75,15 @@ void declare(OptionParser& parser, Words& words) {
       .type_name("SIZE")
       .check(byte_size());
   parser.add_flag("--layers", words.wants_layers, "also the error of each layer and product, of 8 windows");
+  parser
+      .add_option("--report", words.report,
+                  "write report.html, a page that needs nothing else, and its data as report.json, with --layers")
+      .type_name("DIR");
+  parser.add_option("--compare", words.compare, "another checkpoint for the report's size against loss; repeatable")
+      .type_name("CKPT")
+      .repeatable()
+      .needs("--report")
+      .needs("--against");
   parser.add_flag("--special-tokens", words.parses_special,
                   "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
 }
@@ -88,9 +100,34 @@ EvaluationRequest request_of(const Words& words) {
   if (!words.memory_limit.empty()) request.memory_limit = parse_bytes(words.memory_limit);
   request.windows = words.windows;
   if (words.kind == kLlamaCppWindows) request.kind = WindowKind::kLlamaCpp;
-  request.wants_layers = words.wants_layers;
+  request.wants_layers = words.wants_layers || !words.report.empty();
   request.parses_special = words.parses_special;
   return request;
+}
+
+// One bar a checkpoint.
+Evaluation evaluate_one(EvaluationRequest request, const std::string& checkpoint, const CommonOptions& common) {
+  Progress progress("evaluate", !common.is_quiet, ProgressUnit::kTokens);
+  request.checkpoint = checkpoint;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
+    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+  };
+  return evaluate_checkpoint(request);
+}
+
+// Until one of them was stopped.
+std::vector<EvaluatedCheckpoint> evaluate_all(const EvaluationRequest& request, const Words& words,
+                                              const CommonOptions& common) {
+  std::vector<std::string> paths = {words.model.checkpoint};
+  paths.insert(paths.end(), words.compare.begin(), words.compare.end());
+  std::vector<EvaluatedCheckpoint> out;
+  for (const std::string& path : paths) {
+    EvaluationRequest of = request;
+    if (!out.empty()) of.wants_layers = false;
+    out.push_back({path, evaluate_one(of, path, common)});
+    if (out.back().result.accuracy.was_stopped) break;
+  }
+  return out;
 }
 
 ExitStatus run(const Words& words, const CommonOptions& common) {
@@ -100,20 +137,22 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   if (words.model.threads > 0) set_thread_count(words.model.threads);
   EvaluationRequest request = request_of(words);
   request.loading_now = [&](bool is_loading) { is_loading ? interrupt.end_at_once() : interrupt.request_only(); };
-  std::optional<Progress> progress(std::in_place, "evaluate", !common.is_quiet, ProgressUnit::kTokens);
-  request.progress = [&](std::int64_t done, std::int64_t total) {
-    progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-  };
   request.stop = interrupt.token();
-  const Evaluation result = evaluate_checkpoint(request);
-  progress.reset();
-  warn_of_special_names(result, words.text, words.parses_special);
+  std::vector<EvaluatedCheckpoint> all = evaluate_all(request, words, common);
+  const EvaluatedCheckpoint first = all.front();
+  warn_of_special_names(first.result, words.text, words.parses_special);
   if (common.is_json) {
-    print_json(json_of(result));
+    print_json(json_of(first.result));
   } else {
-    print_evaluation(result);
+    print_evaluation(first.result);
   }
-  return result.accuracy.was_stopped ? say_stopped("the result is of the windows finished") : ExitStatus::kDone;
+  if (all.back().result.accuracy.was_stopped) return say_stopped("the result is of the windows finished");
+  all.erase(all.begin());
+  if (!words.report.empty()) {
+    report_evaluation(words.report, request, first, all, words.text);
+    if (!common.is_json) print_line("report         " + words.report + "/report.html");
+  }
+  return ExitStatus::kDone;
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "tools/model/evaluate_output.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/format.h"
@@ -12,6 +16,23 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json json_of(const Interval& mean) { return {{"value", mean.value}, {"low", mean.low}, {"high", mean.high}}; }
+
+// Five bins a power of ten, from 1e-7 to 10; what is less is in the first, what is more in the last.
+ordered_json histogram_of(const std::vector<TokenScore>& scores) {
+  constexpr int kBins = 40;
+  constexpr double kBinsPerDecade = 5, kFirst = -7;
+  std::array<std::int64_t, kBins> counts{};
+  for (const TokenScore& score : scores) {
+    const double place = (std::log10(std::max(score.divergence, 1e-30)) - kFirst) * kBinsPerDecade;
+    ++counts[static_cast<std::size_t>(std::clamp(std::floor(place), 0.0, kBins - 1.0))];
+  }
+  ordered_json out = ordered_json::array();
+  for (int i = 0; i < kBins; ++i) {
+    const auto edge = [](int bin) { return std::pow(10, kFirst + bin / kBinsPerDecade); };
+    out.push_back({{"from", edge(i)}, {"to", edge(i + 1)}, {"tokens", counts[static_cast<std::size_t>(i)]}});
+  }
+  return out;
+}
 
 ordered_json json_of(const WorstToken& worst) {
   const TokenScore& score = worst.score;
@@ -64,6 +85,7 @@ ordered_json json_of(const Evaluation& result) {
   json["kl_largest"] = loss.kl_largest;
   json["top1_agreement"] = json_of(loss.top1_agreement);
   json["top5_agreement"] = json_of(loss.top5_agreement);
+  json["kl_histogram"] = histogram_of(accuracy.scores);
   json["worst_tokens"] = ordered_json::array();
   for (const WorstToken& worst : result.worst) json["worst_tokens"].push_back(json_of(worst));
   if (result.layers.empty()) return json;
