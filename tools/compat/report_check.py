@@ -16,8 +16,11 @@ import packages
 WIDTHS = (390, 1280)
 SCHEMES = {"light": [], "dark": ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"]}
 # Of a copy of the page: how wide it became, and what it loaded.
-PROBE = """<script>addEventListener("load", () => { const root = document.documentElement;
-document.title = `found ${root.scrollWidth} ${innerWidth} ${performance.getEntriesByType("resource").length} ${getComputedStyle(document.body).backgroundColor}`; });</script>"""
+PROBE = """<script>addEventListener("load", () => parent.postMessage(["found", document.documentElement.scrollWidth, innerWidth,
+performance.getEntriesByType("resource").length, getComputedStyle(document.body).backgroundColor].join(" "), "*"));</script>"""
+# Chromium's own windows are not narrower than 500 px.
+FRAME = """<body style="margin: 0"><script>addEventListener("message", event => document.title = event.data)</script>
+<iframe src="{page}" style="border: 0; width: {width}px; height: 3600px"></iframe>"""
 
 
 def chromium(browser, *words):
@@ -42,14 +45,17 @@ def main(program, model, text, folder):
     failures = 0
     for width in WIDTHS:
         for scheme, options in SCHEMES.items():
-            window = [f"--window-size={width},3600", *options]
-            chromium(browser, *window, f"--screenshot={folder / f'{scheme}-{width}.png'}", page.as_uri())
-            found = re.search(r"<title>found (\d+) (\d+) (\d+) ([^<]*)</title>", chromium(browser, *window, "--dump-dom", probed.as_uri()))
+            frame = folder / "frame.html"
+            frame.write_text(FRAME.format(page=probed.name, width=width), encoding="utf-8")
+            window = [f"--window-size={max(width, 500)},3600", *options]
+            chromium(browser, *window, f"--screenshot={folder / f'{scheme}-{width}.png'}", frame.as_uri())
+            found = re.search(r"<title>found (\d+) (\d+) (\d+) ([^<]*)</title>", chromium(browser, *window, "--dump-dom", frame.as_uri()))
             wide, window_width, loaded = map(int, found.groups()[:3])
-            is_good = wide <= window_width and loaded == 0
+            is_good = wide <= window_width == width and loaded == 0
             failures += not is_good
             print(f"{width} px, {scheme}: page {wide} px in {window_width}, {loaded} resources, background {found[4]}{'' if is_good else '   WRONG'}")
     probed.unlink()
+    frame.unlink()
     chromium(browser, f"--print-to-pdf={folder / 'report.pdf'}", "--no-pdf-header-footer", page.as_uri())
     print(f"{folder}: look at the screenshots and report.pdf")
     return 1 if failures else 0
