@@ -13,8 +13,8 @@ namespace {
 using kernels::kLanes;
 
 constexpr auto kLaneCount = static_cast<std::size_t>(kLanes);
-// Tried beside the nearest multiple; the first one is that.
-constexpr std::array kNeighbours = {0, -1, 1};
+// Beside the multiple below what a group wants: four, which kernels measure at once.
+constexpr std::array kBeside = {0, 1, -1, 2};
 // The largest bfloat16 whose product with any value, of 127 at most, is finite.
 constexpr float kLargestScale = 0x1.02p121f;
 
@@ -24,22 +24,24 @@ TileContext with_shift(TileContext context, int shift) {
   return context;
 }
 
-std::size_t level_of(float value, const kernels::Levels& levels) {
-  std::size_t level = 0;
-  while (value > levels.middle[level]) ++level;
-  return level;
-}
-
 }  // namespace
+
+// Of one code book. Shapes: (kBeside.size(), kLanes).
+struct RowScaleSearch::Candidates {
+  static constexpr std::size_t kCount = kBeside.size() * kLaneCount;
+  int multiple[kCount] = {};
+  float scale[kCount] = {}, inverse[kCount] = {}, error[kCount] = {};
+};
 
 RowScaleSearch::RowScaleSearch(const TileContext& context, std::size_t group_size)
     : context_(context),
       group_size_(group_size),
       searches_{ScaleSearch(with_shift(context, 0)), ScaleSearch(with_shift(context, context.scheme->shift))},
-      tile_(context.length * kLaneCount) {}
+      tile_(context.length * kLaneCount),
+      importance_(context.length * kLaneCount) {}
 
-float RowScaleSearch::run(const float* weights, const float* importance, std::span<std::int8_t> bytes) {
-  search(weights, bytes.size());
+float RowScaleSearch::run(const float* weights, std::span<const float> importance, std::span<std::int8_t> bytes) {
+  search(weights, importance, bytes.size());
   const float scale = row_scale();
   round(weights, importance, scale, bytes);
   return scale;
@@ -47,23 +49,29 @@ float RowScaleSearch::run(const float* weights, const float* importance, std::sp
 
 // Absmax tries but the code book as it is, and the nearest multiple.
 std::size_t RowScaleSearch::books() const noexcept { return context_.search == Search::kAbsmax ? 1 : 2; }
-std::size_t RowScaleSearch::neighbours() const noexcept {
-  return context_.search == Search::kAbsmax ? 1 : kNeighbours.size();
+std::size_t RowScaleSearch::candidates() const noexcept {
+  return context_.search == Search::kAbsmax ? 1 : kBeside.size();
 }
 
-void RowScaleSearch::load(const float* weights, std::size_t group, std::size_t lanes) {
-  context_.kernels->quantize->load_tile(kernels::kFloat32,
-                                        reinterpret_cast<const kernels::Byte*>(weights + group * group_size_),
-                                        group_size_ * sizeof(float), lanes, group_size_, tile_.data());
+kernels::Weighed RowScaleSearch::load(const float* weights, std::span<const float> importance, Place place) {
+  const auto into = [&](const float* from, float* tile) {
+    context_.kernels->quantize->load_tile(kernels::kFloat32,
+                                          reinterpret_cast<const kernels::Byte*>(from + place.first * group_size_),
+                                          group_size_ * sizeof(float), place.lanes, group_size_, tile);
+  };
+  into(weights, tile_.data());
+  if (importance.empty()) return {tile_.data(), nullptr};
+  into(importance.data(), importance_.data());
+  return {tile_.data(), importance_.data()};
 }
 
-void RowScaleSearch::search(const float* weights, std::size_t groups) {
+void RowScaleSearch::search(const float* weights, std::span<const float> importance, std::size_t groups) {
   wanted_.resize(groups);
   for (std::size_t first = 0; first < groups; first += kLaneCount) {
     const std::size_t lanes = std::min(kLaneCount, groups - first);
-    load(weights, first, lanes);
+    const kernels::Weighed tile = load(weights, importance, {first, lanes});
     for (std::size_t book = 0; book < books(); ++book) {
-      searches_[book].run(tile_.data());
+      searches_[book].run(tile);
       for (std::size_t lane = 0; lane < lanes; ++lane) {
         wanted_[first + lane].scale[book] = searches_[book].scales()[lane];
         wanted_[first + lane].error[book] = searches_[book].errors()[lane];
@@ -88,76 +96,70 @@ float RowScaleSearch::row_scale() const {
 }
 
 // Tile by tile.
-void RowScaleSearch::round(const float* weights, const float* importance, float row_scale,
+void RowScaleSearch::round(const float* weights, std::span<const float> importance, float row_scale,
                            std::span<std::int8_t> bytes) {
   std::ranges::fill(bytes, std::int8_t{0});
   if (row_scale == 0.0f) return;
   for (std::size_t first = 0; first < bytes.size(); first += kLaneCount) {
-    const Tile tile{first, std::min(kLaneCount, bytes.size() - first), importance, row_scale};
-    load(weights, first, tile.lanes);
-    double best[kLanes];
-    start(tile, best);
-    for (std::size_t book = 0; book < books(); ++book) {
-      for (std::size_t i = 0; i < neighbours(); ++i) consider(tile, book, kNeighbours[i], best, bytes.data() + first);
-    }
+    const Place place{first, std::min(kLaneCount, bytes.size() - first)};
+    choose(load(weights, importance, place), place, row_scale, bytes.data() + first);
   }
 }
 
 // What it costs to have no scale at all; absmax takes the nearest multiple whatever it costs.
-void RowScaleSearch::start(const Tile& tile, double* best) const {
+void RowScaleSearch::start(const kernels::Weighed& tile, Place place, float* best) const {
   const bool is_absmax = context_.search == Search::kAbsmax;
-  std::fill_n(best, kLanes, is_absmax ? std::numeric_limits<double>::infinity() : 0.0);
+  std::fill_n(best, kLanes, is_absmax ? std::numeric_limits<float>::infinity() : 0.0f);
   for (std::size_t i = 0; !is_absmax && i < group_size_ * kLaneCount; ++i) {
     const std::size_t lane = i % kLaneCount;
-    if (lane < tile.lanes) best[lane] += tile.importance_of(lane, i / kLaneCount, group_size_) * tile_[i] * tile_[i];
+    if (lane < place.lanes)
+      best[lane] += tile.values[i] * tile.values[i] * (tile.importance ? tile.importance[i] : 1.0f);
   }
 }
 
-void RowScaleSearch::consider(const Tile& tile, std::size_t book, int beside, double* best, std::int8_t* bytes) const {
+RowScaleSearch::Candidates RowScaleSearch::candidates_for(Place place, std::size_t book, float row_scale) const {
   const int most = largest_multiple(*context_.scheme);
-  float scale[kLanes] = {}, inverse[kLanes] = {};
-  int multiple[kLanes] = {};
-  for (std::size_t lane = 0; lane < tile.lanes; ++lane) {
-    const float nearest = std::nearbyint(wanted_[tile.first + lane].scale[book] / tile.row_scale);
-    multiple[lane] = std::clamp(static_cast<int>(nearest) + beside, -most - 1, most);
-    scale[lane] = static_cast<float>(multiple[lane]) * tile.row_scale;
-    inverse[lane] = std::isfinite(1.0f / scale[lane]) ? 1.0f / scale[lane] : 0.0f;
+  Candidates out;
+  for (std::size_t lane = 0; lane < place.lanes; ++lane) {
+    const float wanted = wanted_[place.first + lane].scale[book] / row_scale;
+    const float begin = candidates() > 1 ? std::floor(wanted) : std::nearbyint(wanted);
+    for (std::size_t c = 0; c < candidates(); ++c) {
+      const std::size_t i = c * kLaneCount + lane;
+      out.multiple[i] = std::clamp(static_cast<int>(begin) + kBeside[c], -most - 1, most);
+      out.scale[i] = static_cast<float>(out.multiple[i]) * row_scale;
+      out.inverse[i] = std::isfinite(1.0f / out.scale[i]) ? 1.0f / out.scale[i] : 0.0f;
+    }
   }
-  double errors[kLanes];
-  measure(tile, book, scale, inverse, errors);
-  for (std::size_t lane = 0; lane < tile.lanes; ++lane) {
-    if (inverse[lane] == 0.0f || !(errors[lane] < best[lane])) continue;
-    best[lane] = errors[lane];
-    bytes[lane] = scale_byte(multiple[lane], book > 0);
-  }
+  return out;
 }
 
-// Squared errors of a tile's groups with these scales.
-void RowScaleSearch::measure(const Tile& tile, std::size_t book, const float* scale, const float* inverse,
-                             double* errors) const {
-  std::fill_n(errors, kLanes, 0.0);
-  if (tile.importance) return measure_by_importance(tile, book, scale, inverse, errors);
-  constexpr float kLows[kLanes] = {};
+// The squared errors of a tile's groups with these scales.
+void RowScaleSearch::measure(const kernels::Weighed& tile, std::size_t book, Candidates& candidates) const {
+  constexpr float kLows[Candidates::kCount] = {};
   const kernels::Coding coding = coding_of(*context_.scheme, book > 0 ? context_.scheme->shift : 0);
   for (std::size_t k = 0; k < context_.length; k += kernels::kMaxTerms) {
-    float squared[kLanes], slope[kLanes], codes[kLanes];
-    context_.kernels->quantize->measure(tile_.data() + k * kLaneCount,
-                                        std::min(kernels::kMaxTerms, context_.length - k), inverse, kLows, 1, coding,
-                                        {squared, slope, codes});
-    for (std::size_t lane = 0; lane < kLaneCount; ++lane)
-      errors[lane] += double{squared[lane]} * scale[lane] * scale[lane];
+    const std::size_t at = k * kLaneCount;
+    const kernels::Weighed some{tile.values + at, tile.importance ? tile.importance + at : nullptr};
+    float squared[Candidates::kCount], slope[Candidates::kCount], codes[Candidates::kCount];
+    context_.kernels->quantize->measure(some, std::min(kernels::kMaxTerms, context_.length - k), candidates.inverse,
+                                        kLows, this->candidates(), coding, {squared, slope, codes});
+    for (std::size_t i = 0; i < this->candidates() * kLaneCount; ++i)
+      candidates.error[i] += squared[i] * candidates.scale[i] * candidates.scale[i];
   }
 }
 
-void RowScaleSearch::measure_by_importance(const Tile& tile, std::size_t book, const float* scale, const float* inverse,
-                                           double* errors) const {
-  const kernels::Levels& levels = *coding_of(*context_.scheme, book > 0 ? context_.scheme->shift : 0).levels;
-  for (std::size_t i = 0; i < group_size_ * kLaneCount; ++i) {
-    const std::size_t lane = i % kLaneCount;
-    if (lane >= tile.lanes) continue;
-    const float t = tile_[i] * inverse[lane];
-    const double difference = (double{t} - levels.value[level_of(t, levels)]) * scale[lane];
-    errors[lane] += tile.importance_of(lane, i / kLaneCount, group_size_) * difference * difference;
+void RowScaleSearch::choose(const kernels::Weighed& tile, Place place, float row_scale, std::int8_t* bytes) const {
+  float best[kLanes];
+  start(tile, place, best);
+  for (std::size_t book = 0; book < books(); ++book) {
+    Candidates candidates = candidates_for(place, book, row_scale);
+    measure(tile, book, candidates);
+    for (std::size_t i = 0; i < this->candidates() * kLaneCount; ++i) {
+      const std::size_t lane = i % kLaneCount;
+      if (lane >= place.lanes || candidates.inverse[i] == 0.0f || !(candidates.error[i] < best[lane])) continue;
+      best[lane] = candidates.error[i];
+      bytes[lane] = scale_byte(candidates.multiple[i], book > 0);
+    }
   }
 }
 

@@ -29,41 +29,36 @@ class RowScaleSearch {
   RowScaleSearch(const TileContext& context, std::size_t group_size);
 
   // Fills `bytes`, one a group, and gives the row's scale, a value of bfloat16 from 0 on. A group's scale, multiple *
-  // row scale, has a finite reciprocal and finite products with all values, or the byte 0. Shapes: weights and
-  // importance (groups * group_size), finite; importance may be null: what a squared error counts, from 0 on.
-  float run(const float* weights, const float* importance, std::span<std::int8_t> bytes);
+  // row scale, has a finite reciprocal and finite products with all values, or the byte 0. Shape: weights (groups *
+  // group_size), finite; importance: as GroupOptions has it.
+  float run(const float* weights, std::span<const float> importance, std::span<std::int8_t> bytes);
 
  private:
   // What a group would have if scales were any numbers: of the code book and of the shifted one.
   struct Wanted {
     float scale[2], error[2];
   };
-  // Groups [first, first + lanes) of the row, in tile_.
-  struct Tile {
+  // Groups [first, first + lanes) of the row, which are in tile_.
+  struct Place {
     std::size_t first, lanes;
-    const float* importance;
-    float row_scale;
-    double importance_of(std::size_t lane, std::size_t k, std::size_t group_size) const noexcept {
-      return importance ? importance[(first + lane) * group_size + k] : 1.0;
-    }
   };
+  struct Candidates;
 
   std::size_t books() const noexcept;
-  std::size_t neighbours() const noexcept;
-  void load(const float* weights, std::size_t first, std::size_t lanes);
-  void search(const float* weights, std::size_t groups);
+  std::size_t candidates() const noexcept;
+  kernels::Weighed load(const float* weights, std::span<const float> importance, Place place);
+  void search(const float* weights, std::span<const float> importance, std::size_t groups);
   float row_scale() const;
-  void round(const float* weights, const float* importance, float row_scale, std::span<std::int8_t> bytes);
-  void start(const Tile& tile, double* best) const;
-  void consider(const Tile& tile, std::size_t book, int beside, double* best, std::int8_t* bytes) const;
-  void measure(const Tile& tile, std::size_t book, const float* scale, const float* inverse, double* errors) const;
-  void measure_by_importance(const Tile& tile, std::size_t book, const float* scale, const float* inverse,
-                             double* errors) const;
+  void round(const float* weights, std::span<const float> importance, float row_scale, std::span<std::int8_t> bytes);
+  void start(const kernels::Weighed& tile, Place place, float* best) const;
+  Candidates candidates_for(Place place, std::size_t book, float row_scale) const;
+  void measure(const kernels::Weighed& tile, std::size_t book, Candidates& candidates) const;
+  void choose(const kernels::Weighed& tile, Place place, float row_scale, std::int8_t* bytes) const;
 
   TileContext context_;
   std::size_t group_size_;
   ScaleSearch searches_[2];  // of the code book, and of the shifted one
-  std::vector<float> tile_;
+  std::vector<float> tile_, importance_;
   std::vector<Wanted> wanted_;  // a group
 };
 

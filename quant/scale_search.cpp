@@ -143,8 +143,8 @@ ScaleSearch::ScaleSearch(const TileContext& context)
   std::ranges::fill(low_, static_cast<float>(context.scheme->code_min));
 }
 
-void ScaleSearch::run(const float* tile) {
-  start(tile);
+void ScaleSearch::run(const kernels::Weighed& tile) {
+  start(tile.values);
   if (context_.search == Search::kAbsmax) return;
   std::fill_n(best_error_, kLanes, kInfinity);
   consider(tile, 1);
@@ -229,21 +229,23 @@ void ScaleSearch::propose_neighbours() {
 
 // Rounds, measures and keeps what is better. Afterwards refined_* is the least-squares scale for the codes of the best
 // of these candidates.
-void ScaleSearch::consider(const float* tile, std::size_t count) {
+void ScaleSearch::consider(const kernels::Weighed& tile, std::size_t count) {
   table().round_scales(context_.scale_dtype, largest_, count, scale_.data(), inverse_.data());
   measure(tile, count);
   table().choose({scale_.data(), inverse_.data(), low_.data(), {squared_.data(), slope_.data(), codes_.data()}}, count,
                  base_inverse_, {best_scale_, best_inverse_, best_low_, best_error_}, {refined_scale_, refined_low_});
 }
 
-void ScaleSearch::measure(const float* tile, std::size_t count) {
+void ScaleSearch::measure(const kernels::Weighed& tile, std::size_t count) {
   const std::size_t values = count * kLaneCount;
   float* const part[] = {part_.data(), part_.data() + values, part_.data() + 2 * values};
   for (std::size_t first = 0; first < context_.length; first += kMaxTerms) {
     const std::size_t length = std::min(kMaxTerms, context_.length - first);
     const kernels::Errors out = first == 0 ? kernels::Errors{squared_.data(), slope_.data(), codes_.data()}
                                            : kernels::Errors{part[0], part[1], part[2]};
-    table().measure(tile + first * kLaneCount, length, inverse_.data(), low_.data(), count, coding_, out);
+    const std::size_t at = first * kLaneCount;
+    const kernels::Weighed some{tile.values + at, tile.importance ? tile.importance + at : nullptr};
+    table().measure(some, length, inverse_.data(), low_.data(), count, coding_, out);
     if (first == 0) continue;
     for (std::size_t i = 0; i < values; ++i) {
       squared_[i] += part[0][i];

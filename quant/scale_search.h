@@ -32,7 +32,8 @@ class ScaleSearch {
  public:
   explicit ScaleSearch(const TileContext& context);
 
-  void run(const float* tile);
+  // The errors of weights count as much as their importance says: docs of kernels::Weighed.
+  void run(const kernels::Weighed& tile);
   const float* scales() const noexcept { return best_scale_; }
   const float* inverses() const noexcept { return best_inverse_; }
   const float* lows() const noexcept { return best_low_; }      // least code: minus the zero point
@@ -46,8 +47,8 @@ class ScaleSearch {
   void propose_affine();
   void propose_neighbours();
   void set(std::size_t candidate, std::size_t lane, float scale, float low);
-  void consider(const float* tile, std::size_t count);
-  void measure(const float* tile, std::size_t count);
+  void consider(const kernels::Weighed& tile, std::size_t count);
+  void measure(const kernels::Weighed& tile, std::size_t count);
   bool is_affine() const noexcept { return context_.scheme->decode == Decode::kZeroPoint; }
 
   TileContext context_;

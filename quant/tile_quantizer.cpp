@@ -67,9 +67,11 @@ QuantizeJob::QuantizeJob(const kernels::Table& table, const FloatRows& source_, 
       block_groups(!is_in_rows              ? kNestedBlock
                    : options.row_groups > 0 ? options.row_groups
                                             : source_.in_features / options.group_size),
+      importance(options.column_weights),
       coding(coding_of(*options.scheme)),
       shifted(coding_of(*options.scheme, options.scheme->shift)) {
   if (is_in_rows && groups % block_groups != 0) throw std::invalid_argument("quantize_rows: not whole rows");
+  if (importance.size() % group_size != 0) throw std::invalid_argument("quantize_rows: importance of parts of groups");
 }
 
 TileQuantizer::TileQuantizer(const QuantizeJob& job)
@@ -77,6 +79,7 @@ TileQuantizer::TileQuantizer(const QuantizeJob& job)
       search_(job.context),
       has_offsets_(job.context.scheme->decode == Decode::kOffset),
       tile_(job.context.length * kLaneCount),
+      importance_(job.importance.empty() ? 0 : tile_.size()),
       words_(job.context.length * kLaneCount * static_cast<std::size_t>(job.context.scheme->bits) / 32) {
   if (job.is_in_rows) row_search_.emplace(job.context, job.group_size);
 }
@@ -91,8 +94,17 @@ bool TileQuantizer::load(std::int64_t first, std::size_t lanes) {
   return table().quantize->load_tile(job_.dtype, job_.group(first), stride, lanes, job_.group_size, tile_.data());
 }
 
+// That of the columns of groups [first, first + lanes), which may go on in the next row.
+void TileQuantizer::load_importance(std::int64_t first, std::size_t lanes) {
+  if (importance_.empty()) return;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const std::size_t column = (static_cast<std::size_t>(first) + lane) * job_.group_size % job_.importance.size();
+    for (std::size_t k = 0; k < job_.group_size; ++k) importance_[k * kLaneCount + lane] = job_.importance[column + k];
+  }
+}
+
 Chosen TileQuantizer::search() {
-  search_.run(tile_.data());
+  search_.run({tile_.data(), importance_.empty() ? nullptr : importance_.data()});
   Chosen out{};
   std::copy_n(search_.scales(), kLanes, out.scale);
   std::copy_n(search_.inverses(), kLanes, out.inverse);
@@ -104,6 +116,7 @@ bool TileQuantizer::run_plain(std::int64_t first, std::int64_t end, ErrorStats* 
   for (std::int64_t at = first; at < end; at += kLanes) {
     const std::size_t lanes = lanes_of(at, end);
     if (!load(at, lanes)) return false;
+    load_importance(at, lanes);
     if (has_offsets_) take_offsets();
     const Chosen chosen = search();
     encode(chosen, lanes, group_stats + (at - first));
@@ -140,6 +153,7 @@ bool TileQuantizer::run_nested(std::int64_t first, std::int64_t end, ErrorStats*
   Chosen tiles[kNestedBlock / kLanes];
   for (std::int64_t at = first; at < end; at += kLanes) {
     if (!load(at, lanes_of(at, end))) return false;
+    load_importance(at, lanes_of(at, end));
     tiles[(at - first) / kLanes] = search();
   }
   round_nested(tiles, first, end);
@@ -189,7 +203,7 @@ bool TileQuantizer::run_row(std::int64_t first, std::int64_t end, ErrorStats* gr
   if (table().first_non_finite(job_.dtype, job_.group(first), row_.size()) != row_.size()) return false;
   table().load(job_.dtype, job_.group(first), row_.size(), row_.data());
   auto* bytes = reinterpret_cast<std::int8_t*>(job_.out.scales) + first;
-  const float scale = row_search_->run(row_.data(), nullptr, {bytes, static_cast<std::size_t>(end - first)});
+  const float scale = row_search_->run(row_.data(), job_.importance, {bytes, static_cast<std::size_t>(end - first)});
   table().store(kernels::kBfloat16, &scale, 1, bytes_of(job_.out.row_scales) + first / job_.block_groups * 2);
   for (std::int64_t at = first; at < end; at += kLanes) {
     const std::size_t lanes = lanes_of(at, end);

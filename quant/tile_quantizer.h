@@ -28,6 +28,7 @@ struct QuantizeJob {
   const NestedScales* nested;
   bool is_in_rows;            // scales are multiples of their row's
   std::int64_t block_groups;  // a thread's unit of work: those that share a nested scale, or a row's
+  std::span<const float> importance;
   kernels::Coding coding, shifted;
 
   // Errors: std::invalid_argument when there are parts of rows of groups that share a scale.
@@ -57,6 +58,7 @@ class TileQuantizer {
  private:
   const kernels::Table& table() const { return *job_.context.kernels; }
   bool load(std::int64_t first, std::size_t lanes);
+  void load_importance(std::int64_t first, std::size_t lanes);
   Chosen search();
   bool run_plain(std::int64_t first, std::int64_t end, ErrorStats* group_stats);
   void take_offsets();
@@ -77,7 +79,7 @@ class TileQuantizer {
   ScaleSearch search_;
   std::optional<RowScaleSearch> row_search_;
   bool has_offsets_;
-  std::vector<float> tile_;
+  std::vector<float> tile_, importance_;
   std::vector<std::uint32_t> words_, shifted_words_;
   std::vector<float> row_;                // of scales that are multiples of their row's
   float offsets_[kernels::kLanes] = {};   // of schemes that have them

@@ -37,11 +37,18 @@ struct Coding {
   const Levels* levels;  // null: integers
 };
 
-// How far one group is from its codes, in units of the scale: t = w / scale, q = its code. Shapes: (count, kLanes).
+// A tile of weights and what the error of each counts. Shapes: (n, kLanes).
+struct Weighed {
+  const float* values;
+  const float* importance;  // from 0 on; null: all count 1
+};
+
+// How far one group is from its codes, in units of the scale: t = w / scale, q = its code, h = its importance. Shapes:
+// (count, kLanes).
 struct Errors {
-  float* squared;  // sum (t - q)^2
-  float* slope;    // sum (t - q) q
-  float* codes;    // sum q^2
+  float* squared;  // sum h (t - q)^2
+  float* slope;    // sum h (t - q) q
+  float* codes;    // sum h q^2
 };
 
 // Candidate scales with their reciprocals and errors. Shapes: (count, kLanes).
@@ -121,7 +128,7 @@ struct QuantizeTable {
   void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
   // For each of `count` candidate reciprocals and least codes (count, kLanes): t = w * inverse, q = its code's value;
   // integers are rounded half to even.
-  void (*measure)(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+  void (*measure)(const Weighed& tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
                   const Coding& coding, Errors out) noexcept;
   // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
   // them; both are 0 where the rounded scale has no finite reciprocal.

@@ -56,18 +56,19 @@ float value_of_code(float value, float low, const Coding& coding) noexcept {
                        : round_code(value, low, low + coding.span);
 }
 
-void measure(const float* tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
+void measure(const Weighed& tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
              const Coding& coding, Errors out) noexcept {
   for (std::size_t c = 0; c < count; ++c) {
     float squared[kLanes] = {}, slope[kLanes] = {}, codes[kLanes] = {};
     for (std::size_t k = 0; k < n; ++k) {
       for (int lane = 0; lane < kLanes; ++lane) {
-        const float t = tile[k * kLanes + lane] * inverse[c * kLanes + lane];
+        const float t = tile.values[k * kLanes + lane] * inverse[c * kLanes + lane];
         const float q = value_of_code(t, low[c * kLanes + lane], coding);
-        const float difference = t - q;
-        squared[lane] += difference * difference;
-        slope[lane] += difference * q;
-        codes[lane] += q * q;
+        const float importance = tile.importance ? tile.importance[k * kLanes + lane] : 1.0f;
+        const float difference = t - q, counted = difference * importance;
+        squared[lane] += counted * difference;
+        slope[lane] += counted * q;
+        codes[lane] += q * importance * q;
       }
     }
     std::memcpy(out.squared + c * kLanes, squared, sizeof squared);

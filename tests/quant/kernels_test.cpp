@@ -205,20 +205,27 @@ std::vector<float> random_lows(std::size_t count) {
   return out;
 }
 
+std::vector<float> magnitudes(std::vector<float> values) {
+  for (float& value : values) value = std::fabs(value);
+  return values;
+}
+
 TEST_CASE("levels measure candidates to the same bits", "[quant]") {
   for (const Table* table : wider_levels()) {
     for (const std::size_t n : kLengths) {
-      const std::vector<float> tile = random_tile(n, 11);
+      const std::vector<float> tile = random_tile(n, 11), importance = magnitudes(random_tile(n, 12));
       for (const std::size_t count : {1u, 2u, 3u, 4u, 7u, 20u}) {
         Sums mine(count), reference(count);
         const std::vector<float> inverses = random_inverses(count);
         const std::vector<float> lows = random_lows(count);
         for (const Coding& coding : kCodings) {
-          table->quantize->measure(tile.data(), n, inverses.data(), lows.data(), count, coding, mine.errors());
-          kRef.quantize->measure(tile.data(), n, inverses.data(), lows.data(), count, coding, reference.errors());
-          CHECK(is_same(mine.squared, reference.squared));
-          CHECK(is_same(mine.slope, reference.slope));
-          CHECK(is_same(mine.codes, reference.codes));
+          for (const Weighed& weighed : {Weighed{tile.data(), nullptr}, Weighed{tile.data(), importance.data()}}) {
+            table->quantize->measure(weighed, n, inverses.data(), lows.data(), count, coding, mine.errors());
+            kRef.quantize->measure(weighed, n, inverses.data(), lows.data(), count, coding, reference.errors());
+            CHECK(is_same(mine.squared, reference.squared));
+            CHECK(is_same(mine.slope, reference.slope));
+            CHECK(is_same(mine.codes, reference.codes));
+          }
         }
       }
     }

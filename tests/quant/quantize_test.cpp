@@ -149,10 +149,10 @@ constexpr Accuracy kAccuracy[] = {
     {SchemeId::kAffineInt4, 32, Search::kSquaredError, 0.0732},  // .0722
     {SchemeId::kIq4Nl, 32, Search::kAbsmax, 0.0811},             // .0800
     {SchemeId::kIq4Nl, 32, Search::kSquaredError, 0.0744},       // .0734
-    {SchemeId::kHb4, 32, Search::kAbsmax, 0.0811},               // .0800
-    {SchemeId::kHb4, 32, Search::kSquaredError, 0.0720},         // .0711
-    {SchemeId::kHb4, 64, Search::kSquaredError, 0.0803},         // .0794
-    {SchemeId::kHb4Fine, 16, Search::kSquaredError, 0.0626},     // .0619
+    {SchemeId::kHb4, 32, Search::kAbsmax, 0.0835},               // .0826
+    {SchemeId::kHb4, 32, Search::kSquaredError, 0.0712},         // .0705
+    {SchemeId::kHb4, 64, Search::kSquaredError, 0.0800},         // .0791
+    {SchemeId::kHb4Fine, 16, Search::kSquaredError, 0.0616},     // .0609
 };
 
 TEST_CASE("round-trip error on gaussian weights", "[quant]") {
@@ -175,6 +175,35 @@ TEST_CASE("the search never does worse than absmax", "[quant]") {
       const double before = quantized(weights, c.group_size, absmax).stats.sum_squared_error;
       CHECK(quantized(weights, c.group_size, search).stats.sum_squared_error <= before * (1 + 1e-6));
     }
+  }
+}
+
+// Of a matrix, with each column's squared errors counted as often as `counts` says.
+double weighted_error(const std::vector<float>& weights, const Packed& packed, std::span<const float> counts) {
+  const std::vector<float> there = packed.dequantized();
+  double out = 0;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    const double difference = double{weights[i]} - there[i];
+    out += difference * difference * counts[i % counts.size()];
+  }
+  return out;
+}
+
+TEST_CASE("columns that count more lose less", "[quant]") {
+  constexpr std::int64_t kColumns = 256;
+  std::vector<float> counts = gaussian(kColumns, 3, 1.0f);
+  for (float& each : counts) each = each * each + 0.01f;
+  const std::vector<float> weights = gaussian(64 * kColumns, 4), alike(kColumns, 1.0f);
+  for (const Scheme& scheme : schemes()) {
+    CAPTURE(scheme.name);
+    GroupOptions options{&scheme, 32};
+    const Packed plain = quantized(weights, kColumns, options);
+    options.column_weights = alike;
+    CHECK(weighted_error(weights, quantized(weights, kColumns, options), alike) <=
+          weighted_error(weights, plain, alike) * (1 + 1e-6));
+    options.column_weights = counts;
+    CHECK(weighted_error(weights, quantized(weights, kColumns, options), counts) <
+          0.97 * weighted_error(weights, plain, counts));
   }
 }
 

@@ -42,7 +42,7 @@ float value_of(const Packed& packed, std::int64_t row, std::int64_t column) {
   const auto code = static_cast<std::size_t>(at % 2 == 0 ? pair & 15 : pair >> 4);
   const int byte = byte_of(packed, row, column / packed.options.group_size);
   const int multiple = (byte - (byte & 1)) / 2;
-  const float level = (*packed.options.scheme->codebook)[code] + ((byte & 1) != 0 ? 4.0f : 0.0f);
+  const float level = (*packed.options.scheme->codebook)[code] + ((byte & 1) != 0 ? 6.0f : 0.0f);
   return level * (static_cast<float>(multiple) * row_scale_of(packed, row));
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("row scales: what counts more comes closer", "[quant]") {
     const auto group = static_cast<std::size_t>(wanted.default_group);
     const TileContext context{&kernels::kRef, &wanted, Search::kSquaredError, kernels::kFloat32, false, group};
     RowScaleSearch search(context, group);
-    const auto error = [&](const float* by) {
+    const auto error = [&](std::span<const float> by) {
       std::vector<std::int8_t> bytes(kColumns / group);
       const float row_scale = search.run(weights.data(), by, bytes);
       double sum = 0;
@@ -166,6 +166,6 @@ TEST_CASE("row scales: what counts more comes closer", "[quant]") {
       }
       return sum;
     };
-    CHECK(error(importance.data()) < error(nullptr));
+    CHECK(error(importance) < error({}));
   }
 }

@@ -31,7 +31,11 @@ struct GroupOptions {
   Dtype scale_dtype = Dtype::kBfloat16;  // float16, bfloat16 or float32; unused with `nested` and row scales
   int threads = 0;                       // 0: as many as OpenMP gives
   const NestedScales* nested = nullptr;  // not null: scales in 8 bits
-  std::int64_t row_groups = 0;           // that share a row scale; 0: in_features / group_size
+  std::int64_t row_groups = 0;           // of a row of the matrix; 0: in_features / group_size
+  // Of the search: how much a squared error counts in each column, the mean square of its inputs, say. From 0 on, of a
+  // mean near 1. Shape: (in_features), (row_groups * group_size) with row_groups; empty: all alike. The errors that are
+  // reported are not weighted. With it a call begins where a row does.
+  std::span<const float> column_weights = {};
 };
 
 // Rows to quantise, row-major and dense. Shape: (rows, in_features). Dtype: float32, float16 or bfloat16; any
