@@ -9,6 +9,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/load_low_bit.h>
 
+#include "loader/choice_tasks.h"
 #include "loader/evaluated_text.h"
 #include "loader/files/printable.h"
 #include "loader/load_cost.h"
@@ -16,6 +17,7 @@
 #include "loader/worst_tokens.h"
 #include "models/architectures/model_config.h"
 #include "models/evaluation/evaluation.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {
@@ -40,6 +42,7 @@ class Run {
     out_.special_names = text_.special.count;
     out_.special_example = text_.special.example;
     out_.original = files::printable_path(request.original);
+    if (!request.tasks.empty()) tasks_ = read_choice_tasks(request.tasks, request.tasks_name);
   }
 
   Evaluation run() {
@@ -139,6 +142,7 @@ class Run {
     const Windows windows = windows_for(model);
     original.check(windows, model.config().vocab_size);
     measure(model, windows, &original, 1);
+    choose(model, nullptr);
   }
 
   void check_same_original(const StoredLogits& stored) const {
@@ -152,15 +156,38 @@ class Run {
   void side_by_side() {
     const Model model = load(request_.checkpoint, request_.loading);
     out_.context = context_of(model);
-    if (request_.original.empty()) return measure(model, windows_for(model), nullptr, 1);
+    if (request_.original.empty()) {
+      measure(model, windows_for(model), nullptr, 1);
+      return choose(model, nullptr);
+    }
     const Model original = load(request_.original, request_.original_loading);
     out_.context = context_of(original);
     models::check_vocabularies(model.module(), original.module());
     windows_for(original);  // what it has no room for
     ModelLogits theirs(original.module());
     measure(model, windows_for(model), &theirs, 2);
+    choose(model, &original);
     if (!request_.wants_layers || out_.accuracy.was_stopped) return;
     out_.layers = layer_errors(model.module(), original.module(), text_.tokens, text_.tokenizer->prefix(), options(0));
+  }
+
+  // Between tasks it stops when asked to; what was done by then is the result.
+  void choose(const Model& model, const Model* original) {
+    if (tasks_.empty() || out_.accuracy.was_stopped) return;
+    const c10::InferenceMode guard;
+    const models::PassWatch watch(request_.stop);
+    std::vector<TaskScore> ours, theirs;
+    const auto chosen = [&](const Model& by, const ChoiceTask& task) {
+      const std::int64_t room = by.config().max_position_embeddings;
+      return score_of(task, models::log_likelihoods(by.module(), continuations_of(task, *text_.tokenizer, room)));
+    };
+    for (const ChoiceTask& task : tasks_) {
+      if ((out_.accuracy.was_stopped = request_.stop.stop_requested())) break;
+      const TaskScore score = chosen(model, task);
+      if (original) theirs.push_back(chosen(*original, task));
+      ours.push_back(score);
+    }
+    if (!ours.empty()) out_.choices = summary_of(tasks_, ours, theirs);
   }
 
   void measure(const Model& model, const Windows& windows, LogitSource* original, std::int64_t passes) {
@@ -176,6 +203,7 @@ class Run {
 
   const EvaluationRequest& request_;
   EvaluatedText text_;
+  std::vector<ChoiceTask> tasks_;
   bool has_temporary_ = false;
   Evaluation out_;
 };

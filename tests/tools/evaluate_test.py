@@ -68,6 +68,25 @@ class Evaluate(CommandLineTest):
             shown = token["before"].replace("<s>", "").lstrip()[-40:] + token["token"] + token["after"]
             self.assertTrue(shown in book, shown)
 
+    def test_multiple_choice_tasks(self):
+        tasks = self.scratch / "tasks.jsonl"
+        lines = [{"query": "The President of the United", "choices": ["zebra", "States"], "gold": 1},
+                 {"ctx": "Mr. President, Mr. ", "endings": ["Speaker", "xylophone"], "label": "0"}, {"question": "Ladies and", "choices": ["of", "gentlemen"], "answer": 0}]
+        tasks.write_text("\n\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+        found = self.evaluated(self.packed, "--against", TINY_LLAMA, "--tasks", tasks)["tasks"]
+        self.assertEqual(found["count"], 3)
+        for key in ("acc", "acc_norm", "original_acc", "original_acc_norm", "agreement"):
+            self.assertTrue(0 <= found[key]["low"] <= found[key]["value"] <= found[key]["high"] <= 1, key)
+        self.assertGreaterEqual(found["acc"]["value"], 0.6)
+        self.assertIsNone(self.evaluated(self.packed, "--tasks", tasks)["tasks"]["agreement"])
+        words = ["evaluate", self.packed, "--text", BOOK, "--windows", 1, "--tasks", tasks]
+        for wrong, wanted in (({"query": "a", "choices": ["b"], "gold": 0}, "two choices at least"), ({"query": "a", "choices": ["b", "c"], "gold": 2}, "gold"),
+                              ({"choices": ["b", "c"], "gold": 0}, "query"), ({"query": "a", "choices": ["b", "c"], "gold": "B"}, "0 to 1")):
+            tasks.write_text("\n" + json.dumps(wrong), encoding="utf-8")
+            self.fails(3, ["tasks.jsonl, line 2", wanted], *words)
+        tasks.write_text("{", encoding="utf-8")
+        self.fails(3, "tasks.jsonl, line 1", *words)
+
     def test_log_probabilities_are_kept_for_the_next_comparison(self):
         logits = self.scratch / "logits"
         self.fails(1, ["logits", "no file of log-probabilities"], "evaluate", self.packed, "--logits", logits, "--text", BOOK)

@@ -45,6 +45,7 @@ struct Words {
   std::string logits;
   std::string memory_limit;  // empty: the machine's
   bool wants_layers = false;
+  std::string tasks;
   std::string report;
   std::vector<std::string> compare;
   bool parses_special = false;
@@ -74,6 +75,10 @@ void declare(OptionParser& parser, Words& words) {
                   "models that need more together run one after the other; this machine's memory unless told")
       .type_name("SIZE")
       .check(byte_size());
+  parser
+      .add_option("--tasks", words.tasks,
+                  "multiple-choice tasks, a JSON object a line: query, choices, gold; by log-likelihood")
+      .type_name("FILE");
   parser.add_flag("--layers", words.wants_layers, "also the error of each layer and product, of 8 windows");
   parser
       .add_option("--report", words.report,
@@ -100,6 +105,10 @@ EvaluationRequest request_of(const Words& words) {
   if (!words.memory_limit.empty()) request.memory_limit = parse_bytes(words.memory_limit);
   request.windows = words.windows;
   if (words.kind == kLlamaCppWindows) request.kind = WindowKind::kLlamaCpp;
+  if (!words.tasks.empty()) {
+    request.tasks = read_input(words.tasks, kMaxTextBytes);
+    request.tasks_name = words.tasks;
+  }
   request.wants_layers = words.wants_layers || !words.report.empty();
   request.parses_special = words.parses_special;
   return request;
@@ -123,7 +132,10 @@ std::vector<EvaluatedCheckpoint> evaluate_all(const EvaluationRequest& request, 
   std::vector<EvaluatedCheckpoint> out;
   for (const std::string& path : paths) {
     EvaluationRequest of = request;
-    if (!out.empty()) of.wants_layers = false;
+    if (!out.empty()) {
+      of.wants_layers = false;
+      of.tasks.clear();
+    }
     out.push_back({path, evaluate_one(of, path, common)});
     if (out.back().result.accuracy.was_stopped) break;
   }

@@ -48,6 +48,16 @@ ordered_json json_of(const WorstToken& worst) {
           {"original_log_probability", score.original_log_probability}};
 }
 
+ordered_json json_of(const ChoiceResult& choices) {
+  const auto known = [](const std::optional<Interval>& mean) { return mean ? json_of(*mean) : ordered_json(); };
+  return {{"count", choices.tasks},
+          {"acc", json_of(choices.accuracy)},
+          {"acc_norm", json_of(choices.normalised)},
+          {"original_acc", known(choices.original_accuracy)},
+          {"original_acc_norm", known(choices.original_normalised)},
+          {"agreement", known(choices.agreement)}};
+}
+
 ordered_json json_of(const LayerError& error) {
   return {{"name", error.name},
           {"layer", error.layer < 0 ? ordered_json() : ordered_json(error.layer)},
@@ -74,6 +84,7 @@ ordered_json json_of(const Evaluation& result) {
                        {"special_names", result.special_names},
                        {"stopped", accuracy.was_stopped},
                        {"perplexity", json_of(accuracy.perplexity)}};
+  if (result.choices) json["tasks"] = json_of(*result.choices);
   if (!accuracy.loss) return json;
   const Loss& loss = *accuracy.loss;
   json["original_perplexity"] = json_of(loss.original_perplexity);
@@ -94,10 +105,20 @@ ordered_json json_of(const Evaluation& result) {
   return json;
 }
 
+void print_choices(const ChoiceResult& choices) {
+  print_line("tasks          acc " + with_reach(choices.accuracy, 2, 100) + " %, acc_norm " +
+             with_reach(choices.normalised, 2, 100) + " % of " + counted(choices.tasks, "task"));
+  if (!choices.agreement) return;
+  print_line("  original's   acc " + with_reach(*choices.original_accuracy, 2, 100) + " %, acc_norm " +
+             with_reach(*choices.original_normalised, 2, 100) + " %; both choose the same " +
+             with_reach(*choices.agreement, 2, 100) + " %");
+}
+
 void print_evaluation(const Evaluation& result) {
   const Accuracy& accuracy = result.accuracy;
   print_line("perplexity     " + with_reach(accuracy.perplexity, 4) + " over " + counted(accuracy.tokens, "token") +
              " of " + counted(accuracy.windows, "window"));
+  if (result.choices) print_choices(*result.choices);
   if (!accuracy.loss) return;
   const Loss& loss = *accuracy.loss;
   print_line("original's     " + with_reach(loss.original_perplexity, 4));

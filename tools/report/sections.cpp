@@ -75,7 +75,9 @@ std::string divergences(const ordered_json& report) {
 
 std::string layers(const ordered_json& report) {
   const ordered_json& rows = report["evaluation"]["layers"];
-  return quiet("Relative RMS error of what each product gives, in %, over 8 windows. Darker is larger.") +
+  return quiet(
+             "Relative RMS error of what each product gives, in %, over 8 windows. The stronger the colour, the "
+             "larger.") +
          element("h3", "Alone: given the original's inputs") + heat_map(rows, "alone") +
          element("h3", "Together: after all that was lost before") + heat_map(rows, "together");
 }

@@ -36,7 +36,10 @@ struct EvaluationRequest {
   std::uint64_t memory_limit = 0;
   std::int64_t worst_tokens = 20;  // of the largest divergences, how many to give
   bool wants_layers = false;       // errors of layers: needs both models in memory
-  bool parses_special = false;     // special tokens' names in the text are those tokens
+  // Multiple-choice tasks, one JSON object a line: {"query", "choices", "gold"}, or as lm-evaluation-harness's data
+  // sets call them. Empty: none. `tasks_name`: of the file, for messages.
+  std::string tasks = {}, tasks_name = "tasks";
+  bool parses_special = false;  // special tokens' names in the text are those tokens
   // Tokens run through the models; called several times a layer.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
   std::stop_token stop = {};  // what was finished by then is the result
@@ -51,9 +54,19 @@ struct WorstToken {
   std::string choice, original_choice;  // text of the most likely tokens
 };
 
+// Multiple-choice tasks. Each choice is scored by its log-likelihood after the query, `accuracy`, or by that divided by
+// its characters, `normalised`: lm-evaluation-harness's acc and acc_norm.
+struct ChoiceResult {
+  std::int64_t tasks = 0;
+  Interval accuracy, normalised;
+  // With the original in memory. `agreement`: both choose the same, right or not.
+  std::optional<Interval> original_accuracy, original_normalised, agreement;
+};
+
 struct Evaluation {
   Accuracy accuracy;
-  std::vector<LayerError> layers;    // where they were asked for and both models were in memory
+  std::vector<LayerError> layers;  // where they were asked for and both models were in memory
+  std::optional<ChoiceResult> choices;
   std::vector<WorstToken> worst;     // largest divergence first
   int passes_over_text = 1;          // 2: the models did not run side by side
   std::string original = {};         // as it was named, or as the file of log-probabilities names it
