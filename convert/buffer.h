@@ -24,6 +24,8 @@ class Buffer {
     size_ = size;
     return bytes();
   }
+  // Keeps the first `size` bytes.
+  void shrink(std::size_t size) noexcept { size_ = size; }
   std::span<std::byte> bytes() const noexcept { return {data_.get(), size_}; }
 
  private:

@@ -168,17 +168,37 @@ class Converter {
     const quant::NestedScales nested{quant::nested_codebook(), block.state->record.nested_offset.value_or(0.0f)};
     quant::GroupOptions how = how_to(planned);
     if (planned.is_nested) how.nested = &nested;
+    how.row_groups = tensor.shape.back() / planned.group_size;
     block.buffers.group_stats.resize(groups);
-    const auto bad = quant::quantize_groups(
-        rows, how,
-        {block.buffers.codes.resize(groups * group.codes).data(),
-         block.buffers.scale.resize(groups * group.scale).data(),
-         reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
-         reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)), gathered.at(Part::kOffset, first)},
-        block.buffers.group_stats);
-    if (!bad) return;
+    const auto bad = quant::quantize_groups(rows, how,
+                                            {block.buffers.codes.resize(groups * group.codes).data(),
+                                             block.buffers.scale.resize(groups * group.scale).data(),
+                                             reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
+                                             reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)),
+                                             gathered.at(Part::kOffset, first), gathered.at(Part::kRowScale, first)},
+                                            block.buffers.group_stats);
+    if (!bad) return pack_scales(*planned.scheme, how.row_groups, block.buffers.scale);
     const std::int64_t index = (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column;
     files::fail_non_finite(named(tensor), tensor.shape, static_cast<std::uint64_t>(index), bad->value);
+  }
+
+  // Whole rows, where scales are stored in less than a byte each: in place.
+  static void pack_scales(const Scheme& scheme, std::int64_t row_groups, Buffer& scales) {
+    if (!has_row_scales(scheme) || scheme.scale_bits == 8) return;
+    const std::span<std::byte> bytes = scales.bytes();
+    const auto groups = static_cast<std::size_t>(row_groups), rows = bytes.size() / groups;
+    const auto row_bytes = static_cast<std::size_t>(row_scale_bytes(scheme, row_groups));
+    for (std::size_t row = 0; row < rows; ++row)
+      quant::pack_scale_bits(scheme, bytes.data() + row * groups, row_groups, bytes.data() + row * row_bytes);
+    scales.shrink(rows * row_bytes);
+  }
+
+  // Units: bytes of the scales, as stored, before those of group `first`.
+  static std::uint64_t scale_begin(const StoredTensor& tensor, const PlannedTensor& planned, std::uint64_t first) {
+    if (!has_row_scales(*planned.scheme)) return first * group_bytes(tensor, planned).scale;
+    const std::int64_t groups = tensor.shape.back() / planned.group_size;
+    return first / static_cast<std::uint64_t>(groups) *
+           static_cast<std::uint64_t>(row_scale_bytes(*planned.scheme, groups));
   }
 
   void check_finite(const ConvertedBlock& block, std::span<const std::byte> bytes) const {
@@ -215,7 +235,8 @@ class Converter {
     if (planned.scheme) {
       const GroupBytes group = group_bytes(tensor, planned);
       const std::uint64_t first = block.source.begin / group.source;
-      out = {index, first * group.codes, first * group.scale, true, out.codes, block.buffers.scale.bytes()};
+      out = {index, first * group.codes, scale_begin(tensor, planned, first),
+             true,  out.codes,           block.buffers.scale.bytes()};
       for (const quant::ErrorStats& each : block.buffers.group_stats) block.state->error.add(each);
       finished.result = {{}, block.state->error, block.state->record.nested_offset};
       if (block.source.is_last) rest = small_parts(block.state->record, block.state->gathered);

@@ -29,6 +29,8 @@ constexpr std::uint64_t kStatsBytes = sizeof(quant::ErrorStats);
 // A tile is sixteen groups of floats and of codes; see quant::quantize_rows.
 constexpr std::uint64_t kTileBytesAWeight = 64;
 constexpr std::uint64_t kCodeBytesAWeightAndBit = 2;
+// A row of floats, and what each group of 16 weights wants; see quant::RowScaleSearch.
+constexpr std::uint64_t kRowBytesAWeight = 5;
 
 // Groups that stay together in one block: those that share something of a part.
 std::uint64_t unit_groups(std::span<const Growth> growths) noexcept {
@@ -71,8 +73,10 @@ Needs needs_of(const StoredTensor& tensor, const PlannedTensor& planned, std::ui
   const std::uint64_t groups = std::min(std::max<std::uint64_t>(1, block / (unit * group.source)) * unit, all);
   const std::uint64_t tile =
       kTileBytesAWeight + kCodeBytesAWeightAndBit * static_cast<std::uint64_t>(planned.scheme->bits);
+  const bool has_rows = has_row_scales(*planned.scheme);  // which are quantised as a whole
+  const std::uint64_t row = has_rows ? kRowBytesAWeight * static_cast<std::uint64_t>(tensor.shape.back()) : 0;
   return {groups * group.source,       groups * group.source, groups * group.codes,
-          groups * group.scale,        groups * kStatsBytes,  tile * static_cast<std::uint64_t>(group.weights),
+          groups * group.scale,        groups * kStatsBytes,  tile * static_cast<std::uint64_t>(group.weights) + row,
           gathered_bytes(growths, all)};
 }
 

@@ -85,10 +85,10 @@ class Planner {
       : source_(source),
         options_(options),
         scheme_(scheme_or_fail(options.scheme.value_or(kDefaultScheme))),
-        group_size_(options.group_size.value_or(kDefaultGroupSize)),
+        group_size_(options.group_size.value_or(scheme_.default_group)),
         ties_(files::declared_ties(source)) {
     check_group_size(group_size_, scheme_);
-    if (options.nested_scales && !has_scale_dtype(scheme_, Dtype::kUint8))
+    if (options.nested_scales && !has_part(scheme_, Part::kNestedScale))
       invalid(Option::kNestedScales + " is for nf4 and fp4; " + std::string(scheme_.name) + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
@@ -249,7 +249,7 @@ class Planner {
   }
 
   void choose_scales(const StoredTensor& tensor, PlannedTensor& out) const {
-    out.is_nested = options_.nested_scales && has_scale_dtype(*out.scheme, Dtype::kUint8);
+    out.is_nested = options_.nested_scales && has_part(*out.scheme, Part::kNestedScale);
     out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
   }
 

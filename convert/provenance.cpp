@@ -101,8 +101,10 @@ bool may_requantize(const QuantizeOptions& options) noexcept {
 }
 
 json conversion_record(const QuantizeOptions& options) {
-  json out{{"scheme", options.scheme.value_or(kDefaultScheme)},
-           {"group_size", options.group_size.value_or(kDefaultGroupSize)},
+  const std::string name_of_scheme = options.scheme.value_or(kDefaultScheme);
+  const Scheme* scheme = find_scheme(name_of_scheme);
+  json out{{"scheme", name_of_scheme},
+           {"group_size", options.group_size.value_or(scheme ? scheme->default_group : kDefaultGroupSize)},
            {"search", options.search.value_or(kDefaultSearch) == quant::Search::kAbsmax ? "absmax" : "search"},
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};

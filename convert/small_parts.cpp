@@ -64,13 +64,14 @@ constexpr ConstantPart kConstants[] = {{Part::kShape, shape},
 
 struct GatheredPart {
   Part part;
-  std::uint64_t groups;  // Growth's
+  std::uint64_t groups;  // Growth's; 0: those of a row
   std::uint64_t bytes;   // 0: as many as a scale has
   Bytes (*make)(const TensorRecord& record, std::span<const std::byte> gathered);
 };
 constexpr GatheredPart kGathered[] = {{Part::kZeroPoint, 1, 1, zero_point_words},
                                       {Part::kNestedScale, kNestedBlock, sizeof(float), as_gathered},
-                                      {Part::kOffset, 1, 0, as_gathered}};
+                                      {Part::kOffset, 1, 0, as_gathered},
+                                      {Part::kRowScale, 0, 2, as_gathered}};
 
 }  // namespace
 
@@ -79,7 +80,8 @@ std::vector<Growth> gathered_parts(const TensorRecord& record) {
   for (const GatheredPart& row : kGathered) {
     if (!record.parts.has(row.part)) continue;
     const auto scale_bytes = static_cast<std::uint64_t>(size_bytes(record.scale_dtype));
-    out.push_back({row.part, row.groups, row.bytes > 0 ? row.bytes : scale_bytes});
+    const auto row_groups = static_cast<std::uint64_t>(record.shape.back() / record.group_size);
+    out.push_back({row.part, row.groups > 0 ? row.groups : row_groups, row.bytes > 0 ? row.bytes : scale_bytes});
   }
   return out;
 }

@@ -161,12 +161,19 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
       map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
 }
 
-// Scales as the kernels take them: a matrix of floats. Nested ones are expanded to float32.
+// Scales as the kernels take them: a matrix of floats, or of bytes with row scales. Nested ones are expanded to
+// float32, those of less than 8 bits to bytes.
 at::Tensor CheckpointSource::scales(const TensorRecord& record) {
   const auto [rows, columns] = files::matrix_shape(record.shape);
   const std::vector<std::int64_t> shape{rows, columns / record.group_size};
-  if (files::has_plain_scales(record))
+  if (files::has_plain_scales(record) || record.scheme->scale_bits == 8)
     return mapped(*checkpoint_.find(record.parts[Part::kScale]), shape, torch_dtype(record.name, record.scale_dtype));
+  if (has_row_scales(*record.scheme)) {
+    at::Tensor out = at::empty(shape, at::kChar);
+    const std::span bytes(static_cast<std::byte*>(out.mutable_data_ptr()), static_cast<std::size_t>(out.numel()));
+    files::ScaleReader(checkpoint_, record).read_bytes(0, bytes);
+    return out;
+  }
   at::Tensor out = at::empty(shape, at::kFloat);
   files::ScaleReader(checkpoint_, record)
       .read(0, {out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel())});
@@ -280,9 +287,9 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   }
   if (tensor.name == name) {
     line.bytes = tensor.size_bytes;
-    if (!files::has_plain_scales(tensor)) {
+    if (!files::has_plain_scales(tensor) && tensor.scheme->scale_bits != 8) {
       line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
-      add_note(line, "nested scales expanded to float32");
+      add_note(line, has_row_scales(*tensor.scheme) ? "scales expanded to bytes" : "nested scales expanded to float32");
     }
     add_note(line, choice_.of(name).why);
   } else {

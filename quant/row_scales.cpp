@@ -163,4 +163,26 @@ void RowScaleSearch::choose(const kernels::Weighed& tile, Place place, float row
   }
 }
 
+void pack_scale_bits(const Scheme& scheme, const std::byte* bytes, std::int64_t groups, std::byte* stored) noexcept {
+  unsigned held = 0;  // `count` bits that wait for a whole byte
+  int count = 0;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    held |= (static_cast<unsigned>(bytes[group]) & ((1u << scheme.scale_bits) - 1)) << count;
+    for (count += scheme.scale_bits; count >= 8; count -= 8, held >>= 8) *stored++ = static_cast<std::byte>(held);
+  }
+  if (count > 0) *stored = static_cast<std::byte>(held);
+}
+
+void unpack_scale_bits(const Scheme& scheme, const std::byte* stored, std::int64_t groups, std::byte* bytes) noexcept {
+  unsigned held = 0;
+  int count = 0;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (; count < scheme.scale_bits; count += 8) held |= static_cast<unsigned>(*stored++) << count;
+    const unsigned sign = 1u << (scheme.scale_bits - 1), field = held & (2 * sign - 1);
+    bytes[group] = static_cast<std::byte>((field ^ sign) - sign);
+    held >>= scheme.scale_bits;
+    count -= scheme.scale_bits;
+  }
+}
+
 }  // namespace halfbyte::quant

@@ -81,7 +81,7 @@ const kernels::Levels& levels_of(const Scheme& scheme, int shift) {
   // Of all schemes, in their order, as they are and shifted; zeros without a code book.
   static const std::vector<kernels::Levels> kLevels = [] {
     std::vector<kernels::Levels> out;
-    for (const Scheme& one : std::span(schemes().data(), std::size_t{10})) {
+    for (const Scheme& one : schemes()) {
       for (const int each : {0, one.shift})
         out.push_back(one.codebook ? sorted_levels(*one.codebook, each) : kernels::Levels{});
     }

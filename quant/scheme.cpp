@@ -177,9 +177,7 @@ constexpr auto kSchemes = std::to_array<Scheme>({
 });
 
 }  // namespace
-std::span<const Scheme> schemes() noexcept {
-  return std::span(kSchemes).first(kSchemes.size() - 2);  // those that can be loaded
-}
+std::span<const Scheme> schemes() noexcept { return kSchemes; }
 const Scheme& scheme(SchemeId id) noexcept { return *std::ranges::find(kSchemes, id, &Scheme::id); }
 
 const Scheme* find_scheme(std::string_view name) noexcept {

@@ -64,7 +64,7 @@ ByteLevels byte_levels(const Scheme& scheme) {
 const ByteLevels& byte_levels_of(const Scheme* scheme) {
   static const std::vector<ByteLevels> kAll = [] {  // of all schemes, in their order; none last
     std::vector<ByteLevels> out;
-    for (const Scheme& one : std::span(schemes().data(), std::size_t{10})) out.push_back(byte_levels(one));
+    for (const Scheme& one : schemes()) out.push_back(byte_levels(one));
     out.emplace_back();
     return out;
   }();

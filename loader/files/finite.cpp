@@ -10,6 +10,7 @@
 #include <halfbyte/linear.h>
 #include <halfbyte/quantize.h>
 
+#include "loader/files/matrix_shape.h"
 #include "loader/files/printable.h"
 #include "loader/files/scale_reader.h"
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 18;
 constexpr std::size_t kConvertedAtOnce = 1024;
 // Scales and offsets below it make finite weights with any code: 128 * 2^118 + 2^118 is far from float32's end.
-constexpr float kLargeScale = 0x1p118f;
+constexpr float kLargeScale = 0x1p112f;
 constexpr std::int64_t kBlockGroups = std::int64_t{1} << 13;  // what the first cache holds
 
 // Dtypes that are not computed with, and how NaN and infinity look in them. The others have neither.
@@ -72,10 +73,13 @@ class GroupCheck {
         scale_(*checkpoint.find(record.parts[Part::kScale])),
         offset_(record.parts.has(Part::kOffset) ? checkpoint.find(record.parts[Part::kOffset]) : nullptr),
         scales_(checkpoint, record),
-        code_(largest_code(*record.scheme)) {}
+        code_(largest_code(*record.scheme)) {
+    const auto [rows, columns] = matrix_shape(record.shape);
+    shape_ = {rows, columns / record.group_size};
+  }
 
   std::optional<std::string> run() {
-    const auto groups = static_cast<std::int64_t>(scale_.size_bytes) / size_bytes(scale_.dtype);
+    const std::int64_t groups = shape_[0] * shape_[1];
     for (std::int64_t at = 0; at < groups; at += kBlockGroups) {
       if (auto problem = check(at, std::min(kBlockGroups, groups - at))) return problem;
     }
@@ -112,7 +116,7 @@ class GroupCheck {
     if (!std::isfinite(values_[i])) return holds(values_[i], scale_, group);
     if (!std::isfinite(offset(i))) return holds(offset(i), *offset_, group);
     if (std::isfinite(values_[i] * code_ + offset(i))) return std::nullopt;
-    return "holds a scale in " + in_quotes(scale_.name) + ", " + place_of_value(group, scale_.shape) +
+    return "holds a scale in " + in_quotes(scale_.name) + ", " + place_of_value(group, shape_) +
            ", that makes weights infinite in float32";
   }
 
@@ -121,12 +125,13 @@ class GroupCheck {
   const StoredTensor* offset_;
   ScaleReader scales_;
   float code_;
+  std::vector<std::int64_t> shape_;  // (rows, groups)
   std::vector<float> values_, offsets_;
   std::vector<std::byte> bytes_;
 };
 
 // Of the tables and nested scales, which GroupCheck sees only through the groups that use them.
-constexpr Part kTables[] = {Part::kCodebook, Part::kNestedScale, Part::kNestedCodebook};
+constexpr Part kTables[] = {Part::kCodebook, Part::kNestedScale, Part::kNestedCodebook, Part::kRowScale};
 
 }  // namespace
 

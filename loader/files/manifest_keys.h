@@ -15,6 +15,6 @@ inline constexpr std::size_t kHashDigits = 32;
 inline constexpr std::string_view kHashEnding = "\"\n}\n";
 
 // A scheme's row says by the part's name that its tensors have one of these, which version 1.0 had not.
-inline constexpr auto kDeclaredParts = std::to_array<Part>({Part::kOffset});
+inline constexpr auto kDeclaredParts = std::to_array<Part>({Part::kOffset, Part::kRowScale});
 
 }  // namespace halfbyte::files

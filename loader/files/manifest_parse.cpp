@@ -36,12 +36,13 @@ Dtype dtype(const JsonField& field) {
   return *found;
 }
 
-// uint8: nested scales. Which of them the scheme has, check_manifest says.
-Dtype scale_dtype(const JsonField& field) {
+// uint8: nested scales, or bits.
+Dtype scale_dtype(const JsonField& field, const Scheme& scheme) {
   const Dtype found = dtype(field);
-  const auto has = [&](const Scheme& scheme) { return has_scale_dtype(scheme, found); };
-  if (std::ranges::none_of(schemes(), has)) field.fail_wanting("float32, float16, bfloat16 or uint8");
-  return found;
+  if (has_scale_dtype(scheme, found)) return found;
+  std::string known;
+  for (const Dtype each : scheme.scale_dtypes) known += (known.empty() ? "" : " or ") + std::string(name(each));
+  field.fail_wanting(known + ", which " + std::string(scheme.name) + " has");
 }
 
 std::optional<Dtype> optional_dtype(const std::optional<JsonField>& field) {
@@ -90,6 +91,14 @@ void check_codebook(const JsonField& row, const Scheme& scheme) {
   if (!is_same) field->fail_wanting("the sixteen values of " + std::string(scheme.name));
 }
 
+// So is what is added to it.
+void check_shift(const JsonField& row, const Scheme& scheme) {
+  const auto field = row.find("shift");
+  if ((field ? field->integer(-128, 127) : 0) == scheme.shift) return;
+  (field ? *field : row)
+      .fail_wanting(scheme.shift != 0 ? "a \"shift\" of " + std::to_string(scheme.shift) : "no \"shift\"");
+}
+
 void check_declared_parts(const JsonField& row, const Scheme& scheme) {
   const std::string title(scheme.name);
   const JsonField zero_point = row.at("zero_point");
@@ -115,7 +124,8 @@ std::map<std::string, SchemeDefaults> read_schemes(const JsonField& table) {
     if (bits.integer(1, 32) != scheme->bits) bits.fail_wanting(std::to_string(scheme->bits));
     check_declared_parts(field, *scheme);
     check_codebook(field, *scheme);
-    out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"))};
+    check_shift(field, *scheme);
+    out[name] = {scheme, field.at("group_size").integer(1), scale_dtype(field.at("scale_dtype"), *scheme)};
   }
   return out;
 }
@@ -134,7 +144,7 @@ void read_stored(const JsonField& field, const std::map<std::string, SchemeDefau
   const auto group_size = field.find("group_size");
   out.group_size = group_size ? group_size->integer(1) : defaults->second.group_size;
   const auto scales = field.find("scale_dtype");
-  out.scale_dtype = scales ? scale_dtype(*scales) : defaults->second.scale_dtype;
+  out.scale_dtype = scales ? scale_dtype(*scales, *out.scheme) : defaults->second.scale_dtype;
 }
 
 void read_parts(const JsonField& parts, TensorRecord& out) {
@@ -166,7 +176,8 @@ TensorRecord read_tensor(const std::string& name, const JsonField& field,
   out.original_dtype = optional_dtype(field.find("original_dtype"));
   read_stored(field, schemes, out);
   if (const auto offset = field.find("nested_offset")) out.nested_offset = float_number(*offset);
-  if (out.scheme && out.nested_offset.has_value() != (out.scale_dtype == Dtype::kUint8))
+  const bool is_nested = out.scheme && has_part(*out.scheme, Part::kNestedScale) && out.scale_dtype == Dtype::kUint8;
+  if (out.scheme && out.nested_offset.has_value() != is_nested)
     field.fail_wanting("a \"nested_offset\" with scales in uint8, and only with them");
   read_parts(field.at("parts"), out);
   out.size_bytes = field.at("bytes").size();

@@ -73,6 +73,7 @@ ordered_json scheme_table(const DefaultsOf& defaults) {
       if (has_part(scheme, part)) row[std::string(name(part))] = true;
     }
     if (scheme.codebook) row["codebook"] = *scheme.codebook;
+    if (scheme.shift != 0) row["shift"] = scheme.shift;
   }
   return out;
 }

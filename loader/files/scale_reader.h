@@ -14,19 +14,26 @@ inline bool has_plain_scales(const TensorRecord& record) noexcept { return is_we
 
 class ScaleReader {
  public:
-  // Reads the code book and the scales of nested scales. `record` is packed and passed check_manifest.
+  // Reads the code book and the scales of nested scales, and row scales. `record` is packed and passed check_manifest.
   ScaleReader(const Checkpoint& checkpoint, const TensorRecord& record);
 
+  // With row scales: the bytes of rows from `first_row` on, one a group, as quant::PackedRows has them.
+  void read_bytes(std::int64_t first_row, std::span<std::byte> out);
   // Scales [begin, begin + out.size()), counted in row-major order.
   void read(std::int64_t begin, std::span<float> out);
 
  private:
+  void read_multiples(std::int64_t begin, std::span<float> out);
+
   const Checkpoint& checkpoint_;
   const StoredTensor& stored_;
   Dtype dtype_;
   float nested_offset_;
   std::vector<float> nested_codebook_, nested_scales_;  // empty: the scales are not nested
-  std::vector<std::byte> block_;
+  std::vector<float> row_scales_;                       // empty: there are none
+  const Scheme* scheme_;
+  std::int64_t row_groups_;
+  std::vector<std::byte> block_, bytes_;
 };
 
 }  // namespace halfbyte::files

@@ -85,6 +85,12 @@ void TensorReader::read_operand(StoredOperand& operand, std::int64_t first_row, 
 }
 
 void TensorReader::expand_scales(std::int64_t first_row, quant::WeightMatrix& block) {
+  if (has_row_scales(*record_.scheme)) {
+    scale_bytes_.resize(static_cast<std::size_t>(block.out_features * block.groups()));
+    scales_->read_bytes(first_row, scale_bytes_);
+    block.scales = scale_bytes_.data();
+    return;
+  }
   expanded_scales_.resize(static_cast<std::size_t>(block.out_features * block.groups()));
   scales_->read(first_row * block.groups(), expanded_scales_);
   block.scales = std::as_bytes(std::span(expanded_scales_)).data();

@@ -50,6 +50,7 @@ class TensorReader {
   std::int64_t row_size_ = 1;
   std::vector<std::byte> dense_bytes_;
   std::vector<float> expanded_scales_;
+  std::vector<std::byte> scale_bytes_;      // with row scales
   std::vector<std::int32_t> column_order_;  // empty: their own
   std::vector<float> sorted_row_;
 };

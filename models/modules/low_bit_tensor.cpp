@@ -10,6 +10,7 @@ namespace {
 
 constexpr LowBitTensor::Extra kExtras[] = {{Part::kZeroPoint, &LowBitTensor::zero_points, "zero points"},
                                            {Part::kOffset, &LowBitTensor::offsets, "offsets"},
+                                           {Part::kRowScale, &LowBitTensor::row_scales, "row scales"},
                                            {Part::kColumnOrder, &LowBitTensor::column_order, "column order"}};
 
 }  // namespace

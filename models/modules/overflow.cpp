@@ -116,9 +116,14 @@ class Explanation {
                                          Option::kAgainst + " with the original");
   }
 
+  static void check_packed(const LowBitTensor& weight, const std::string& where) {
+    check_tensor("the scales" + where, weight.scales);
+    if (weight.row_scales) check_tensor("the row scales" + where, *weight.row_scales);
+  }
+
   void check_linear(const Linear& linear) const {
     const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
-    if (packed) check_tensor("the scales of " + name_of(linear) + ".weight", packed->weight().scales);
+    if (packed) check_packed(packed->weight(), " of " + name_of(linear) + ".weight");
     for (const auto& item : linear.named_parameters(false))
       check_tensor(name_of(linear) + "." + item.key(), item.value());
   }

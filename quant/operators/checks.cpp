@@ -35,8 +35,16 @@ std::optional<at::Tensor> check_extra(const char* op, const PackedWeight::Extra&
        given->sizes(), "; expected ", c10::toString(type), " ", at::IntArrayRef(shape));
 }
 
+void check_scales(const char* op, const Scheme& scheme, const at::Tensor& scales) {
+  if (!has_row_scales(scheme)) return static_cast<void>(check_floating(op, "scales", scales));
+  if (scales.defined() && scales.layout() == at::kStrided && scales.scalar_type() == at::kChar) return;
+  fail(ErrorCode::kContract, op, "scales are ", describe({{"scales", scales}}), "; those of ", scheme.name,
+       " are int8, and must not be cast: load the checkpoint again");
+}
+
 constexpr PackedWeight::Extra kExtras[] = {{Part::kZeroPoint, &PackedWeight::zero_points, "zero_points"},
-                                           {Part::kOffset, &PackedWeight::offsets, "offsets"}};
+                                           {Part::kOffset, &PackedWeight::offsets, "offsets"},
+                                           {Part::kRowScale, &PackedWeight::row_scales, "row_scales"}};
 
 }  // namespace
 
@@ -136,7 +144,7 @@ PackedOperand check_packed(const char* op, const PackedWeight& weight, std::int6
          "; codes must be a 2-dimensional int32 tensor of packed words, and must not be cast: load the checkpoint "
          "again");
   }
-  check_floating(op, "scales", scales);
+  check_scales(op, *known, scales);
   check_same_device(op, "scales", scales, "codes", codes);
   if (in_features < 1 || group_size < 1 || in_features % group_size != 0) {
     fail(ErrorCode::kInvalidArgument, op, "group_size ", group_size, " does not divide in_features ", in_features);

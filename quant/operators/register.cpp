@@ -20,22 +20,23 @@ namespace {
 using LowBitLinearSignature = at::Tensor(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                                          const OptionalTensor& zero_points, const OptionalTensor& bias,
                                          std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
-                                         std::string_view arithmetic, const OptionalTensor& offsets);
+                                         std::string_view arithmetic, const OptionalTensor& offsets,
+                                         const OptionalTensor& row_scales);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
 using DequantizeSignature = at::Tensor(const at::Tensor& codes, const at::Tensor& scales,
                                        const OptionalTensor& zero_points, std::string_view scheme,
                                        std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype,
-                                       const OptionalTensor& offsets);
+                                       const OptionalTensor& offsets, const OptionalTensor& row_scales);
 
 constexpr const char* kLowBitLinearSchema =
     "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
     "group_size, "
-    "ScalarType? out_dtype=None, str arithmetic=\"float\", Tensor? offsets=None) -> Tensor";
+    "ScalarType? out_dtype=None, str arithmetic=\"float\", Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
 constexpr const char* kDenseLinearSchema =
     "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDequantizeSchema =
     "dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size, "
-    "ScalarType dtype, Tensor? offsets=None) -> Tensor";
+    "ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
 
 template <class Signature>
 auto handle(const char* name) {
@@ -49,16 +50,17 @@ template <LowBitLinear* kRun>
 at::Tensor low_bit_linear_kernel(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
                                  const OptionalTensor& zero_points, const OptionalTensor& bias, std::string_view scheme,
                                  std::int64_t group_size, OptionalType out_dtype, std::string_view arithmetic,
-                                 const OptionalTensor& offsets) {
-  return kRun(input, {codes, scales, scheme, group_size, zero_points, offsets}, bias, out_dtype, arithmetic);
+                                 const OptionalTensor& offsets, const OptionalTensor& row_scales) {
+  return kRun(input, {codes, scales, scheme, group_size, zero_points, offsets, row_scales}, bias, out_dtype,
+              arithmetic);
 }
 
 using Dequantize = at::Tensor(const PackedWeight&, std::int64_t, at::ScalarType);
 template <Dequantize* kRun>
 at::Tensor dequantize_kernel(const at::Tensor& codes, const at::Tensor& scales, const OptionalTensor& zero_points,
                              std::string_view scheme, std::int64_t in_features, std::int64_t group_size,
-                             at::ScalarType dtype, const OptionalTensor& offsets) {
-  return kRun({codes, scales, scheme, group_size, zero_points, offsets}, in_features, dtype);
+                             at::ScalarType dtype, const OptionalTensor& offsets, const OptionalTensor& row_scales) {
+  return kRun({codes, scales, scheme, group_size, zero_points, offsets, row_scales}, in_features, dtype);
 }
 
 at::Tensor call_low_bit_linear(const at::Tensor& input, const PackedWeight& w, const OptionalTensor& bias,
@@ -75,7 +77,7 @@ at::Tensor call_low_bit_linear(const at::Tensor& input, const PackedWeight& w, c
       },
       [&] {
         return op.call(input, w.codes, w.scales, w.zero_points, bias, w.scheme, w.group_size, out_dtype, arithmetic,
-                       w.offsets);
+                       w.offsets, w.row_scales);
       });
 }
 
@@ -181,7 +183,10 @@ at::Tensor dequantize(const PackedWeight& w, std::int64_t in_features, at::Scala
         return "halfbyte::dequantize(" + describe({{"codes", w.codes}, {"scales", w.scales}}) + ", " +
                std::string(w.scheme) + ")";
       },
-      [&] { return op.call(w.codes, w.scales, w.zero_points, w.scheme, in_features, w.group_size, dtype, w.offsets); });
+      [&] {
+        return op.call(w.codes, w.scales, w.zero_points, w.scheme, in_features, w.group_size, dtype, w.offsets,
+                       w.row_scales);
+      });
 }
 
 }  // namespace halfbyte::operators

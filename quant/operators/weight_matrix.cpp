@@ -10,6 +10,13 @@ bool is_plain_codes(const at::Tensor& tensor, std::int64_t rows, std::int64_t co
          tensor.dim() == 2 && tensor.size(0) == rows && tensor.size(1) == columns;
 }
 
+bool is_plain_scales(const PackedOperand& packed) {
+  const at::Tensor& scales = packed.weight.scales;
+  if (!has_row_scales(*packed.scheme)) return is_plain(scales);
+  return scales.defined() && scales.is_cpu() && scales.layout() == at::kStrided && scales.is_contiguous() &&
+         scales.scalar_type() == at::kChar;
+}
+
 // `rule`: null where the scheme has none, as it must then be.
 bool is_plain_extra(const std::optional<at::Tensor>& given, const PartRule* rule, const PackedOperand& packed) {
   if (!rule || !given) return !rule && !given;
@@ -25,7 +32,7 @@ quant::WeightMatrix packed_matrix(const PackedOperand& packed) {
   weight.scheme = packed.scheme;
   weight.rows = bytes_of(packed.weight.codes);
   weight.scales = bytes_of(packed.weight.scales);
-  weight.scale_dtype = check_floating("low_bit_linear", "scales", packed.weight.scales);
+  weight.scale_dtype = *from_torch(packed.weight.scales.scalar_type());
   for (const PackedWeight::Extra& extra : PackedWeight::extras()) {
     const auto& tensor = packed.weight.*extra.tensor;
     if (tensor) weight.*quant::operand_of(extra.part) = bytes_of(*tensor);
@@ -57,7 +64,7 @@ std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& p) {
   const std::int64_t groups = p.in_features / p.weight.group_size;
   if (!is_plain_codes(p.weight.codes, p.out_features, packed_row_bytes(*p.scheme, p.in_features) / 4))
     return std::nullopt;
-  if (!is_plain(p.weight.scales) || p.weight.scales.dim() != 2 || p.weight.scales.size(0) != p.out_features ||
+  if (!is_plain_scales(p) || p.weight.scales.dim() != 2 || p.weight.scales.size(0) != p.out_features ||
       p.weight.scales.size(1) != groups) {
     return std::nullopt;
   }

@@ -16,7 +16,8 @@ inline LowBitTensor packed_weight(const Scheme& scheme, std::int64_t out_feature
   out.in_features = in_features;
   out.group_size = group_size;
   out.codes = at::zeros({out_features, packed_row_bytes(scheme, in_features) / 4}, at::kInt);
-  out.scales = at::zeros({out_features, in_features / group_size}, at::kFloat);
+  out.scales = at::zeros({out_features, in_features / group_size}, has_row_scales(scheme) ? at::kChar : at::kFloat);
+  if (has_row_scales(scheme)) out.row_scales = at::zeros({out_features}, at::kBFloat16);
   const at::Tensor offsets = at::zeros_like(out.scales);
   quant::ErrorStats stats;
   std::vector<std::uint8_t> zero_points(static_cast<std::size_t>(out.scales.numel()));
@@ -24,7 +25,8 @@ inline LowBitTensor packed_weight(const Scheme& scheme, std::int64_t out_feature
       {static_cast<const std::byte*>(dense.const_data_ptr()), Dtype::kFloat32, out_features, in_features},
       {.scheme = &scheme, .group_size = group_size, .scale_dtype = Dtype::kFloat32},
       {static_cast<std::byte*>(out.codes.mutable_data_ptr()), static_cast<std::byte*>(out.scales.mutable_data_ptr()),
-       zero_points.data(), nullptr, static_cast<std::byte*>(offsets.mutable_data_ptr())},
+       zero_points.data(), nullptr, static_cast<std::byte*>(offsets.mutable_data_ptr()),
+       out.row_scales ? static_cast<std::byte*>(out.row_scales->mutable_data_ptr()) : nullptr},
       stats);
   if (scheme.decode == Decode::kZeroPoint) {
     out.zero_points = at::zeros({zero_point_words(out_features), in_features / group_size}, at::kInt);

@@ -54,7 +54,7 @@ TEST_CASE("largest: what is quantised is sound, and comes back finite in the dty
           write_checkpoint(scratch / "s", {matrix(dtype, row)}, {{"model_type", "foo"}});
           convert::quantize(scratch / "s", scratch / "q",
                             {.scheme = std::string(scheme.name),
-                             .group_size = 32,
+                             .group_size = std::min<std::int64_t>(32, scheme.largest_group),
                              .nested_scales = is_nested,
                              .halfbyte_only = true});
           const files::Checkpoint quantised = files::open_checkpoint(scratch / "q");
@@ -79,7 +79,9 @@ TEST_CASE("largest: what a scale cannot follow is recorded as the error it is", 
       row[7] = value;
       write_checkpoint(scratch / "s", {matrix(Dtype::kFloat32, row)}, {{"model_type", "foo"}});
       convert::quantize(scratch / "s", scratch / "q",
-                        {.scheme = std::string(scheme.name), .group_size = 64, .halfbyte_only = true});
+                        {.scheme = std::string(scheme.name),
+                         .group_size = std::min<std::int64_t>(64, scheme.largest_group),
+                         .halfbyte_only = true});
       const files::Checkpoint opened = files::open_checkpoint(scratch / "q");
       const auto& error = opened.manifest.find("a.weight")->error;
       REQUIRE(error);

@@ -134,6 +134,41 @@ TEST_CASE("quantize: a tied head is stored once", "[convert]") {
   CHECK_FALSE(fs::exists(scratch / "dst2"));
 }
 
+TEST_CASE("quantize: scales that are multiples of their row's, written, read, verified and compared", "[convert]") {
+  struct Case {
+    const char* scheme;
+    Dtype scale_dtype;
+    std::int64_t scale_columns;  // of 96 weights a row
+  };
+  for (const Case& c : {Case{"hb4", Dtype::kInt8, 3}, Case{"hb4_fine", Dtype::kUint8, 6}}) {
+    INFO(c.scheme);
+    const Scratch scratch;
+    write_checkpoint(scratch / "src", {float_tensor("a.weight", {300, 96}, Dtype::kFloat32),
+                                       float_tensor("b.weight", {33, 1024}), float_tensor("c.weight", {3, 48})});
+    quantize(scratch / "src", scratch / "dst", {.scheme = c.scheme, .halfbyte_only = true});
+    const auto source = open_checkpoint(scratch / "src"), result = open_checkpoint(scratch / "dst");
+    const auto* record = result.manifest.find("a.weight");
+    REQUIRE(record);
+    CHECK(record->scale_dtype == c.scale_dtype);
+    CHECK(record->size_bytes == static_cast<std::uint64_t>(300 * (48 + c.scale_columns + 2) + 16));
+    CHECK(result.find("a.weight_scale")->shape == std::vector<std::int64_t>{300, c.scale_columns});
+    CHECK(result.find("a.weight_row_scale")->shape == std::vector<std::int64_t>{300});
+    CHECK(result.manifest.find("c.weight")->group_size == 16);
+    const auto report = files::verify(result, &source);
+    CHECK(report.findings.empty());
+    for (const auto& difference : report.differences) {
+      INFO(difference.tensor);
+      const auto& error = *result.manifest.find(difference.tensor)->error;
+      CHECK(difference.rel_rmse < 0.12);
+      CHECK(difference.rel_rmse == Approx(error.rel_rmse).epsilon(1e-3));
+    }
+    quantize(scratch / "dst", scratch / "again", {.keep_codes = true});
+    const auto again = open_checkpoint(scratch / "again");
+    CHECK(files::verify(again).findings.empty());
+    CHECK(again.manifest.find("a.weight")->xxh3_128 == record->xxh3_128);
+  }
+}
+
 TEST_CASE("quantize: shards stay shards", "[convert]") {
   const Scratch scratch;
   const auto tensors = llama_tensors();

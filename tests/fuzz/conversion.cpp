@@ -13,7 +13,7 @@ namespace halfbyte::fuzz {
 namespace {
 
 constexpr auto kSchemes = std::to_array<const char*>(
-    {"sym_int4", "asym_int4", "sym_int8", "affine_int4", "iq4_nl", "nf4", "fp4", "fp4_e2m1"});
+    {"sym_int4", "asym_int4", "sym_int8", "affine_int4", "iq4_nl", "nf4", "fp4", "fp4_e2m1", "hb4", "hb4_fine"});
 constexpr auto kGroupSizes = std::to_array<std::int64_t>({16, 32, 64, 0});
 constexpr auto kExports = std::to_array<const char*>({"compressed-tensors", "gptq", "awq", "bitsandbytes"});
 

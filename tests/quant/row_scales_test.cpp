@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "quant/with_kernels.h"
@@ -167,5 +169,45 @@ TEST_CASE("row scales: what counts more comes closer", "[quant]") {
       return sum;
     };
     CHECK(error(importance) < error({}));
+  }
+}
+
+TEST_CASE("row scales: bits of seven without gaps, and back", "[quant]") {
+  const Scheme& fine = scheme(SchemeId::kHb4Fine);
+  // -32 shifted, 31, -1 shifted, 0, 1 shifted, 0, 0, 0, -31: fields 41, 3e, 7f, 00, 03, 00, 00, 00, 42.
+  const std::vector<int> multiples = {-32, 31, -1, 0, 1, 0, 0, 0, -31};
+  const std::vector<bool> shifts = {true, false, true, false, true, false, false, false, false};
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < multiples.size(); ++i)
+    bytes.push_back(static_cast<std::byte>(scale_byte(multiples[i], shifts[i])));
+  CHECK(row_scale_bytes(fine, 9) == 8);
+  std::vector<std::byte> stored(8), back(9), in_place = bytes;
+  pack_scale_bits(fine, bytes.data(), 9, stored.data());
+  CHECK(bytes_of(stored) == std::vector<int>{0x41, 0xdf, 0x1f, 0x30, 0x00, 0x00, 0x00, 0x42});
+  unpack_scale_bits(fine, stored.data(), 9, back.data());
+  CHECK(back == bytes);
+  pack_scale_bits(fine, in_place.data(), 9, in_place.data());
+  in_place.resize(8);
+  CHECK(in_place == stored);
+}
+
+TEST_CASE("hb4: golden values", "[quant]") {
+  const unsigned char codes[] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
+  const unsigned char row_scale[] = {0x80, 0x3f};  // 1
+  const std::vector<float> book = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  for (const auto& [byte, shift, multiple] : {std::tuple{3, 4, 1}, {2, 0, 1}, {0x80, 0, -64}, {0x7f, 4, 63}}) {
+    const auto scale = static_cast<std::byte>(byte);
+    const WeightMatrix matrix{.scheme = &scheme(SchemeId::kHb4),
+                              .rows = reinterpret_cast<const std::byte*>(codes),
+                              .scales = &scale,
+                              .scale_dtype = Dtype::kInt8,
+                              .out_features = 1,
+                              .in_features = 16,
+                              .group_size = 16,
+                              .row_scales = reinterpret_cast<const std::byte*>(row_scale)};
+    std::vector<float> values(16);
+    dequantize(matrix, 0, 1, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
+    for (std::size_t i = 0; i < 16; ++i)
+      CHECK(values[i] == (book[i] + static_cast<float>(shift)) * static_cast<float>(multiple));
   }
 }

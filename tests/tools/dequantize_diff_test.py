@@ -56,7 +56,7 @@ class Dequantize(CommandLineTest):
 
     def test_every_scheme_comes_back(self):
         for scheme, words in [("asym_int4", []), ("nf4", []), ("fp4", []), ("fp4_e2m1", ["--halfbyte-only"]), ("affine_int4", ["--halfbyte-only"]),
-                              ("iq4_nl", ["--halfbyte-only"])]:
+                              ("iq4_nl", ["--halfbyte-only"]), ("hb4", ["--halfbyte-only"]), ("hb4_fine", ["--halfbyte-only"])]:
             with self.subTest(scheme=scheme):
                 packed, plain = self.scratch / scheme, self.scratch / f"{scheme}-plain"
                 self.succeeds("quantize", "-q", TINY_LLAMA, packed, "--scheme", scheme, *words)

@@ -41,7 +41,7 @@ std::vector<float> as_floats(const Bytes& bytes, Dtype dtype) {
 
 // A weight matrix with its storage, and the values it stands for.
 struct Weight {
-  Bytes codes, scales, zero_points, offsets;
+  Bytes codes, scales, zero_points, offsets, row_scales;
   quant::WeightMatrix matrix;
   std::vector<float> values;
 };
@@ -58,10 +58,13 @@ Weight packed_weight(const Scheme& scheme) {
   out.scales.resize(static_cast<std::size_t>(kRows * out.matrix.groups()) * sizeof(float));
   std::vector<std::uint8_t> zero_points(static_cast<std::size_t>(kRows * out.matrix.groups()));
   out.offsets.resize(out.scales.size());
+  out.row_scales.resize(static_cast<std::size_t>(kRows) * 2);
   quant::ErrorStats stats;
-  quant::quantize_rows({std::as_bytes(std::span(source)).data(), Dtype::kFloat32, kRows, kColumns},
-                       {.scheme = &scheme, .group_size = kGroupSize, .scale_dtype = Dtype::kFloat32},
-                       {out.codes.data(), out.scales.data(), zero_points.data(), nullptr, out.offsets.data()}, stats);
+  quant::quantize_rows(
+      {std::as_bytes(std::span(source)).data(), Dtype::kFloat32, kRows, kColumns},
+      {.scheme = &scheme, .group_size = kGroupSize, .scale_dtype = Dtype::kFloat32},
+      {out.codes.data(), out.scales.data(), zero_points.data(), nullptr, out.offsets.data(), out.row_scales.data()},
+      stats);
   if (scheme.decode == Decode::kZeroPoint) {
     out.zero_points.resize(static_cast<std::size_t>(zero_point_words(kRows) * out.matrix.groups()) * 4);
     quant::pack_zero_points(zero_points.data(), kRows, out.matrix.groups(),
@@ -69,6 +72,7 @@ Weight packed_weight(const Scheme& scheme) {
     out.matrix.zero_points = out.zero_points.data();
   }
   if (scheme.decode == Decode::kOffset) out.matrix.offsets = out.offsets.data();
+  if (has_row_scales(scheme)) out.matrix.row_scales = out.row_scales.data();
   out.matrix.rows = out.codes.data();
   out.matrix.scales = out.scales.data();
   return out;

@@ -105,7 +105,9 @@ void declare(OptionParser& parser, Words& words) {
   parser.add_option("--scheme", words.scheme, "how Linear weights are stored")
       .check(one_of(scheme_names()))
       .show_default();
-  parser.add_option("--group-size", words.group_size, "weights that share a scale")
+  parser
+      .add_option("--group-size", words.group_size,
+                  "weights that share a scale; of hb4 32 and of hb4_fine 16 if not said")
       .check(one_of(group_size_names()))
       .show_default();
   parser.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")

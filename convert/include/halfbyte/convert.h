@@ -23,7 +23,7 @@ inline constexpr quant::Search kDefaultSearch = quant::Search::kSquaredError;
 
 struct QuantizeOptions {
   std::optional<std::string> scheme = {};  // nothing: kDefaultScheme
-  // 128, 64, 32, 16, or quant's kPerChannel (0); nothing: kDefaultGroupSize
+  // 128, 64, 32, 16, or quant's kPerChannel (0); nothing: the scheme's default_group, kDefaultGroupSize for most
   std::optional<std::int64_t> group_size = {};
   std::optional<quant::Search> search = {};  // nothing: kDefaultSearch
   bool nested_scales = false;  // nf4, fp4: scales in 8 bits with scales of their own (bitsandbytes's double quant)

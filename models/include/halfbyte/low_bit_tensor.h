@@ -16,7 +16,9 @@
 namespace halfbyte {
 
 // Shapes: codes int32 (out_features, words), scales (out_features, groups); of schemes that have them, zero_points
-// int32 (out_features / 8 rounded up, groups), offsets of the shape and dtype of the scales. Copies share memory.
+// int32 (out_features / 8 rounded up, groups), offsets of the shape and dtype of the scales, row_scales bfloat16
+// (out_features), with which scales are int8: two times what the row's scale is multiplied by, and 1 where the code
+// book is shifted. Copies share memory.
 struct LowBitTensor {
   at::Tensor codes;
   at::Tensor scales;
@@ -28,6 +30,7 @@ struct LowBitTensor {
   // int64 (in_features): column j of the codes is column column_order[j] of the matrix; nothing: their own order.
   std::optional<at::Tensor> column_order = std::nullopt;
   std::optional<at::Tensor> offsets = std::nullopt;
+  std::optional<at::Tensor> row_scales = std::nullopt;
 
   std::int64_t out_features() const { return codes.size(0); }
   at::Device device() const { return codes.device(); }
@@ -50,7 +53,9 @@ struct LowBitTensor {
   LowBitTensor to(at::Device device, bool non_blocking = false) const;
 
   // As the operators take it.
-  operators::PackedWeight packed() const { return {codes, scales, scheme->name, group_size, zero_points, offsets}; }
+  operators::PackedWeight packed() const {
+    return {codes, scales, scheme->name, group_size, zero_points, offsets, row_scales};
+  }
 
   // What a weight may have beside codes and scales.
   struct Extra {

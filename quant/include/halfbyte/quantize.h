@@ -100,6 +100,12 @@ std::optional<NonFinite> quantize_groups(const FloatRows& source, const GroupOpt
 // (zero_point_words(rows), groups). Source: compressed-tensors, compressors/pack_quantized/helpers.py.
 void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words);
 
+// The scales of one row of `groups`, a byte a group, as they are stored: the lowest scheme.scale_bits bits of each
+// without gaps, lowest bit first, and zeros to a whole byte. Shapes: bytes (groups), stored (row_scale_bytes). They may
+// be the same memory in pack_scale_bits.
+void pack_scale_bits(const Scheme& scheme, const std::byte* bytes, std::int64_t groups, std::byte* stored) noexcept;
+void unpack_scale_bits(const Scheme& scheme, const std::byte* stored, std::int64_t groups, std::byte* bytes) noexcept;
+
 // The code book of nested scales that bitsandbytes uses: a sign, a run of zeros for the decade, linear within it.
 // Ascending from -0.993 to 1.
 const std::array<float, 256>& nested_codebook() noexcept;

@@ -2,10 +2,10 @@
 //
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
 //                            int group_size, ScalarType? out_dtype=None, str arithmetic="float",
-//                            Tensor? offsets=None) -> Tensor
+//                            Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
-//                        ScalarType dtype, Tensor? offsets=None) -> Tensor
+//                        ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
 // Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one. Autocast, of
@@ -29,7 +29,7 @@ void register_operators();
 
 // A packed weight as the operators take it. Shapes: codes int32 (out_features, words), scales (out_features, groups);
 // of schemes that have them, zero_points int32 (out_features / 8 rounded up, groups), offsets of the shape and dtype of
-// the scales.
+// the scales, row_scales bfloat16 (out_features); scales are int8 with those, else floats.
 struct PackedWeight {
   at::Tensor codes;
   at::Tensor scales;
@@ -37,6 +37,7 @@ struct PackedWeight {
   std::int64_t group_size;
   std::optional<at::Tensor> zero_points = std::nullopt;
   std::optional<at::Tensor> offsets = std::nullopt;
+  std::optional<at::Tensor> row_scales = std::nullopt;
 
   // What a weight has beside codes and scales in some schemes.
   struct Extra {
