@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "convert/buffer.h"
+#include "convert/calibrator.h"
 #include "convert/channel.h"
 #include "convert/in_order.h"
 #include "convert/output/data_writer.h"
@@ -170,13 +171,17 @@ class Converter {
     if (planned.is_nested) how.nested = &nested;
     how.row_groups = tensor.shape.back() / planned.group_size;
     block.buffers.group_stats.resize(groups);
-    const auto bad = quant::quantize_groups(rows, how,
-                                            {block.buffers.codes.resize(groups * group.codes).data(),
-                                             block.buffers.scale.resize(groups * group.scale).data(),
-                                             reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
-                                             reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)),
-                                             gathered.at(Part::kOffset, first), gathered.at(Part::kRowScale, first)},
-                                            block.buffers.group_stats);
+    const quant::PackedRows out = {block.buffers.codes.resize(groups * group.codes).data(),
+                                   block.buffers.scale.resize(groups * group.scale).data(),
+                                   reinterpret_cast<std::uint8_t*>(gathered.at(Part::kZeroPoint, first)),
+                                   reinterpret_cast<float*>(gathered.at(Part::kNestedScale, first)),
+                                   gathered.at(Part::kOffset, first),
+                                   gathered.at(Part::kRowScale, first)};
+    if (options_.calibrator && options_.calibrator->has(block.source.tensor)) {
+      options_.calibrator->read(block.source.tensor, first, out, block.buffers.group_stats);
+      return pack_scales(*planned.scheme, how.row_groups, block.buffers.scale);
+    }
+    const auto bad = quant::quantize_groups(rows, how, out, block.buffers.group_stats);
     if (!bad) return pack_scales(*planned.scheme, how.row_groups, block.buffers.scale);
     const std::int64_t index = (static_cast<std::int64_t>(first) + bad->row) * group.weights + bad->column;
     files::fail_non_finite(named(tensor), tensor.shape, static_cast<std::uint64_t>(index), bad->value);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convert/calibrator.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
 
@@ -92,8 +93,8 @@ bool has_headers(const files::Manifest& there, const ResultLayout& layout) {
 std::string program_and_version() { return "halfbyte " HALFBYTE_VERSION; }
 
 bool chooses_codes(const QuantizeOptions& options) noexcept {
-  return options.scheme || options.group_size || options.search || options.nested_scales || !options.keep.empty() ||
-         !options.scheme_for.empty();
+  return options.calibrator || options.scheme || options.group_size || options.search || options.nested_scales ||
+         !options.keep.empty() || !options.scheme_for.empty();
 }
 
 bool may_requantize(const QuantizeOptions& options) noexcept {
@@ -108,6 +109,7 @@ json conversion_record(const QuantizeOptions& options) {
            {"search", options.search.value_or(kDefaultSearch) == quant::Search::kAbsmax ? "absmax" : "search"},
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};
+  if (options.calibrator) out["calibration"] = options.calibrator->record();
   if (options.nested_scales) out["nested_scales"] = true;
   if (options.halfbyte_only) out["halfbyte_only"] = true;
   if (may_requantize(options)) out["requantize"] = true;

@@ -6,6 +6,7 @@
 
 #include <halfbyte/convert.h>
 
+#include "convert/calibrator.h"
 #include "convert/conversion.h"
 #include "convert/convert_tensors.h"
 #include "convert/output/destination.h"
@@ -124,6 +125,10 @@ class Run {
     Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = true});
     QuantizeSummary summary = summary_of(source_, plan_, convert_into(destination));
     summary.warnings = destination.warnings();
+    if (options_.calibrator) {
+      const std::vector<Text> notes = options_.calibrator->notes();
+      summary.notes.insert(summary.notes.end(), notes.begin(), notes.end());
+    }
     return summary;
   }
 
@@ -158,6 +163,7 @@ class Run {
       if (options_.resume) destination.keep();
       const Workplace workplace{destination.partial_path(), journal,
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
+      if (options_.calibrator) options_.calibrator->run(source_, plan_, options_, destination.work_path());
       result = convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
       write_small_files(source_, plan_, layout_, result, options_, destination);
     });

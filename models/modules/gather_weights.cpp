@@ -46,4 +46,13 @@ ModelWeights gather_weights(const ModelConfig& config, TensorSource& source) {
   return weights;
 }
 
+LayerWeights gather_layer(const ModelConfig& config, std::int64_t layer, TensorSource& source) {
+  ModelWeights weights;
+  weights.layers = empty_layers(config);
+  for (const ModuleAt& module : modules_of(config)) {
+    if (module.layer == layer) gather(module, source, weights);
+  }
+  return std::move(weights.layers.at(static_cast<std::size_t>(layer)));
+}
+
 }  // namespace halfbyte::models

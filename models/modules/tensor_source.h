@@ -20,5 +20,7 @@ class TensorSource {
 
 // Asks for every tensor of a model, in the order of use.
 ModelWeights gather_weights(const ModelConfig& config, TensorSource& source);
+// Those of one layer alone.
+LayerWeights gather_layer(const ModelConfig& config, std::int64_t layer, TensorSource& source);
 
 }  // namespace halfbyte::models

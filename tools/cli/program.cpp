@@ -83,6 +83,7 @@ ExitStatus help(const VerbInfo& verb, const OptionParser& parser, bool is_json) 
 ExitStatus run_verb(const VerbInfo& verb, const VerbRow& row, int argc, char** argv) {
   OptionParser parser("halfbyte " + std::string(verb.name));
   CommonOptions common;
+  common.run_with_model = [&verb, argv] { return become_model_program(verb.name, argv); };
   const Action action = row.prepare(parser, common);
   add_common_options(parser, common);
   if (!parser.parse(argc, argv)) return help(verb, parser, is_json_wanted(argc, argv));

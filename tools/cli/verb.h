@@ -35,6 +35,8 @@ struct CommonOptions {
   bool is_json = false;
   bool is_quiet = false;  // warnings and progress are off
   int verbosity = 0;
+  // Of `halfbyte`: becomes halfbyte-model with the same words, for a verb of which only some uses run a model.
+  std::function<ExitStatus()> run_with_model = {};
 };
 
 using Action = std::function<ExitStatus()>;

@@ -19,8 +19,8 @@
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
+#include "tools/verbs/calibration_words.h"
 #include "tools/verbs/plan_output.h"
-#include "tools/verbs/verbs.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -45,6 +45,7 @@ struct Words {
   bool resume = false;
   bool restart = false;
   bool dry_run = false;
+  CalibrationWords calibration;
 };
 
 struct SearchName {
@@ -115,6 +116,7 @@ void declare(OptionParser& parser, Words& words) {
       .show_default();
   parser.add_flag("--nested-scales", words.nested_scales,
                   "nf4, fp4: scales in 8 bits too (bitsandbytes's double quantisation)");
+  declare_calibration(parser, words.calibration);
   parser.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
       .type_name("PATTERN")
       .repeatable();
@@ -256,10 +258,19 @@ convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, cons
   return convert::run(conversion, words.destination);
 }
 
-ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common) {
+ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common, MakeCalibrator make) {
+  const bool is_calibrated = !words.calibration.text.empty();
+  if (is_calibrated && !make) return common.run_with_model();
+  if (!is_calibrated)
+    log_info("codes are chosen by the weights alone; --calibrate TEXT about halves what is lost (docs/calibration.md)");
   ignore_broken_pipes();
   const InterruptWatch interrupt;  // before OpenMP's threads
   options.stop = interrupt.token();
+  Progress calibrating("calibrate", is_calibrated && !common.is_quiet, ProgressUnit::kTokens);
+  if (is_calibrated) {
+    options.calibrator = make(words.calibration, words.source, words.threads,
+                              [&](std::uint64_t done, std::uint64_t total) { calibrating.update(done, total); });
+  }
   convert::Conversion conversion = convert::prepare(words.source, options);
   if (!conversion.warning.empty()) log_warning(said(conversion.warning));
   if (words.dry_run) return show(conversion, common.is_json);
@@ -272,10 +283,10 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
 
 }  // namespace
 
-Action prepare_quantize(OptionParser& parser, const CommonOptions& common) {
+Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, MakeCalibrator make) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common, &parser] { return run(*words, options_of(*words, parser), common); };
+  return [words, make, &common, &parser] { return run(*words, options_of(*words, parser), common, make); };
 }
 
 }  // namespace halfbyte::cli

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -20,6 +21,9 @@ namespace halfbyte::convert {
 inline constexpr const char* kDefaultScheme = "sym_int4";
 inline constexpr std::int64_t kDefaultGroupSize = 64;
 inline constexpr quant::Search kDefaultSearch = quant::Search::kSquaredError;
+
+// What chooses codes by what a model's layers are given: <halfbyte/calibrate.h> makes one.
+class Calibrator;
 
 struct QuantizeOptions {
   std::optional<std::string> scheme = {};  // nothing: kDefaultScheme
@@ -49,6 +53,8 @@ struct QuantizeOptions {
   // stop leaves what was written there for the next time. Without it such a DST.partial is in the way.
   bool resume = false;
   bool restart = false;  // delete a DST.partial that could be gone on with; not with `resume`
+  // Null: codes are chosen by the weights alone. It serves one conversion.
+  std::shared_ptr<Calibrator> calibrator = {};
   // Called now and then with bytes of source done and in all; from one thread at a time.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
   std::stop_token stop = {};  // a stop throws kInterrupted, and removes what was written unless `resume`
@@ -70,7 +76,8 @@ struct QuantizeSummary {
 };
 
 // Streams SRC into DST, which appears under its name only when it is complete and synced. The bytes depend on the
-// source and the options alone, not on threads, memory, machine or how often it was resumed. Errors: kInvalidArgument
+// source and the options alone, not on threads, memory, machine or how often it was resumed (with a calibrator: on
+// what calibrate.h says). Errors: kInvalidArgument
 // (also DST.partial of another source or other options, with `resume`), kNotFound, kAlreadyExists
 // (also a DST.partial that could be gone on with, without `resume` and `restart`), kCorrupt (also NaN or infinity in a
 // weight, with tensor, row and column), kUnsupported, kNoResources (also a memory limit that is too low), kIo,

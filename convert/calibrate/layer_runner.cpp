@@ -1,0 +1,82 @@
+#include "convert/calibrate/layer_runner.h"
+
+#include <set>
+
+#include <halfbyte/load_report.h>
+
+#include "loader/check_tensors.h"
+#include "loader/checkpoint_source.h"
+#include "loader/files/printable.h"
+#include "models/architectures/architecture.h"
+#include "quant/operators/translate.h"
+
+namespace halfbyte::convert::calibrate {
+namespace {
+
+models::ModelConfig config_of(const files::Checkpoint& source) {
+  if (!source.architecture) {
+    throw Error(ErrorCode::kUnsupported,
+                files::printable_path(source.directory) +
+                    ": its family is not known, so it cannot be run, and calibration runs it; convert it without");
+  }
+  models::ModelConfig config = source.model_config();
+  source.architecture->choose_naming(config,
+                                     [&](const std::string& name) { return source.manifest.find(name) != nullptr; });
+  check_tensors(source, config);
+  return config;
+}
+
+}  // namespace
+
+LayerRunner::LayerRunner(const files::Checkpoint& source, const DtypePolicy& policy)
+    : source_(source), compute_(policy), config_(config_of(source)) {
+  options_.dtype = policy;
+  for (const models::RopeConfig& rope : config_.ropes)
+    rotaries_.push_back(std::make_shared<models::Rotary>(rope, compute_, at::kFloat));
+  std::set<std::int64_t> windows;
+  for (const models::LayerConfig& layer : config_.layers) windows.insert(layer.window);
+  windows_.assign(windows.begin(), windows.end());
+}
+
+at::Tensor LayerRunner::embed(const at::Tensor& tokens) const {
+  LoadReport report;
+  LoadOptions as_stored;
+  as_stored.dtype = DtypePolicy::original();
+  CheckpointSource tensors(source_, as_stored, report);
+  const std::string name = std::string(config_.naming->embedding) + ".weight";
+  return models::Embedding(tensors.parameter(name), config_.embedding_scale, compute_).forward(tokens).to(at::kFloat);
+}
+
+void LayerRunner::load(std::int64_t layer) {
+  linears_.clear();
+  module_.reset();
+  LoadReport report;
+  CheckpointSource tensors(source_, options_, report);
+  module_ =
+      std::make_shared<models::DecoderLayer>(models::gather_layer(config_, layer, tensors), config_, compute_, layer);
+  module_->eval();
+  layer_ = layer;
+  const std::string path = std::string(config_.naming->layers) + "." + std::to_string(layer) + ".";
+  for (const auto& item : module_->named_modules({}, /*include_self=*/false)) {
+    auto* linear = dynamic_cast<models::DenseLinear*>(item.value().get());
+    if (!linear) continue;
+    linear->set_path(path + item.key());
+    linears_.push_back(linear);
+  }
+}
+
+// Only the layer that is loaded keeps anything.
+models::Session LayerRunner::session(std::int64_t batch, std::int64_t tokens) const {
+  std::vector<std::unique_ptr<models::LayerState>> states(config_.layers.size());
+  states.at(static_cast<std::size_t>(layer_)) = module_->mixer().make_state(batch, tokens, at::kCPU);
+  return models::Session(batch, tokens, std::move(states), rotaries_, at::kCPU);
+}
+
+at::Tensor LayerRunner::forward(const at::Tensor& input) const {
+  models::Session kept = session(input.size(0), input.size(1));
+  const models::Pass pass = models::make_pass(kept, 0, input.size(0), input.size(1), windows_);
+  return translated([&] { return std::string("layer ") + std::to_string(layer_) + ", given " + describe(input); },
+                    [&] { return module_->forward(input, kept, pass); });
+}
+
+}  // namespace halfbyte::convert::calibrate

@@ -1,0 +1,48 @@
+// A model whose layers are run one after another, of which one is in memory at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <halfbyte/load_options.h>
+
+#include "loader/files/checkpoint.h"
+#include "models/modules/decoder.h"
+
+namespace halfbyte::convert::calibrate {
+
+class LayerRunner {
+ public:
+  // Errors: kUnsupported for a family that cannot be run; kCorrupt where tensors are missing. `source` must outlive it.
+  LayerRunner(const files::Checkpoint& source, const DtypePolicy& policy);
+
+  const models::ModelConfig& config() const noexcept { return config_; }
+  // Shape: token ids (windows, tokens) -> (windows, tokens, hidden_size), float32.
+  at::Tensor embed(const at::Tensor& tokens) const;
+
+  // Puts this layer in the place of the one before.
+  void load(std::int64_t layer);
+  // Those of the layer, by the names that the checkpoint has for them.
+  const std::vector<models::DenseLinear*>& linears() const noexcept { return linears_; }
+  // Shape: (windows, tokens, hidden_size), kept.
+  at::Tensor forward(const at::Tensor& input) const;
+
+ private:
+  models::Session session(std::int64_t batch, std::int64_t tokens) const;
+
+  const files::Checkpoint& source_;
+  LoadOptions options_;
+  models::Compute compute_;
+  models::ModelConfig config_;
+  std::vector<std::shared_ptr<const models::Rotary>> rotaries_;
+  std::vector<std::int64_t> windows_;  // of the layers
+  std::int64_t layer_ = -1;
+  std::shared_ptr<models::DecoderLayer> module_;
+  std::vector<models::DenseLinear*> linears_;
+};
+
+}  // namespace halfbyte::convert::calibrate

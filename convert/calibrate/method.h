@@ -1,0 +1,32 @@
+// The ways to choose codes by what a product is given, a row each.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "convert/calibrate/packed_matrix.h"
+
+namespace halfbyte::convert::calibrate {
+
+// What is known of the inputs of some Linears.
+struct Inputs {
+  at::Tensor moments;  // X^T X, (in_features, in_features), float32
+  std::int64_t tokens;
+};
+
+struct Method {
+  std::string_view name;
+  // Tokens a column that it needs: with fewer the first row of methods() is taken.
+  double tokens_a_column;
+  // Fills `out`, one for each of `weights`, which share their input. Shapes: weights (rows, in_features), float32,
+  // contiguous.
+  void (*run)(const Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
+              int threads);
+};
+
+std::span<const Method> methods() noexcept;
+const Method* find_method(std::string_view name) noexcept;  // null: no such method
+
+}  // namespace halfbyte::convert::calibrate

@@ -1,0 +1,41 @@
+// What the products of a layer are given, as the sums that calibration needs: X^T X.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace halfbyte::models {
+class Linear;
+}
+
+namespace halfbyte::convert::calibrate {
+
+// Of Linears that share their input.
+struct Part {
+  std::vector<const models::Linear*> linears;  // in the order in which they were run
+  at::Tensor sums;                             // (in_features, in_features), float32; its lower half is not filled
+  std::int64_t tokens = 0;
+
+  // The whole matrix.
+  at::Tensor moments() const;
+};
+
+// Sees passes of one layer through a Tap.
+class Moments {
+ public:
+  void add(const models::Linear& linear, const at::Tensor& input);
+  const std::vector<Part>& parts() const noexcept { return parts_; }
+  std::vector<Part>& parts() noexcept { return parts_; }
+
+ private:
+  Part& part_of(const models::Linear& linear, const at::Tensor& input);
+
+  std::vector<Part> parts_;
+  at::Tensor last_;          // held, so that no other input can lie where it does
+  std::size_t current_ = 0;  // the part that it belongs to
+};
+
+}  // namespace halfbyte::convert::calibrate

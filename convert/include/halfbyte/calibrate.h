@@ -1,0 +1,57 @@
+// Codes chosen by what a model's layers are given while it reads a text: smaller loss at the same size. Needs LibTorch;
+// quantize() takes what this makes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <halfbyte/convert.h>
+
+namespace halfbyte::convert {
+
+inline constexpr std::int64_t kDefaultCalibrationTokens = 32768;
+inline constexpr std::int64_t kDefaultCalibrationContext = 256;
+// By name: scales searched with errors weighted by the inputs' second moments; and codes chosen one after another, each
+// error made up for by the later ones.
+inline constexpr const char* kCalibrationMethods[] = {"search", "gptq"};
+inline constexpr const char* kDefaultCalibrationMethod = "gptq";
+
+// Sequences of tokens, as the model reads them: each with what its tokenizer puts before a text.
+struct CalibrationTokens {
+  std::vector<std::vector<std::int64_t>> sequences;  // none is empty
+  std::string hash;                                  // xxh3_128 of what they were read from
+  std::vector<Text> notes = {};
+};
+
+struct CalibrationTextOptions {
+  std::int64_t tokens = kDefaultCalibrationTokens;    // at most
+  std::int64_t context = kDefaultCalibrationContext;  // of a sequence; fewer where the model takes fewer
+};
+
+// Reads a text for the model at `checkpoint`. Errors: kNotFound, kIo; kInvalidArgument when it is too short.
+CalibrationTokens read_calibration_text(const std::filesystem::path& text, const std::filesystem::path& checkpoint,
+                                        const CalibrationTextOptions& options = {});
+
+// What a layer is given while its inputs' moments are gathered.
+enum class CalibrationInputs : std::uint8_t {
+  kOriginal,    // what the unquantised model gives it
+  kQuantized,   // what the layers before it give once they are quantised
+  kSequential,  // and within it, what its own products give once they are
+};
+
+struct CalibrateOptions {
+  std::string method = kDefaultCalibrationMethod;
+  CalibrationInputs inputs = CalibrationInputs::kOriginal;
+  // Called now and then with how many tokens' worth of calibration is done, and of all; from one thread.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
+};
+
+// For QuantizeOptions::calibrator. The bytes then depend on the machine's kernels, the threads and LibTorch's version
+// too; all three are in the result's record. Errors: kInvalidArgument for an unknown method, or no tokens.
+std::shared_ptr<Calibrator> make_calibrator(CalibrationTokens tokens, const CalibrateOptions& options = {});
+
+}  // namespace halfbyte::convert

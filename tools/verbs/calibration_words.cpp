@@ -1,0 +1,34 @@
+#include "tools/verbs/calibration_words.h"
+
+#include <vector>
+
+#include <halfbyte/calibrate.h>
+
+#include "tools/cli/parse.h"
+
+namespace halfbyte::cli {
+
+void declare_calibration(OptionParser& parser, CalibrationWords& words) {
+  words.tokens = convert::kDefaultCalibrationTokens;
+  words.context = convert::kDefaultCalibrationContext;
+  words.method = convert::kDefaultCalibrationMethod;
+  parser
+      .add_option("--calibrate", words.text,
+                  "choose codes by what the model's layers are given while it reads this text, UTF-8")
+      .type_name("TEXT");
+  parser.add_option("--calibration-tokens", words.tokens, "of the text, at most")
+      .check(whole_number(1, 1'000'000'000))
+      .needs("--calibrate")
+      .show_default();
+  parser.add_option("--calibration-ctx", words.context, "tokens of a sequence")
+      .check(whole_number(2, 1'000'000))
+      .needs("--calibrate")
+      .show_default();
+  const std::vector<std::string> methods(std::begin(convert::kCalibrationMethods),
+                                         std::end(convert::kCalibrationMethods));
+  parser.add_option("--method", words.method, "of calibration: scales alone (search), or codes too (gptq)")
+      .check(one_of(methods))
+      .show_default();
+}
+
+}  // namespace halfbyte::cli

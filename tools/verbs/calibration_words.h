@@ -1,0 +1,33 @@
+// What `quantize` is told of calibration. halfbyte-model does what it says; `halfbyte` hands over.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <halfbyte/convert.h>
+
+#include "tools/cli/option_parser.h"
+#include "tools/cli/verb.h"
+
+namespace halfbyte::cli {
+
+struct CalibrationWords {
+  std::string text;  // empty: none
+  std::int64_t tokens = 0;
+  std::int64_t context = 0;
+  std::string method;
+};
+
+void declare_calibration(OptionParser& parser, CalibrationWords& words);
+
+// For the checkpoint at `source`, on `threads` threads (0: one a core). `progress`: of calibration.
+using MakeCalibrator =
+    std::shared_ptr<convert::Calibrator> (*)(const CalibrationWords& words, const std::string& source, int threads,
+                                             std::function<void(std::uint64_t done, std::uint64_t total)> progress);
+
+// `make` is null where no model can be run: then `common.run_with_model` is what calibrates.
+Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, MakeCalibrator make);
+
+}  // namespace halfbyte::cli
