@@ -30,7 +30,8 @@ TileContext with_shift(TileContext context, int shift) {
 struct RowScaleSearch::Candidates {
   static constexpr std::size_t kCount = kBeside.size() * kLaneCount;
   int multiple[kCount] = {};
-  float scale[kCount] = {}, inverse[kCount] = {}, error[kCount] = {};
+  float scale[kCount] = {}, inverse[kCount] = {};
+  double error[kCount] = {};  // squares of any float32 are finite in it
 };
 
 RowScaleSearch::RowScaleSearch(const TileContext& context, std::size_t group_size)
@@ -107,13 +108,13 @@ void RowScaleSearch::round(const float* weights, std::span<const float> importan
 }
 
 // What it costs to have no scale at all; absmax takes the nearest multiple whatever it costs.
-void RowScaleSearch::start(const kernels::Weighed& tile, Place place, float* best) const {
+void RowScaleSearch::start(const kernels::Weighed& tile, Place place, double* best) const {
   const bool is_absmax = context_.search == Search::kAbsmax;
-  std::fill_n(best, kLanes, is_absmax ? std::numeric_limits<float>::infinity() : 0.0f);
+  std::fill_n(best, kLanes, is_absmax ? std::numeric_limits<double>::infinity() : 0.0);
   for (std::size_t i = 0; !is_absmax && i < group_size_ * kLaneCount; ++i) {
     const std::size_t lane = i % kLaneCount;
     if (lane < place.lanes)
-      best[lane] += tile.values[i] * tile.values[i] * (tile.importance ? tile.importance[i] : 1.0f);
+      best[lane] += double{tile.values[i]} * tile.values[i] * (tile.importance ? tile.importance[i] : 1.0f);
   }
 }
 
@@ -144,12 +145,12 @@ void RowScaleSearch::measure(const kernels::Weighed& tile, std::size_t book, Can
     context_.kernels->quantize->measure(some, std::min(kernels::kMaxTerms, context_.length - k), candidates.inverse,
                                         kLows, this->candidates(), coding, {squared, slope, codes});
     for (std::size_t i = 0; i < this->candidates() * kLaneCount; ++i)
-      candidates.error[i] += squared[i] * candidates.scale[i] * candidates.scale[i];
+      candidates.error[i] += double{squared[i]} * candidates.scale[i] * candidates.scale[i];
   }
 }
 
 void RowScaleSearch::choose(const kernels::Weighed& tile, Place place, float row_scale, std::int8_t* bytes) const {
-  float best[kLanes];
+  double best[kLanes];
   start(tile, place, best);
   for (std::size_t book = 0; book < books(); ++book) {
     Candidates candidates = candidates_for(place, book, row_scale);

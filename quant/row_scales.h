@@ -50,7 +50,7 @@ class RowScaleSearch {
   void search(const float* weights, std::span<const float> importance, std::size_t groups);
   float row_scale() const;
   void round(const float* weights, std::span<const float> importance, float row_scale, std::span<std::int8_t> bytes);
-  void start(const kernels::Weighed& tile, Place place, float* best) const;
+  void start(const kernels::Weighed& tile, Place place, double* best) const;
   Candidates candidates_for(Place place, std::size_t book, float row_scale) const;
   void measure(const kernels::Weighed& tile, std::size_t book, Candidates& candidates) const;
   void choose(const kernels::Weighed& tile, Place place, float row_scale, std::int8_t* bytes) const;

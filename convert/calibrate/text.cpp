@@ -32,8 +32,7 @@ std::unique_ptr<models::Tokenizer> tokenizer_at(const fs::path& checkpoint) {
   auto out = models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
   if (out) return out;
   throw Error(ErrorCode::kInvalidArgument,
-              files::printable_path(checkpoint) +
-                  ": there is no tokenizer, so a text cannot be read; give token ids (.jsonl) instead");
+              files::printable_path(checkpoint) + ": there is no tokenizer, so no text can be read for calibration");
 }
 
 // As many tokens as a sequence of this model may have.

@@ -44,7 +44,7 @@ float value_of(const Packed& packed, std::int64_t row, std::int64_t column) {
   const auto code = static_cast<std::size_t>(at % 2 == 0 ? pair & 15 : pair >> 4);
   const int byte = byte_of(packed, row, column / packed.options.group_size);
   const int multiple = (byte - (byte & 1)) / 2;
-  const float level = (*packed.options.scheme->codebook)[code] + ((byte & 1) != 0 ? 6.0f : 0.0f);
+  const float level = (*packed.options.scheme->codebook)[code] + ((byte & 1) != 0 ? 5.0f : 0.0f);
   return level * (static_cast<float>(multiple) * row_scale_of(packed, row));
 }
 
@@ -194,8 +194,8 @@ TEST_CASE("row scales: bits of seven without gaps, and back", "[quant]") {
 TEST_CASE("hb4: golden values", "[quant]") {
   const unsigned char codes[] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
   const unsigned char row_scale[] = {0x80, 0x3f};  // 1
-  const std::vector<float> book = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-  for (const auto& [byte, shift, multiple] : {std::tuple{3, 4, 1}, {2, 0, 1}, {0x80, 0, -64}, {0x7f, 4, 63}}) {
+  const std::vector<float> book = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 51, 66, 85, 118};
+  for (const auto& [byte, shift, multiple] : {std::tuple{3, 5, 1}, {2, 0, 1}, {0x80, 0, -64}, {0x7f, 5, 63}}) {
     const auto scale = static_cast<std::byte>(byte);
     const WeightMatrix matrix{.scheme = &scheme(SchemeId::kHb4),
                               .rows = reinterpret_cast<const std::byte*>(codes),

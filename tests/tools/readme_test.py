@@ -10,7 +10,7 @@ from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tin
 README = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench"}
 COMMAND = re.compile(r"(?m)(?:^|`)(?:build/release/bin/)?halfbyte ((?:quantize|inspect|verify|dequantize|diff|export|doctor|generate|chat|"
-                     r"perplexity|tokenize|bench|synth) [^`\n#]+)")
+                     r"perplexity|evaluate|tokenize|bench|synth) [^`\n#]+)")
 
 
 def commands():
@@ -26,7 +26,8 @@ class Readme(CommandLineTest):
         (self.scratch / "book.txt").write_text(book[:1500], encoding="utf-8")
         self.succeeds("export", TINY_LLAMA, self.scratch / "llama-q4_0.gguf", "--to", "gguf", "--type", "Q4_0", "--requantize", "-q")
         for verb, *words in commands():
-            if verb in MODEL_VERBS and not MODEL_PROGRAM.exists():
+            runs_model = verb in MODEL_VERBS or "--calibrate" in words
+            if runs_model and not MODEL_PROGRAM.exists():
                 continue
             words = ["bfloat16" if word == "all" else word for word in words]  # each policy's speed is measured for seconds
             words = [self.hash_of(words[0]) if word == "HASH" else word for word in words]
