@@ -21,10 +21,9 @@ class Calibrator {
 
   // What decides its codes, for the result's manifest and for knowing a conversion again.
   virtual nlohmann::json record() const = 0;
-  // Chooses the codes of all that it has, with files of its own in `work`: of a run that was stopped it uses what lies
-  // there. Before anything below. Errors: kUnsupported where the model cannot be run; kInterrupted; kIo, kNoResources.
-  virtual void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
-                   const files::fs::path& work) = 0;
+  // Chooses the codes of all that it has, in memory. Before anything below. Errors: kUnsupported where the model cannot
+  // be run; kInterrupted; kIo, kNoResources.
+  virtual void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options) = 0;
   // Whether it has codes of this tensor of the plan; else the tensor is quantised from its weights alone.
   virtual bool has(std::size_t tensor) const noexcept = 0;
   // As quantize_groups gives them: groups [first, first + group_stats.size()). Any threads. Precondition: has(tensor).

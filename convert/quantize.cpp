@@ -163,7 +163,7 @@ class Run {
       if (options_.resume) destination.keep();
       const Workplace workplace{destination.partial_path(), journal,
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
-      if (options_.calibrator) options_.calibrator->run(source_, plan_, options_, destination.work_path());
+      if (options_.calibrator) options_.calibrator->run(source_, plan_, options_);
       result = convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
       write_small_files(source_, plan_, layout_, result, options_, destination);
     });

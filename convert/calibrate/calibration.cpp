@@ -93,12 +93,10 @@ class Calibration::Run {
   std::optional<Place> place_of(const models::Linear& linear) const {
     const std::string& path = linear.path();
     if (const auto found = planned_.find(path + ".weight"); found != planned_.end()) return Place{found->second, 0};
-    const std::size_t last = path.rfind('.');
-    const std::size_t number = last == std::string::npos ? last : path.rfind('.', last - 1);
-    if (number == std::string::npos) return std::nullopt;
-    const auto found = planned_.find(path.substr(0, number) + path.substr(last));
+    const auto expert = expert_path(path);
+    const auto found = expert ? planned_.find(expert->stack) : planned_.end();
     if (found == planned_.end()) return std::nullopt;
-    return Place{found->second, static_cast<std::size_t>(std::stoul(path.substr(number + 1, last - number - 1)))};
+    return Place{found->second, expert->expert};
   }
 
   void choose(const Moments& moments, bool is_put_back) {
@@ -166,8 +164,7 @@ nlohmann::json Calibration::record() const {
           {"libtorch", torch_version().running}};
 }
 
-void Calibration::run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
-                      const files::fs::path&) {
+void Calibration::run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options) {
   operators::register_operators();
   const models::PassWatch watch(options.stop);
   guarded(source.directory.string(), [&] { Run(*this, source, plan, options).run(); });

@@ -29,8 +29,7 @@ class Calibration final : public Calibrator {
       : tokens_(std::move(tokens)), method_(method), options_(options) {}
 
   nlohmann::json record() const override;
-  void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
-           const files::fs::path& work) override;
+  void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options) override;
   bool has(std::size_t tensor) const noexcept override;
   void read(std::size_t tensor, std::uint64_t first, quant::PackedRows out,
             std::span<quant::ErrorStats> group_stats) const override;

@@ -1,6 +1,7 @@
 #include "convert/calibrate/layer_pass.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <ATen/ops/empty_like.h>
 
@@ -26,12 +27,10 @@ void for_each_batch(const at::Tensor& input, const Work& work) {
 // The rest of a pass is not needed.
 struct Enough {};
 
-// Of an expert's product: its path without the expert's number. Else empty.
-std::string place_among_experts(const std::string& path) {
-  const std::size_t last = path.rfind('.');
-  const std::size_t number = last == std::string::npos ? last : path.rfind('.', last - 1);
-  if (number == std::string::npos || path[number + 1] < '0' || path[number + 1] > '9') return {};
-  return path.substr(0, number) + path.substr(last);
+// Of an expert's product: where its stack lies. Else empty.
+std::string stack_of(const std::string& path) {
+  const auto expert = expert_path(path);
+  return expert ? expert->stack : "";
 }
 
 // Which products belong to a stage, as a pass shows them.
@@ -41,19 +40,19 @@ class Stage {
 
   void see(const models::Linear& linear, const at::Tensor& input) {
     if (!first_) first_ = &linear;
-    const std::string place = place_among_experts(linear.path());
-    if (is_of(linear, input, place)) {
+    const std::string stack = stack_of(linear.path());
+    if (is_of(linear, input, stack)) {
       last_ = input;
       return moments_.add(linear, input);
     }
-    if (place.empty()) throw Enough();
+    if (stack.empty()) throw Enough();
   }
 
  private:
-  bool is_of(const models::Linear& linear, const at::Tensor& input, const std::string& place) const {
+  bool is_of(const models::Linear& linear, const at::Tensor& input, const std::string& stack) const {
     if (&linear == first_) return true;
     if (last_.defined() && last_.data_ptr() == input.data_ptr() && last_.is_same_size(input)) return true;
-    return !place.empty() && place == place_among_experts(first_->path());
+    return !stack.empty() && stack == stack_of(first_->path());
   }
 
   Moments& moments_;
@@ -62,6 +61,16 @@ class Stage {
 };
 
 }  // namespace
+
+std::optional<ExpertPath> expert_path(const std::string& path) {
+  const std::size_t last = path.rfind('.');
+  const std::size_t dot = last == std::string::npos ? last : path.rfind('.', last - 1);
+  if (dot == std::string::npos || dot >= last) return std::nullopt;
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(path.data() + dot + 1, path.data() + last, number);
+  if (error != std::errc() || end != path.data() + last) return std::nullopt;
+  return ExpertPath{path.substr(0, dot) + path.substr(last), number};
+}
 
 at::Tensor LayerPass::run(const at::Tensor& input) const {
   at::Tensor out = at::empty_like(input);

@@ -11,6 +11,13 @@
 
 namespace halfbyte::convert::calibrate {
 
+// "A.experts.3.B", the product of an expert of a stack "A.experts.B".
+struct ExpertPath {
+  std::string stack;
+  std::size_t expert;
+};
+std::optional<ExpertPath> expert_path(const std::string& path);
+
 class LayerPass {
  public:
   // `is_wanted`: whether the product's inputs are to be gathered.

@@ -39,13 +39,9 @@ class PackedMatrix {
   // The weights that its codes stand for: rows * columns.
   void values(std::span<float> out, int threads) const;
 
-  std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  std::span<std::byte> bytes() noexcept { return bytes_; }
   // Groups [first, first + count) of all, to where group `to` of those parts goes.
   void copy(std::uint64_t first, std::uint64_t count, std::uint64_t to, const quant::PackedRows& out,
             std::span<quant::ErrorStats> group_stats) const;
-  // After bytes() were filled with what another such matrix had.
-  void restored() { read_groups(); }
 
  private:
   struct Piece {

@@ -39,11 +39,7 @@ class Reader(html.parser.HTMLParser):
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
 class Report(CommandLineTest):
-    def reported(self, checkpoint, text, *words):
-        folder = self.scratch / "report"
-        shown = self.succeeds("evaluate", checkpoint, "--against", TINY_LLAMA, "--text", text, "--ctx-size", 64, "--windows", 4,
-                              "--report", folder, "-q", "--json", *words)
-        self.assertEqual({path.name for path in folder.iterdir()}, {"report.html", "report.json"})
+    def page_of(self, folder):
         page = (folder / "report.html").read_text(encoding="utf-8")
         reader = Reader()
         reader.feed(page)
@@ -51,9 +47,17 @@ class Report(CommandLineTest):
         self.assertEqual(reader.open, [])
         self.assertLessEqual(reader.tags, TAGS)
         self.assertLessEqual(reader.attributes, ATTRIBUTES)
+        return page, "".join(reader.words)
+
+    def reported(self, checkpoint, text, *words):
+        folder = self.scratch / "report"
+        shown = self.succeeds("evaluate", checkpoint, "--against", TINY_LLAMA, "--text", text, "--ctx-size", 64, "--windows", 4,
+                              "--report", folder, "-q", "--json", *words)
+        self.assertEqual({path.name for path in folder.iterdir()}, {"report.html", "report.json"})
+        page, text_of_page = self.page_of(folder)
         for outside in ("http:", "https:", "url(", "@import", "src=", "href=", "<script"):
             self.assertNotIn(outside, page.replace(HOSTILE, ""), outside)
-        return json.loads(shown), json.loads((folder / "report.json").read_text(encoding="utf-8")), "".join(reader.words)
+        return json.loads(shown), json.loads((folder / "report.json").read_text(encoding="utf-8")), text_of_page
 
     def test_the_page_and_its_data(self):
         packed, fine = self.scratch / "packed", self.scratch / "fine"
@@ -79,16 +83,10 @@ class Report(CommandLineTest):
         folder = self.scratch / "report"
         result = run("evaluate", packed, "--against", TINY_LLAMA, "--text", text, "--ctx-size", 64, "--windows", 2, "--report", folder, "-q")
         self.assertEqual(result.returncode, 0, result.stderr)
-        page = (folder / "report.html").read_text(encoding="utf-8")
-        reader = Reader()
-        reader.feed(page)
-        reader.close()
-        self.assertEqual(reader.open, [])
-        self.assertLessEqual(reader.tags, TAGS)
-        self.assertLessEqual(reader.attributes, ATTRIBUTES)
+        page, text_of_page = self.page_of(folder)
         self.assertNotIn("\u202e", page)
-        self.assertIn("<b>packed & 'co'", "".join(reader.words))
-        self.assertIn("alert", "".join(reader.words))
+        self.assertIn("<b>packed & 'co'", text_of_page)
+        self.assertIn("alert", text_of_page)
 
     def test_a_folder_that_cannot_be_made_is_one_line(self):
         (self.scratch / "file").write_text("x")
