@@ -1,5 +1,6 @@
 // Quantises the tensors of a prepared conversion into a new checkpoint.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -69,11 +70,13 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
 }
 
 // What could be gone on with is never deleted by whoever forgot to say so.
-[[noreturn]] void refuse_to_forget(const Destination& destination, std::size_t finished, std::size_t all) {
-  throw Error(ErrorCode::kAlreadyExists,
-              files::printable_path(destination.work_path()) + ": " + std::to_string(finished) + " of " +
-                  std::to_string(all) + " tensors of this conversion are there from a run that was stopped; " +
-                  Option::kResume + " goes on, " + Option::kRestart + " deletes them and begins anew");
+[[noreturn]] void refuse_to_forget(const Destination& destination, const JournalContents& journal, std::size_t all) {
+  const std::size_t finished = journal.finished.size();
+  const std::string found =
+      finished == 0 ? journal.progress() : std::to_string(finished) + " of " + std::to_string(all) + " tensors";
+  throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination.work_path()) + ": " + found +
+                                             " of this conversion, left by a run that was stopped; " + Option::kResume +
+                                             " goes on, " + Option::kRestart + " deletes them and begins anew");
 }
 
 // What an earlier run of this conversion left, to go on with; else NAME.partial is emptied. Errors: kInvalidArgument
@@ -92,7 +95,7 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const Q
     return std::nullopt;
   }
   if (!options.resume) {
-    if (!journal->finished.empty()) refuse_to_forget(destination, journal->finished.size(), work.plan.tensors.size());
+    if (!journal->progress().empty()) refuse_to_forget(destination, *journal, work.plan.tensors.size());
     destination.start_over();
     return std::nullopt;
   }
@@ -157,17 +160,28 @@ class Run {
     const auto unfinished = find_unfinished(destination, work_, options_, identity);
     ConversionResult result;
     destination.fill([&] {
-      destination.check_space(layout_.size_bytes + small_file_bytes(source_));
+      const std::uint64_t calibration = options_.calibrator ? options_.calibrator->disk_bytes(source_, plan_) : 0;
+      destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration);
       Journal journal =
           unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
       if (options_.resume) destination.keep();
       const Workplace workplace{destination.partial_path(), journal,
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
-      if (options_.calibrator) options_.calibrator->run(source_, plan_, options_);
+      calibrate(destination, journal, unfinished);
       result = convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
       write_small_files(source_, plan_, layout_, result, options_, destination);
     });
     return result;
+  }
+
+  void calibrate(const Destination& destination, Journal& journal,
+                 const std::optional<JournalContents>& unfinished) const {
+    if (!options_.calibrator) return;
+    const fs::path directory = destination.calibration_path();
+    if (files::type_of(directory) != fs::file_type::directory) files::remove_tree(directory);
+    files::make_directory(directory);
+    const std::map<std::int64_t, models::HeldJson> none;
+    options_.calibrator->run(source_, plan_, options_, {directory, journal, unfinished ? unfinished->layers : none});
   }
 
   const files::Checkpoint& source_;

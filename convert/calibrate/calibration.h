@@ -1,27 +1,19 @@
-// A model's layers one after another: what each is given, the codes that are chosen by it, what it gives the next.
+// The codes of a model's layers, chosen by what each is given: where they lie until they are written into the result.
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <halfbyte/calibrate.h>
 
-#include "convert/calibrate/layer_runner.h"
+#include "convert/calibrate/layer_files.h"
 #include "convert/calibrate/method.h"
-#include "convert/calibrate/moments.h"
 #include "convert/calibrator.h"
 
 namespace halfbyte::convert::calibrate {
-
-// The codes of one tensor: of a matrix, or of each of a stack of them.
-struct CalibratedTensor {
-  std::vector<PackedMatrix> matrices;
-  std::vector<bool> is_done;
-  std::uint64_t groups_a_matrix = 0;
-  bool is_whole = true;  // no two matrices share a nested scale
-};
 
 class Calibration final : public Calibrator {
  public:
@@ -29,21 +21,38 @@ class Calibration final : public Calibrator {
       : tokens_(std::move(tokens)), method_(method), options_(options) {}
 
   nlohmann::json record() const override;
-  void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options) override;
+  std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan) const override;
+  void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
+           const CalibrationPlace& place) override;
   bool has(std::size_t tensor) const noexcept override;
   void read(std::size_t tensor, std::uint64_t first, quant::PackedRows out,
             std::span<quant::ErrorStats> group_stats) const override;
   std::vector<Text> notes() const override;
 
  private:
-  struct Place;
-  class Run;
+  struct Place {
+    std::int64_t layer;
+    std::uint64_t begin;
+  };
+  // The codes of one tensor: of a matrix, or of each of a stack of them.
+  struct Tensor {
+    PackedLayout layout;  // of each matrix
+    std::vector<std::optional<Place>> matrices;
+    bool is_whole;  // no two matrices share a nested scale
+  };
+
+  void take(std::int64_t layer, const LayerRecord& record, const files::Checkpoint& source, const Plan& plan);
+  std::shared_ptr<const files::DataFile> open(std::int64_t layer) const;
 
   CalibrationTokens tokens_;
   const Method& method_;
   CalibrateOptions options_;
-  std::map<std::size_t, CalibratedTensor> tensors_;  // by index into the plan
-  std::int64_t matrices_ = 0, searched_ = 0;         // the latter had too few tokens for the method
+  std::optional<LayerFiles> files_;
+  std::map<std::size_t, Tensor> tensors_;  // by index into the plan
+  std::int64_t matrices_ = 0, searched_ = 0;
+
+  mutable std::mutex mutex_;  // of what is open
+  mutable std::map<std::int64_t, std::shared_ptr<const files::DataFile>> open_;
 };
 
 }  // namespace halfbyte::convert::calibrate

@@ -1,17 +1,15 @@
 #include "convert/calibrate/gptq.h"
 
 #include <algorithm>
-#include <tuple>
 #include <vector>
 
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/eye.h>
-#include <ATen/ops/linalg_cholesky_ex.h>
-#include <ATen/ops/linalg_solve_triangular.h>
+#include <ATen/ops/empty_like.h>
 
 #include <halfbyte/error.h>
 
+#include "convert/calibrate/triangular.h"
 #include "loader/files/parallel.h"
 #include "models/modules/pass_watch.h"
 
@@ -23,13 +21,18 @@ constexpr std::int64_t kBlock = 128;
 constexpr double kDamping = 0.01, kMoreDamping = 10.0;
 constexpr int kDampings = 5;
 
-// Of H = R R^T with R upper, the factor of H's inverse is R's: H^-1 = U^T U with U = R^-1. R is the lower factor of H
-// taken from its end. Undefined: H is not positive definite.
-at::Tensor inverse_factor(const at::Tensor& moments) {
-  const auto [lower, info] = at::linalg_cholesky_ex(moments.flip({0, 1}));
-  if (info.item<int>() != 0) return {};
-  const at::Tensor upper = lower.flip({0, 1});
-  return at::linalg_solve_triangular(upper, at::eye(upper.size(0), upper.options()), /*upper=*/true);
+// With columns and rows in this order.
+at::Tensor in_order(const at::Tensor& matrix, const at::Tensor& order, int threads) {
+  const std::int64_t size = matrix.size(0);
+  at::Tensor out = at::empty_like(matrix);
+  const std::int64_t* from = order.const_data_ptr<std::int64_t>();
+  float* to = out.mutable_data_ptr<float>();
+  const float* values = matrix.const_data_ptr<float>();
+  files::parallel_for(static_cast<std::size_t>(size), threads, [&](std::size_t row) {
+    const float* source = values + from[row] * size;
+    for (std::int64_t k = 0; k < size; ++k) to[static_cast<std::int64_t>(row) * size + k] = source[from[k]];
+  });
+  return out;
 }
 
 // One row's errors, block by block.
@@ -74,18 +77,19 @@ void for_each_row(std::int64_t rows, int threads, const Work& work) {
 
 }  // namespace
 
-Feedback feedback_of(const at::Tensor& moments) {
-  const at::Tensor diagonal = moments.diagonal();
-  const at::Tensor order = diagonal.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
-  const at::Tensor sorted = moments.index_select(0, order).index_select(1, order);
-  const double mean = diagonal.mean().item<double>();
-  double damping = kDamping * mean;
+// Of H = R R^T with R upper, the factor of H's inverse is R's: H^-1 = U^T U with U = R^-1.
+Feedback feedback_of(at::Tensor moments) {
+  moments = moments.contiguous();
+  const at::Tensor order = moments.diagonal().argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  double damping = kDamping * moments.diagonal().mean().item<double>();
   for (int i = 0; i < kDampings; ++i, damping *= kMoreDamping) {
     models::PassWatch::check();
-    at::Tensor damped = sorted.clone();
-    damped.diagonal().add_(damping > 0 ? damping : 1.0);
-    at::Tensor factor = inverse_factor(damped);
-    if (factor.defined()) return {order, factor.contiguous()};
+    at::Tensor factor = in_order(moments, order, 0);
+    factor.diagonal().add_(damping > 0 ? damping : 1.0);
+    if (!factor_from_the_end(factor)) continue;
+    moments.reset();
+    invert_upper(factor);
+    return {order, factor};
   }
   throw Error(ErrorCode::kCorrupt, "the second moments of the inputs have no Cholesky factor");
 }

@@ -11,18 +11,30 @@
 namespace halfbyte::convert::calibrate {
 namespace {
 
-// Tokens that pass a layer at once, about: enough for products to run at full speed, and few enough that what lies
-// between them stays small.
-constexpr std::int64_t kTokens = 2048;
-
 template <class Work>
-void for_each_batch(const at::Tensor& input, const Work& work) {
-  const std::int64_t batch = std::max<std::int64_t>(1, kTokens / input.size(1));
-  for (std::int64_t begin = 0; begin < input.size(0); begin += batch) {
+void for_each_batch(const States& input, const Work& work) {
+  const auto [sequences, tokens, hidden_size] = input.shape();
+  const std::int64_t batch = std::max<std::int64_t>(1, LayerPass::kTokens / tokens);
+  for (std::int64_t begin = 0; begin < sequences; begin += batch) {
     models::PassWatch::check();
-    work(begin, std::min(batch, input.size(0) - begin));
+    work(input.read(begin, std::min(batch, sequences - begin)));
   }
 }
+
+// Into one tensor.
+class Gathered final : public StatesSink {
+ public:
+  explicit Gathered(const at::Tensor& like) : states_(at::empty_like(like)) {}
+  void write(const at::Tensor& states) override {
+    states_.narrow(0, written_, states.size(0)).copy_(states);
+    written_ += states.size(0);
+  }
+  at::Tensor take() && { return std::move(states_); }
+
+ private:
+  at::Tensor states_;
+  std::int64_t written_ = 0;
+};
 
 // The rest of a pass is not needed.
 struct Enough {};
@@ -72,12 +84,17 @@ std::optional<ExpertPath> expert_path(const std::string& path) {
   return ExpertPath{path.substr(0, dot) + path.substr(last), number};
 }
 
-at::Tensor LayerPass::run(const at::Tensor& input) const {
-  at::Tensor out = at::empty_like(input);
-  for_each_batch(input, [&](std::int64_t begin, std::int64_t count) {
-    out.narrow(0, begin, count).copy_(runner_.forward(input.narrow(0, begin, count)));
+void LayerPass::run(const States& input, StatesSink* output) const {
+  for_each_batch(input, [&](const at::Tensor& batch) {
+    const at::Tensor given = runner_.forward(batch);
+    if (output) output->write(given);
   });
-  return out;
+}
+
+at::Tensor LayerPass::run(const at::Tensor& input) const {
+  Gathered out(input);
+  run(StatesInMemory(input), &out);
+  return std::move(out).take();
 }
 
 at::Tensor LayerPass::gather(const at::Tensor& input, Moments& moments) const {
@@ -87,21 +104,39 @@ at::Tensor LayerPass::gather(const at::Tensor& input, Moments& moments) const {
   return run(input);
 }
 
-std::optional<Moments> LayerPass::next_stage(const at::Tensor& input) {
+std::optional<Moments> LayerPass::finish(Moments moments) {
+  for (const Part& part : moments.parts()) done_.insert(part.linears.begin(), part.linears.end());
+  if (moments.parts().empty()) return std::nullopt;
+  return moments;
+}
+
+std::optional<Moments> LayerPass::next_stage(const States& input) {
   Moments moments;
   Stage stage(moments);
   const models::Tap tap([&](const models::Linear& linear, const at::Tensor& x, const at::Tensor&) {
     if (is_wanted_(linear) && !done_.contains(&linear)) stage.see(linear, x);
   });
-  for_each_batch(input, [&](std::int64_t begin, std::int64_t count) {
+  for_each_batch(input, [&](const at::Tensor& batch) {
     try {
-      runner_.forward(input.narrow(0, begin, count));
+      runner_.forward(batch);
     } catch (const Enough&) {
     }
   });
-  for (const Part& part : moments.parts()) done_.insert(part.linears.begin(), part.linears.end());
-  if (moments.parts().empty()) return std::nullopt;
-  return moments;
+  return finish(std::move(moments));
+}
+
+std::optional<Moments> LayerPass::gather_some(const States& input, std::uint64_t most_bytes, StatesSink* output) {
+  if (has_all_) return std::nullopt;
+  Moments moments;
+  std::set<const models::Linear*> later;  // seen when there was no room, so that the sums would not be whole
+  const models::Tap tap([&](const models::Linear& linear, const at::Tensor& x, const at::Tensor&) {
+    if (!is_wanted_(linear) || done_.contains(&linear) || later.contains(&linear)) return;
+    if (moments.bytes_with(linear, x) <= most_bytes || moments.parts().empty()) return moments.add(linear, x);
+    later.insert(&linear);
+  });
+  run(input, output);
+  has_all_ = later.empty();
+  return finish(std::move(moments));
 }
 
 }  // namespace halfbyte::convert::calibrate

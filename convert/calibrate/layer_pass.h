@@ -8,6 +8,7 @@
 
 #include "convert/calibrate/layer_runner.h"
 #include "convert/calibrate/moments.h"
+#include "convert/calibrate/states.h"
 
 namespace halfbyte::convert::calibrate {
 
@@ -20,6 +21,10 @@ std::optional<ExpertPath> expert_path(const std::string& path);
 
 class LayerPass {
  public:
+  // Tokens that pass a layer at once, about: enough for products to run at full speed, and few enough that what lies
+  // between them stays small.
+  static constexpr std::int64_t kTokens = 2048;
+
   // `is_wanted`: whether the product's inputs are to be gathered.
   LayerPass(const LayerRunner& runner, std::function<bool(const models::Linear&)> is_wanted)
       : runner_(runner), is_wanted_(std::move(is_wanted)) {}
@@ -27,14 +32,23 @@ class LayerPass {
   // Shapes: (sequences, tokens, hidden_size), kept.
   at::Tensor run(const at::Tensor& input) const;
   at::Tensor gather(const at::Tensor& input, Moments& moments) const;
+  // The same, a batch in memory at a time. `output` null: what the layer gives is not needed.
+  void run(const States& input, StatesSink* output) const;
   // Of the first products whose inputs were not gathered yet: those that share their input, and of experts all that
   // stand alike. No more of the layer is run than they need. Nothing: all were.
-  std::optional<Moments> next_stage(const at::Tensor& input);
+  std::optional<Moments> next_stage(const at::Tensor& input) { return next_stage(StatesInMemory(input)); }
+  std::optional<Moments> next_stage(const States& input);
+  // As many of those whose inputs were not gathered yet as have room in so many bytes of sums, but one at least.
+  // Nothing: all were.
+  std::optional<Moments> gather_some(const States& input, std::uint64_t most_bytes, StatesSink* output);
 
  private:
+  std::optional<Moments> finish(Moments moments);
+
   const LayerRunner& runner_;
   std::function<bool(const models::Linear&)> is_wanted_;
   std::set<const models::Linear*> done_;
+  bool has_all_ = false;  // gather_some() left none for later
 };
 
 }  // namespace halfbyte::convert::calibrate

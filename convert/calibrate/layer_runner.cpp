@@ -38,14 +38,16 @@ LayerRunner::LayerRunner(const files::Checkpoint& source, const DtypePolicy& pol
   windows_.assign(windows.begin(), windows.end());
 }
 
-at::Tensor LayerRunner::embed(const at::Tensor& tokens) const {
+models::Embedding LayerRunner::embedding() const {
   LoadReport report;
   LoadOptions as_stored;
   as_stored.dtype = DtypePolicy::original();
   CheckpointSource tensors(source_, as_stored, report);
   const std::string name = std::string(config_.naming->embedding) + ".weight";
-  return models::Embedding(tensors.parameter(name), config_.embedding_scale, compute_).forward(tokens).to(at::kFloat);
+  return {tensors.parameter(name), config_.embedding_scale, compute_};
 }
+
+at::Tensor LayerRunner::embed(const at::Tensor& tokens) const { return embedding().forward(tokens).to(at::kFloat); }
 
 void LayerRunner::load(std::int64_t layer) {
   linears_.clear();

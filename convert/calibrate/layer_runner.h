@@ -21,6 +21,7 @@ class LayerRunner {
   LayerRunner(const files::Checkpoint& source, const DtypePolicy& policy);
 
   const models::ModelConfig& config() const noexcept { return config_; }
+  models::Embedding embedding() const;
   // Shape: token ids (windows, tokens) -> (windows, tokens, hidden_size), float32.
   at::Tensor embed(const at::Tensor& tokens) const;
 

@@ -20,7 +20,7 @@ std::vector<float> column_weights(const at::Tensor& moments) {
   return {weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel()};
 }
 
-void choose_scales(const Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
+void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
                    int threads) {
   const std::vector<float> columns = column_weights(inputs.moments);
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -29,10 +29,9 @@ void choose_scales(const Inputs& inputs, std::span<const at::Tensor> weights, st
   }
 }
 
-void run_gptq(const Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
-              int threads) {
+void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
   choose_scales(inputs, weights, out, threads);
-  const Feedback feedback = feedback_of(inputs.moments);
+  const Feedback feedback = feedback_of(std::move(inputs.moments));
   for (std::size_t i = 0; i < weights.size(); ++i) gptq(weights[i], feedback, *out[i], threads);
 }
 

@@ -12,7 +12,7 @@ namespace halfbyte::convert::calibrate {
 
 // What is known of the inputs of some Linears.
 struct Inputs {
-  at::Tensor moments;  // X^T X, (in_features, in_features), float32
+  at::Tensor moments;  // X^T X, (in_features, in_features), float32; a method may let go of them
   std::int64_t tokens;
 };
 
@@ -22,8 +22,7 @@ struct Method {
   double tokens_a_column;
   // Fills `out`, one for each of `weights`, which share their input. Shapes: weights (rows, in_features), float32,
   // contiguous.
-  void (*run)(const Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
-              int threads);
+  void (*run)(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads);
 };
 
 std::span<const Method> methods() noexcept;

@@ -33,12 +33,42 @@ at::Tensor Part::moments() const {
   return upper + upper.triu(1).t();
 }
 
+at::Tensor Part::take_moments() {
+  at::Tensor out = std::move(sums);
+  sums = at::Tensor();
+  for (std::int64_t begin = 0, size = out.size(0); begin < size; begin += kPanel) {
+    const std::int64_t count = std::min(kPanel, size - begin), end = begin + count;
+    at::Tensor corner = out.narrow(0, begin, count).narrow(1, begin, count);
+    const at::Tensor upper = corner.triu();
+    corner.copy_(upper + upper.triu(1).t());
+    out.narrow(0, end, size - end)
+        .narrow(1, begin, count)
+        .copy_(out.narrow(0, begin, count).narrow(1, end, size - end).t());
+  }
+  return out;
+}
+
+bool Moments::is_known(const models::Linear& linear) const {
+  return std::ranges::any_of(
+      parts_, [&](const Part& part) { return std::ranges::find(part.linears, &linear) != part.linears.end(); });
+}
+
+bool Moments::is_shared(const at::Tensor& input) const {
+  return last_.defined() && last_.is_same_size(input) && last_.data_ptr() == input.data_ptr();
+}
+
+std::uint64_t Moments::bytes_with(const models::Linear& linear, const at::Tensor& input) const {
+  std::uint64_t out = 0;
+  for (const Part& part : parts_) out += part.sums.nbytes();
+  const auto columns = static_cast<std::uint64_t>(input.size(-1));
+  return is_known(linear) || is_shared(input) ? out : out + columns * columns * sizeof(float);
+}
+
 Part& Moments::part_of(const models::Linear& linear, const at::Tensor& input) {
   const auto has = [&](const Part& part) { return std::ranges::find(part.linears, &linear) != part.linears.end(); };
   const auto found = std::ranges::find_if(parts_, has);
   if (found != parts_.end()) return *found;
-  const bool is_shared = last_.defined() && last_.is_same_size(input) && last_.data_ptr() == input.data_ptr();
-  if (is_shared) {
+  if (is_shared(input)) {
     parts_[current_].linears.push_back(&linear);
     return parts_[current_];
   }

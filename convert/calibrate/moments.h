@@ -21,6 +21,8 @@ struct Part {
 
   // The whole matrix.
   at::Tensor moments() const;
+  // The same in the memory of the sums, which are gone then.
+  at::Tensor take_moments();
 };
 
 // Sees passes of one layer through a Tap.
@@ -29,8 +31,12 @@ class Moments {
   void add(const models::Linear& linear, const at::Tensor& input);
   const std::vector<Part>& parts() const noexcept { return parts_; }
   std::vector<Part>& parts() noexcept { return parts_; }
+  // Of the sums, once this was added.
+  std::uint64_t bytes_with(const models::Linear& linear, const at::Tensor& input) const;
 
  private:
+  bool is_known(const models::Linear& linear) const;
+  bool is_shared(const at::Tensor& input) const;
   Part& part_of(const models::Linear& linear, const at::Tensor& input);
 
   std::vector<Part> parts_;

@@ -1,5 +1,6 @@
 #include "convert/calibrate/packed_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -24,42 +25,73 @@ std::vector<float> to_floats(const std::byte* bytes, Dtype dtype, std::size_t co
 
 }  // namespace
 
+PackedLayout::PackedLayout(const PlannedTensor& planned, MatrixSize size)
+    : groups(static_cast<std::uint64_t>(size.rows * (size.columns / planned.group_size))) {
+  const Scheme& scheme = *planned.scheme;
+  const auto row_groups = static_cast<std::uint64_t>(size.columns / planned.group_size);
+  const auto scale_bytes =
+      static_cast<std::size_t>(halfbyte::size_bytes(planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype));
+  codes = add(static_cast<std::size_t>(packed_row_bytes(scheme, planned.group_size)), 1);
+  scales = add(planned.is_nested || has_row_scales(scheme) ? 1 : scale_bytes, 1);
+  if (has_row_scales(scheme)) row_scales = add(kRowScaleBytes, row_groups);
+  if (scheme.decode == Decode::kZeroPoint) zero_points = add(1, 1);
+  if (scheme.decode == Decode::kOffset) offsets = add(scale_bytes, 1);
+  if (planned.is_nested) nested = add(sizeof(float), kNestedBlock);
+  if (planned.is_nested) nested_offset = add(sizeof(float), groups);
+  stats = add(sizeof(quant::ErrorStats), 1);
+}
+
+PackedLayout::Piece PackedLayout::add(std::size_t bytes_a_unit, std::uint64_t groups_a_unit) {
+  const Piece out{size_bytes, bytes_a_unit, groups_a_unit};
+  const std::size_t units = (groups + groups_a_unit - 1) / groups_a_unit;
+  size_bytes = (size_bytes + units * bytes_a_unit + kAlignment - 1) / kAlignment * kAlignment;
+  return out;
+}
+
+void PackedLayout::read(const files::DataFile& file, std::uint64_t begin, std::uint64_t first, std::uint64_t count,
+                        std::uint64_t to, const quant::PackedRows& out,
+                        std::span<quant::ErrorStats> group_stats) const {
+  const auto read_piece = [&](const Piece& piece, void* parts) {
+    if (piece.bytes_a_unit == 0) return;
+    const std::size_t unit = first / piece.groups;
+    const std::size_t units = (first + count + piece.groups - 1) / piece.groups - unit;
+    file.read(begin + piece.begin + unit * piece.bytes_a_unit,
+              {static_cast<std::byte*>(parts) + to / piece.groups * piece.bytes_a_unit, units * piece.bytes_a_unit});
+  };
+  read_piece(codes, out.codes);
+  read_piece(scales, out.scales);
+  read_piece(zero_points, out.zero_points);
+  read_piece(nested, out.nested_scales);
+  read_piece(offsets, out.offsets);
+  read_piece(row_scales, out.row_scales);
+  read_piece(stats, group_stats.data());
+}
+
 PackedMatrix::PackedMatrix(const PlannedTensor& planned, MatrixSize size)
     : scheme_(planned.scheme),
       size_(size),
       group_size_(planned.group_size),
       row_groups_(size.columns / planned.group_size),
-      count_(static_cast<std::uint64_t>(size.rows * row_groups_)),
+      layout_(planned, size),
       scale_dtype_(planned.is_nested ? Dtype::kFloat32 : planned.scale_dtype),
       is_nested_(planned.is_nested),
-      levels_(*planned.scheme) {
-  const auto scale_bytes = static_cast<std::size_t>(size_bytes(scale_dtype_));
-  codes_ = add(static_cast<std::size_t>(packed_row_bytes(*scheme_, group_size_)), 1);
-  const bool is_in_rows = has_row_scales(*scheme_);
-  scales_ = add(is_nested_ || is_in_rows ? 1 : scale_bytes, 1);
-  if (is_in_rows) row_scales_ = add(kRowScaleBytes, static_cast<std::uint64_t>(row_groups_));
-  if (scheme_->decode == Decode::kZeroPoint) zero_points_ = add(1, 1);
-  if (scheme_->decode == Decode::kOffset) offsets_ = add(scale_bytes, 1);
-  if (is_nested_) nested_ = add(sizeof(float), kNestedBlock);
-  if (is_nested_) nested_offset_ = add(sizeof(float), count_);
-  stats_ = add(sizeof(quant::ErrorStats), 1);
-}
+      levels_(*planned.scheme),
+      bytes_(layout_.size_bytes) {}
 
-PackedMatrix::Piece PackedMatrix::add(std::size_t bytes_a_unit, std::uint64_t groups) {
-  const Piece out{bytes_.size(), bytes_a_unit, groups};
-  const std::size_t units = (count_ + groups - 1) / groups;
-  bytes_.resize((bytes_.size() + units * bytes_a_unit + kAlignment - 1) / kAlignment * kAlignment);
-  return out;
+PackedMatrix::PackedMatrix(const PlannedTensor& planned, MatrixSize size, std::span<const std::byte> bytes)
+    : PackedMatrix(planned, size) {
+  std::ranges::copy(bytes, bytes_.begin());
+  read_groups();
 }
 
 quant::PackedRows PackedMatrix::parts() noexcept {
   quant::PackedRows out;
-  out.codes = at(codes_);
-  out.scales = at(scales_);
-  out.zero_points = reinterpret_cast<std::uint8_t*>(at(zero_points_));
-  out.nested_scales = reinterpret_cast<float*>(at(nested_));
-  out.offsets = at(offsets_);
-  out.row_scales = at(row_scales_);
+  out.codes = at(layout_.codes);
+  out.scales = at(layout_.scales);
+  out.zero_points = reinterpret_cast<std::uint8_t*>(at(layout_.zero_points));
+  out.nested_scales = reinterpret_cast<float*>(at(layout_.nested));
+  out.offsets = at(layout_.offsets);
+  out.row_scales = at(layout_.row_scales);
   return out;
 }
 
@@ -74,28 +106,29 @@ void PackedMatrix::quantize(std::span<const float> weights, std::span<const floa
   const quant::NestedScales nested{quant::nested_codebook(), offset};
   if (is_nested_) {
     options.nested = &nested;
-    std::memcpy(at(nested_offset_), &offset, sizeof offset);
+    std::memcpy(at(layout_.nested_offset), &offset, sizeof offset);
   }
-  quant::quantize_groups(rows, options, parts(), {stats(), count_});
+  quant::quantize_groups(rows, options, parts(), {stats(), layout_.groups});
   read_groups();
 }
 
 std::vector<float> PackedMatrix::scales() const {
-  if (!is_nested_) return to_floats(at(scales_), scale_dtype_, count_);
-  std::vector<float> out(count_);
+  if (!is_nested_) return to_floats(at(layout_.scales), scale_dtype_, layout_.groups);
+  std::vector<float> out(layout_.groups);
   float offset;
-  std::memcpy(&offset, at(nested_offset_), sizeof offset);
-  quant::expand_nested(reinterpret_cast<const std::uint8_t*>(at(scales_)), quant::nested_codebook().data(),
-                       reinterpret_cast<const float*>(at(nested_)), offset, 0, static_cast<std::int64_t>(count_),
-                       out.data());
+  std::memcpy(&offset, at(layout_.nested_offset), sizeof offset);
+  quant::expand_nested(reinterpret_cast<const std::uint8_t*>(at(layout_.scales)), quant::nested_codebook().data(),
+                       reinterpret_cast<const float*>(at(layout_.nested)), offset, 0,
+                       static_cast<std::int64_t>(layout_.groups), out.data());
   return out;
 }
 
 // Multiples of the row's scale, and shifts of the code book.
 void PackedMatrix::read_row_groups() {
-  const std::vector<float> rows = to_floats(at(row_scales_), Dtype::kBfloat16, static_cast<std::size_t>(size_.rows));
-  const auto* bytes = reinterpret_cast<const std::int8_t*>(at(scales_));
-  for (std::size_t i = 0; i < count_; ++i) {
+  const std::vector<float> rows =
+      to_floats(at(layout_.row_scales), Dtype::kBfloat16, static_cast<std::size_t>(size_.rows));
+  const auto* bytes = reinterpret_cast<const std::int8_t*>(at(layout_.scales));
+  for (std::size_t i = 0; i < layout_.groups; ++i) {
     Group& group = groups_[i];
     group.scale = static_cast<float>(quant::multiple_of(bytes[i])) * rows[i / static_cast<std::size_t>(row_groups_)];
     group.inverse = std::isfinite(1.0f / group.scale) ? 1.0f / group.scale : 0.0f;
@@ -104,13 +137,13 @@ void PackedMatrix::read_row_groups() {
 }
 
 void PackedMatrix::read_groups() {
-  groups_.resize(count_);
+  groups_.resize(layout_.groups);
   if (has_row_scales(*scheme_)) return read_row_groups();
   const std::vector<float> scale = scales();
   std::vector<float> offsets;
-  if (scheme_->decode == Decode::kOffset) offsets = to_floats(at(offsets_), scale_dtype_, count_);
-  const auto* zero_points = reinterpret_cast<const std::uint8_t*>(at(zero_points_));
-  for (std::size_t i = 0; i < count_; ++i) {
+  if (scheme_->decode == Decode::kOffset) offsets = to_floats(at(layout_.offsets), scale_dtype_, layout_.groups);
+  const auto* zero_points = reinterpret_cast<const std::uint8_t*>(at(layout_.zero_points));
+  for (std::size_t i = 0; i < layout_.groups; ++i) {
     Group& group = groups_[i];
     group.scale = scale[i];
     group.inverse = std::isfinite(1.0f / scale[i]) ? 1.0f / scale[i] : 0.0f;
@@ -139,7 +172,7 @@ void PackedMatrix::set_row(std::int64_t row, std::span<const std::uint8_t> codes
   const std::uint8_t mask = scheme_->bits == 8 ? 0xff : 0x0f;
   for (std::size_t g = 0; g < static_cast<std::size_t>(row_groups_); ++g) {
     const std::size_t group = static_cast<std::size_t>(row * row_groups_) + g;
-    auto* packed = reinterpret_cast<std::uint8_t*>(at(codes_) + group * codes_.bytes_a_unit);
+    auto* packed = reinterpret_cast<std::uint8_t*>(at(layout_.codes) + group * layout_.codes.bytes_a_unit);
     quant::ErrorStats error;
     for (std::size_t k = 0; k < length; ++k) {
       const std::size_t column = g * length + k;
@@ -161,7 +194,7 @@ void PackedMatrix::row_values(std::int64_t row, std::span<float> out) const {
   const std::uint8_t mask = scheme_->bits == 8 ? 0xff : 0x0f;
   for (std::size_t column = 0; column < out.size(); ++column) {
     const std::size_t group = static_cast<std::size_t>(row * row_groups_) + column / length;
-    const auto* packed = reinterpret_cast<const std::uint8_t*>(at(codes_) + group * codes_.bytes_a_unit);
+    const auto* packed = reinterpret_cast<const std::uint8_t*>(at(layout_.codes) + group * layout_.codes.bytes_a_unit);
     const Field field = field_of(*scheme_, column % length);
     const auto code = static_cast<std::uint8_t>(packed[field.byte] >> field.shift & mask);
     out[column] = levels_.value(groups_[group], code);
@@ -173,26 +206,6 @@ void PackedMatrix::values(std::span<float> out, int threads) const {
   files::parallel_for(static_cast<std::size_t>(size_.rows), threads, [&](std::size_t row) {
     row_values(static_cast<std::int64_t>(row), out.subspan(row * width, width));
   });
-}
-
-void PackedMatrix::copy(const Piece& piece, std::uint64_t first, std::uint64_t count, std::uint64_t to,
-                        void* out) const {
-  if (piece.bytes_a_unit == 0) return;
-  const std::size_t begin = first / piece.groups;
-  const std::size_t units = (first + count + piece.groups - 1) / piece.groups - begin;
-  std::memcpy(static_cast<std::byte*>(out) + to / piece.groups * piece.bytes_a_unit,
-              at(piece) + begin * piece.bytes_a_unit, units * piece.bytes_a_unit);
-}
-
-void PackedMatrix::copy(std::uint64_t first, std::uint64_t count, std::uint64_t to, const quant::PackedRows& out,
-                        std::span<quant::ErrorStats> group_stats) const {
-  copy(codes_, first, count, to, out.codes);
-  copy(scales_, first, count, to, out.scales);
-  copy(zero_points_, first, count, to, out.zero_points);
-  copy(nested_, first, count, to, out.nested_scales);
-  copy(offsets_, first, count, to, out.offsets);
-  copy(row_scales_, first, count, to, out.row_scales);
-  copy(stats_, first, count, to, group_stats.data());
 }
 
 }  // namespace halfbyte::convert::calibrate

@@ -11,6 +11,7 @@
 
 #include "convert/calibrate/group_levels.h"
 #include "convert/plan.h"
+#include "loader/files/data_file.h"
 
 namespace halfbyte::convert::calibrate {
 
@@ -19,10 +20,34 @@ struct MatrixSize {
   std::int64_t columns;
 };
 
-// Bytes of each part, and where each begins, in memory of one piece. What a scheme does not have is empty.
+// Where the parts of a matrix lie in bytes of one piece, in memory or in a file. What a scheme does not have is empty.
+class PackedLayout {
+ public:
+  struct Piece {
+    std::size_t begin = 0, bytes_a_unit = 0;
+    std::uint64_t groups = 1;  // that share a unit
+  };
+
+  PackedLayout(const PlannedTensor& planned, MatrixSize size);
+
+  // Groups [first, first + count) of all, from what begins at `begin` of the file to where group `to` of those parts
+  // goes. Errors: as of reading the file.
+  void read(const files::DataFile& file, std::uint64_t begin, std::uint64_t first, std::uint64_t count,
+            std::uint64_t to, const quant::PackedRows& out, std::span<quant::ErrorStats> group_stats) const;
+
+  std::uint64_t groups = 0;  // of the matrix
+  std::size_t size_bytes = 0;
+  Piece codes, scales, zero_points, nested, offsets, row_scales, stats, nested_offset;
+
+ private:
+  Piece add(std::size_t bytes_a_unit, std::uint64_t groups_a_unit);
+};
+
 class PackedMatrix {
  public:
   PackedMatrix(const PlannedTensor& planned, MatrixSize size);
+  // One that was written before. Precondition: `bytes` are as many as the layout says.
+  PackedMatrix(const PlannedTensor& planned, MatrixSize size, std::span<const std::byte> bytes);
 
   // Scales, and the codes that are nearest with them. `weights`: rows * columns. `column_weights`: how much an error
   // counts in each column, or empty. Precondition: the weights are finite.
@@ -39,37 +64,30 @@ class PackedMatrix {
   // The weights that its codes stand for: rows * columns.
   void values(std::span<float> out, int threads) const;
 
-  // Groups [first, first + count) of all, to where group `to` of those parts goes.
-  void copy(std::uint64_t first, std::uint64_t count, std::uint64_t to, const quant::PackedRows& out,
-            std::span<quant::ErrorStats> group_stats) const;
+  // As the layout has them.
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
 
  private:
-  struct Piece {
-    std::size_t begin = 0, bytes_a_unit = 0;
-    std::uint64_t groups = 1;  // that share a unit
-  };
-  Piece add(std::size_t bytes_a_unit, std::uint64_t groups);
+  using Piece = PackedLayout::Piece;
   std::byte* at(const Piece& piece) noexcept { return piece.bytes_a_unit > 0 ? bytes_.data() + piece.begin : nullptr; }
   const std::byte* at(const Piece& piece) const noexcept {
     return piece.bytes_a_unit > 0 ? bytes_.data() + piece.begin : nullptr;
   }
-  void copy(const Piece& piece, std::uint64_t first, std::uint64_t count, std::uint64_t to, void* out) const;
   quant::PackedRows parts() noexcept;
   void row_values(std::int64_t row, std::span<float> out) const;
   void read_groups();
   void read_row_groups();
   std::vector<float> scales() const;
-  quant::ErrorStats* stats() noexcept { return reinterpret_cast<quant::ErrorStats*>(at(stats_)); }
+  quant::ErrorStats* stats() noexcept { return reinterpret_cast<quant::ErrorStats*>(at(layout_.stats)); }
 
   const Scheme* scheme_;
   MatrixSize size_;
   std::int64_t group_size_, row_groups_;
-  std::uint64_t count_;  // of groups
+  PackedLayout layout_;
   Dtype scale_dtype_;
   bool is_nested_;
   Levels levels_;
   std::vector<std::byte> bytes_;
-  Piece codes_, scales_, zero_points_, nested_, offsets_, row_scales_, stats_, nested_offset_;
   std::vector<Group> groups_;
 };
 

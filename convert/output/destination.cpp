@@ -23,7 +23,8 @@ using files::printable_path;
 
 constexpr const char* kInner = "checkpoint";
 constexpr const char* kDeleteItYourself = "; it is no longer needed, delete it yourself";
-constexpr const char* kInWork[] = {kInner, "journal"};
+constexpr const char* kCalibration = "calibration";
+constexpr const char* kInWork[] = {kInner, kCalibration, "journal"};
 
 // What may be overwritten: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
@@ -59,6 +60,8 @@ fs::path destination_path(const fs::path& path) {
   if (out.has_filename()) return out;
   throw Error(ErrorCode::kInvalidArgument, printable_path(path) + ": this is no name for something new");
 }
+
+fs::path Destination::calibration_path() const { return work_ / kCalibration; }
 
 fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
 
@@ -186,10 +189,9 @@ void Destination::start_over() {
 void Destination::start_over_instead_of(const std::string& difference) {
   const auto journal = read_journal(work_);
   start_over();
-  if (!journal || journal->finished.empty()) return;
-  const std::string count = std::to_string(journal->finished.size());
-  warnings_.push_back(printable_path(work_) + " held the beginning of another conversion, " + count +
-                      (count == "1" ? " finished tensor" : " finished tensors") +
+  const std::string progress = journal ? journal->progress() : "";
+  if (progress.empty()) return;
+  warnings_.push_back(printable_path(work_) + " held the beginning of another conversion, " + progress +
                       (difference.empty() ? "" : " (" + difference + ")") + ", which was deleted");
 }
 
@@ -216,7 +218,7 @@ Text Destination::remove_work() const try {
 }
 
 void Destination::check_space(std::uint64_t needed_bytes) const {
-  const std::uint64_t free = files::free_bytes(work_) + reserved_bytes(partial_);
+  const std::uint64_t free = files::free_bytes(work_) + reserved_bytes(partial_) + reserved_bytes(calibration_path());
   if (free >= needed_bytes) return;
   throw Error(ErrorCode::kNoResources, printable_path(final_) + ": needs " + files::printable_bytes(needed_bytes) +
                                            ", the disk has " + files::printable_bytes(free) +

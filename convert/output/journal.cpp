@@ -69,7 +69,25 @@ FinishedTensor finished_of(const json& value) {
   return out;
 }
 
+void take_into(JournalContents& out, const json& line) {
+  const auto layer = line.find("layer");
+  if (layer == line.end()) {
+    out.finished[line.at("tensor")] = finished_of(line);
+  } else {
+    out.layers.insert_or_assign(layer->get<std::int64_t>(), models::HeldJson(line.at("calibrated")));
+  }
+}
+
 }  // namespace
+
+std::string JournalContents::progress() const {
+  const auto counted = [](std::size_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string out = layers.empty() ? "" : counted(layers.size(), "calibrated layer");
+  if (!finished.empty()) out += (out.empty() ? "" : " and ") + counted(finished.size(), "finished tensor");
+  return out;
+}
 
 std::optional<JournalContents> read_journal(const files::fs::path& directory) {
   const files::fs::path path = directory / kFile;
@@ -78,9 +96,9 @@ std::optional<JournalContents> read_journal(const files::fs::path& directory) {
   std::string_view rest = text;
   auto identity = take_line(rest);
   if (!identity) return std::nullopt;
-  JournalContents out{models::HeldJson(std::move(*identity)), {}, 0};
+  JournalContents out{models::HeldJson(std::move(*identity)), {}, {}, 0};
   try {
-    while (const auto line = take_line(rest)) out.finished[line->at("tensor")] = finished_of(*line);
+    while (const auto line = take_line(rest)) take_into(out, *line);
   } catch (const json::exception&) {  // a sound line that some other version wrote: its identity will not match
   }
   out.size_bytes = text.size() - rest.size();
@@ -96,6 +114,10 @@ Journal::Journal(const files::fs::path& directory, const JournalContents& conten
     : file_(directory / kFile, contents.size_bytes, OutputFile::Existing::kGoOn), size_bytes_(contents.size_bytes) {}
 
 void Journal::append(std::size_t tensor, const FinishedTensor& finished) { append_line(json_of(tensor, finished)); }
+
+void Journal::append_layer(std::int64_t layer, const json& calibrated) {
+  append_line({{"layer", layer}, {"calibrated", calibrated}});
+}
 
 void Journal::append_line(const json& value) {
   const std::string line = line_of(value);

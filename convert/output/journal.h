@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -15,12 +16,16 @@
 namespace halfbyte::convert {
 
 // A line is the xxh3_128 of a JSON text, a space, the text, a newline. The first text says what decides the result's
-// bytes (see provenance.h); each other one is a finished tensor. Nothing here needs syncing: whoever reads a line
-// hashes the tensor again.
+// bytes (see provenance.h); each other one is a finished tensor, or a layer that was calibrated. Nothing here needs
+// syncing: whoever reads a line hashes what it speaks of again.
 struct JournalContents {
   models::HeldJson identity;
   std::map<std::size_t, FinishedTensor> finished;  // by index into Plan::tensors
+  std::map<std::int64_t, models::HeldJson> layers;  // that were calibrated; see calibrator.h
   std::uint64_t size_bytes = 0;                    // of the sound lines; what follows was torn
+
+  // "3 finished tensors", "2 calibrated layers" or both; empty: neither.
+  std::string progress() const;
 };
 
 // Nothing when there is no journal in `directory`, or not even its first line is whole. Errors: kIo.
@@ -34,6 +39,7 @@ class Journal {
   Journal(const files::fs::path& directory, const JournalContents& contents);
 
   void append(std::size_t tensor, const FinishedTensor& finished);
+  void append_layer(std::int64_t layer, const nlohmann::json& calibrated);
 
  private:
   void append_line(const nlohmann::json& json);

@@ -45,7 +45,7 @@ class Calibrate(CommandLineTest):
         manifest = json.loads((self.calibrated("gptq") / "halfbyte.json").read_text(encoding="utf-8"))
         said = manifest["conversion"]["calibration"]
         self.assertEqual((said["method"], said["tokens"], said["threads"]), ("gptq", 2048, 2))
-        self.assertEqual(said.keys(), {"method", "text", "sequences", "tokens", "isa", "threads", "libtorch"})
+        self.assertEqual(said.keys(), {"method", "text", "ids", "sequences", "tokens", "isa", "threads", "libtorch"})
 
 
 if __name__ == "__main__":

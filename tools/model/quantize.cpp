@@ -17,6 +17,7 @@ std::shared_ptr<convert::Calibrator> make(const CalibrationWords& words, const s
   if (threads > 0) set_thread_count(threads);
   convert::CalibrateOptions options;
   options.method = words.method;
+  options.memory_limit = words.memory_limit;
   options.progress = std::move(progress);
   return convert::make_calibrator(
       convert::read_calibration_text(words.text, source, {.tokens = words.tokens, .context = words.context}), options);

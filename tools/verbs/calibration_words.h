@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <halfbyte/convert.h>
@@ -18,6 +19,7 @@ struct CalibrationWords {
   std::int64_t tokens = 0;
   std::int64_t context = 0;
   std::string method;
+  std::optional<std::uint64_t> memory_limit = {};  // what was said of the whole program
 };
 
 void declare_calibration(OptionParser& parser, CalibrationWords& words);

@@ -286,7 +286,10 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
 Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, MakeCalibrator make) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, make, &common, &parser] { return run(*words, options_of(*words, parser), common, make); };
+  return [words, make, &common, &parser] {
+    if (parser.is_given("--memory-limit")) words->calibration.memory_limit = parse_bytes(words->memory_limit);
+    return run(*words, options_of(*words, parser), common, make);
+  };
 }
 
 }  // namespace halfbyte::cli

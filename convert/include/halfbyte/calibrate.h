@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ enum class CalibrationInputs : std::uint8_t {
 struct CalibrateOptions {
   std::string method = kDefaultCalibrationMethod;
   CalibrationInputs inputs = CalibrationInputs::kOriginal;
+  // Of the process while it calibrates; nothing: as much as it needs. Units: bytes.
+  std::optional<std::uint64_t> memory_limit = {};
   // Called now and then with how many tokens' worth of calibration is done, and of all; from one thread.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };

@@ -1,0 +1,86 @@
+#include "convert/calibrate/layer_files.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/output/write_progress.h"
+#include "loader/files/file_tree.h"
+
+namespace halfbyte::convert::calibrate {
+namespace {
+
+using files::fs::path;
+using nlohmann::json;
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+
+void hash_bytes(const files::DataFile& file, std::uint64_t begin, std::uint64_t size, const std::stop_token& stop,
+                files::Hash128& hash) {
+  std::vector<std::byte> block;
+  for (std::uint64_t at = 0; at < size; at += block.size()) {
+    check_stop(stop);
+    block.resize(std::min(kBlockBytes, size - at));
+    file.read(begin + at, block);
+    hash.update(block);
+  }
+}
+
+}  // namespace
+
+json json_of(const LayerRecord& record) {
+  json matrices = json::array();
+  for (const StoredMatrix& each : record.matrices) matrices.push_back({each.tensor, each.matrix, each.begin});
+  return {{"given", record.given},   {"source", record.source},     {"codes", record.codes},
+          {"states", record.states}, {"searched", record.searched}, {"matrices", matrices}};
+}
+
+std::optional<LayerRecord> layer_record(const json& value) try {
+  LayerRecord out{value.at("given"),  value.at("source"),   value.at("codes"),
+                  value.at("states"), value.at("searched"), {}};
+  for (const json& each : value.at("matrices")) out.matrices.push_back({each.at(0), each.at(1), each.at(2)});
+  return out;
+} catch (const json::exception&) {
+  return std::nullopt;
+}
+
+std::uint64_t CodesWriter::add(std::span<const std::byte> bytes) {
+  const std::uint64_t begin = written_;
+  file_.write(begin, bytes);
+  hash_.update(bytes);
+  written_ += bytes.size();
+  return begin;
+}
+
+path LayerFiles::codes(std::int64_t layer) const { return directory_ / ("codes-" + std::to_string(layer)); }
+
+path LayerFiles::states(std::int64_t layer) const { return directory_ / ("states-" + std::to_string(layer % 2)); }
+
+bool LayerFiles::holds(const path& path, const std::string& hash, const std::stop_token& stop) const try {
+  if (!files::is_sole_regular_file(path)) return false;
+  const files::InputFile file(path);
+  files::Hash128 found;
+  hash_bytes(file, 0, file.size_bytes(), stop, found);
+  return found.hex() == hash;
+} catch (const Error& error) {
+  if (error.code() == ErrorCode::kInterrupted) throw;
+  return false;
+}
+
+void LayerFiles::remove_links() const {
+  for (const path& inside : files::entries(directory_)) {
+    if (!files::is_sole_regular_file(inside)) files::remove_tree(inside);
+  }
+}
+
+std::string hash_of_tensors(const files::Checkpoint& source, const std::string& prefix, const std::stop_token& stop) {
+  files::Hash128 hash;
+  for (const files::StoredTensor& tensor : source.tensors) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    hash.update(tensor.name);
+    hash_bytes(*source.data_files[tensor.file], tensor.offset, tensor.size_bytes, stop, hash);
+  }
+  return hash.hex();
+}
+
+}  // namespace halfbyte::convert::calibrate

@@ -1,0 +1,87 @@
+#include "convert/calibrate/memory.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "convert/calibrate/layer_pass.h"
+#include "loader/files/matrix_shape.h"
+#include "loader/files/printable.h"
+
+namespace halfbyte::convert::calibrate {
+namespace {
+
+constexpr std::uint64_t kFloat = sizeof(float);
+// What LibTorch and the products' own buffers take beyond what is in memory before the first layer: measured.
+constexpr std::uint64_t kFixedBytes = std::uint64_t{128} << 20;
+
+// What one layer takes, the most of each.
+struct Needs {
+  std::uint64_t weights = 0;      // in float32
+  std::uint64_t stored = 0;       // its largest tensor, while it is read
+  std::uint64_t moments = 0;      // the largest sums
+  std::uint64_t choosing = 0;     // beside the moments and their factor: weights, codes, errors
+  std::uint64_t activations = 0;  // between the products, for a batch
+
+  std::uint64_t without_moments() const noexcept { return kFixedBytes + weights; }
+  std::uint64_t least() const noexcept {
+    return without_moments() + std::max({stored, moments + activations, 2 * moments + choosing});
+  }
+};
+
+Needs needs_of(const files::Checkpoint& source, const Plan& plan, const std::string& prefix) {
+  Needs out;
+  for (const PlannedTensor& planned : plan.tensors) {
+    const files::StoredTensor& tensor = source.tensors[planned.source];
+    if (!tensor.name.starts_with(prefix)) continue;
+    const std::uint64_t values = tensor.size_bytes * 8 / static_cast<std::uint64_t>(info(tensor.dtype).bits);
+    out.weights += values * kFloat;
+    out.stored = std::max(out.stored, tensor.size_bytes);
+    if (!planned.scheme) continue;
+    const MatrixSize size = stack_of(source, planned).size;
+    const auto rows = static_cast<std::uint64_t>(size.rows), columns = static_cast<std::uint64_t>(size.columns);
+    out.moments = std::max(out.moments, columns * columns * kFloat);
+    out.choosing = std::max(out.choosing, rows * columns * (kFloat + 1) + 2 * PackedLayout(planned, size).size_bytes);
+  }
+  return out;
+}
+
+void take_most(Needs& most, const Needs& one) {
+  for (auto member : {&Needs::weights, &Needs::stored, &Needs::moments, &Needs::choosing, &Needs::activations})
+    most.*member = std::max(most.*member, one.*member);
+}
+
+// Of one batch: the stream and its norms, queries, keys and values, and what the MLP makes.
+std::uint64_t activations_of(const models::ModelConfig& config, StatesShape states) {
+  const auto tokens = static_cast<std::uint64_t>(std::max(LayerPass::kTokens, states.tokens));
+  const auto widths = 6 * config.hidden_size + 3 * config.query_size() + 3 * config.intermediate_size;
+  return tokens * static_cast<std::uint64_t>(widths) * kFloat;
+}
+
+}  // namespace
+
+MatrixStack stack_of(const files::Checkpoint& source, const PlannedTensor& planned) {
+  const std::vector<std::int64_t>& shape = source.tensors[planned.source].shape;
+  const std::int64_t count = shape.size() == 3 ? shape.front() : 1;
+  const auto [rows, columns] = files::matrix_shape(shape);
+  return {static_cast<std::uint64_t>(count), {rows / count, columns}};
+}
+
+CalibrationMemory plan_memory(const files::Checkpoint& source, const Plan& plan, const models::ModelConfig& config,
+                              StatesShape states, std::optional<std::uint64_t> limit) {
+  if (!limit) return {std::numeric_limits<std::uint64_t>::max()};
+  Needs most;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    take_most(most, needs_of(source, plan, std::string(config.naming->layers) + "." + std::to_string(layer) + "."));
+  most.activations = activations_of(config, states);
+  const std::uint64_t used = files::current_rss_bytes(), needed = used + most.least();
+  if (needed <= *limit) return {*limit - used - most.without_moments() - most.activations};
+  throw Error(ErrorCode::kNoResources, "the memory limit is " + files::printable_bytes(*limit) +
+                                           ", calibration of this model needs " + files::printable_bytes(needed) +
+                                           ": a layer's weights in float32 (" + files::printable_bytes(most.weights) +
+                                           "), the second moments of its widest input and their factor (" +
+                                           files::printable_bytes(2 * most.moments) +
+                                           ") and what LibTorch takes; give " + Option::kMemoryLimit + " " +
+                                           std::to_string((needed + 999'999) / 1'000'000) + "MB");
+}
+
+}  // namespace halfbyte::convert::calibrate

@@ -1,0 +1,106 @@
+"""A calibrated conversion that is killed, and what it left damaged: --resume finishes it to the same bytes, and believes nothing that is not whole."""
+import concurrent.futures
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest
+
+PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
+HELDOUT = TINY_LLAMA.parent / "heldout.txt"
+MOMENTS = 8  # at which it is killed
+
+
+def convert(destination, *words, text=HELDOUT, **environment):
+    words = ["quantize", TINY_LLAMA, destination, "--calibrate", text, "--calibration-tokens", 512, "--calibration-ctx", 64,
+             "--threads", 1, *words]
+    environment = {**os.environ, "LD_PRELOAD": PRELOAD, **{name: str(value) for name, value in environment.items()}}
+    return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
+class CalibrateCrash(CommandLineTest):
+    def setUp(self):
+        super().setUp()
+        log = self.scratch / "calls"
+        self.done(convert(self.scratch / "wanted", HALFBYTE_CRASH_COUNT=log))
+        self.wanted = contents(self.scratch / "wanted")
+        self.calls = len(log.read_text(encoding="ascii").split())
+
+    def done(self, result):
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result
+
+    def killed(self, name, number):
+        """What a run that is killed at its call of that number leaves."""
+        destination = self.scratch / name / "result"
+        destination.parent.mkdir()
+        result = convert(destination, HALFBYTE_CRASH_AT=number, HALFBYTE_CRASH_WHEN=("before", "after", "torn")[number % 3])
+        self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+        return destination
+
+    def resumes(self, destination):
+        result = self.done(convert(destination, "--resume"))
+        self.assertEqual(contents(destination), self.wanted)
+        self.assertEqual(os.listdir(destination.parent), ["result"])
+        return result
+
+    def half_done(self, name):
+        """Killed when about half of its layers were calibrated, none of its tensors written."""
+        low, high = 1, self.calls
+        while True:
+            number = (low + high) // 2
+            destination = self.killed(f"{name}{number}", number)
+            work = destination.with_name("result.partial")
+            journal = (work / "journal").read_text(encoding="utf-8").splitlines() if (work / "journal").exists() else []
+            layers = sum('"layer"' in line for line in journal)
+            if 2 <= layers and not any('"tensor"' in line for line in journal):
+                return destination, work
+            low, high = (number, high) if layers < 2 else (low, number)
+
+    def test_killed_at_many_moments(self):
+        step = max(1, self.calls // MOMENTS)
+        with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            left = pool.map(lambda number: self.killed(f"at{number}", number), range(1 + step // 2, self.calls, step))
+            for result in pool.map(self.resumes, left):
+                self.assertNotIn("rror", result.stdout.replace("relative error", ""))
+
+    def test_what_was_damaged_is_made_again(self):
+        left, work = self.half_done("whole")
+        states = next(path for path in work.glob("calibration/states-*"))
+        damages = {"codes": work / "calibration/codes-0", "states": states, "journal": work / "journal"}
+        for name, path in damages.items():
+            copy = self.scratch / name
+            shutil.copytree(left.parent, copy)
+            torn = copy / path.relative_to(left.parent)
+            data = bytearray(torn.read_bytes())
+            data[len(data) * 2 // 3] ^= 1
+            torn.write_bytes(data)
+            self.resumes(copy / "result")
+        for path in work.glob("calibration/states-*"):
+            path.unlink()
+        self.resumes(left)
+
+    def test_nobody_forgets_it_and_nothing_else_takes_it_up(self):
+        left, work = self.half_done("kept")
+        result = convert(left)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"result\.partial: [0-9]+ calibrated layers of this conversion, .*; --resume goes on, --restart deletes")
+        other = self.scratch / "other.txt"
+        other.write_bytes(HELDOUT.read_bytes() + b"and another line\n")
+        for words in ({"text": other}, {"words": ("--method", "search")}):
+            result = convert(left, "--resume", *words.get("words", ()), text=words.get("text", HELDOUT))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("is the beginning of another conversion (conversion: calibration: ", result.stderr)
+        self.assertTrue((work / "calibration/codes-0").exists())
+        self.resumes(left)
+
+
+if __name__ == "__main__":
+    unittest.main()
