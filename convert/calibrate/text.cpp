@@ -1,25 +1,39 @@
 // Calibration texts to sequences of tokens.
 #include <algorithm>
-#include <array>
-#include <fstream>
+#include <limits>
 #include <memory>
 
 #include <halfbyte/calibrate.h>
 
+#include "convert/calibrate/json_texts.h"
+#include "convert/calibrate/tokenizer_of.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
-#include "loader/files/tokenizer_directory.h"
-#include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte::convert {
+namespace calibrate {
+
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::filesystem::path& checkpoint) {
+  auto out = models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
+  if (out) return out;
+  throw Error(ErrorCode::kInvalidArgument,
+              files::printable_path(checkpoint) +
+                  ": there is no tokenizer, so no text can be read for calibration; give token ids (a .jsonl file)");
+}
+
+}  // namespace calibrate
+
 namespace {
 
 namespace fs = std::filesystem;
+using calibrate::Windows;
 
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;
+// Of a long text as much is read as gives the tokens that are wanted: no tokenizer's are longer on average.
+constexpr std::uint64_t kBytesAToken = 16;
 
-std::string read_text(const fs::path& path) {
+std::string read_file(const fs::path& path) {
   const files::InputFile file(path);
   if (file.size_bytes() > kMaxTextBytes)
     throw Error(ErrorCode::kInvalidArgument, files::printable_path(path) + ": a calibration text of more than 1 GiB");
@@ -28,46 +42,46 @@ std::string read_text(const fs::path& path) {
   return out;
 }
 
-std::unique_ptr<models::Tokenizer> tokenizer_at(const fs::path& checkpoint) {
-  auto out = models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
-  if (out) return out;
-  throw Error(ErrorCode::kInvalidArgument,
-              files::printable_path(checkpoint) + ": there is no tokenizer, so no text can be read for calibration");
-}
-
-// As many tokens as a sequence of this model may have.
-std::int64_t context_of(const fs::path& checkpoint, std::int64_t wanted) {
-  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
-  return opened.architecture ? std::min(wanted, opened.model_config().max_position_embeddings) : wanted;
-}
-
-// Beginning-of-text and a run of the text's tokens, as many times as there are whole ones.
-std::vector<models::TokenIds> windows_of(const models::TokenIds& ids, const models::TokenIds& prefix,
-                                         std::int64_t context, std::int64_t tokens) {
-  const std::int64_t run = context - std::ssize(prefix);
-  const std::int64_t count = std::min(tokens / context, run > 0 ? std::ssize(ids) / run : 0);
-  std::vector<models::TokenIds> out;
-  for (std::int64_t i = 0; i < count; ++i) {
-    out.push_back(prefix);
-    out.back().insert(out.back().end(), ids.begin() + i * run, ids.begin() + (i + 1) * run);
+// What a text spells is text.
+Windows read_plain(std::string_view text, const fs::path& checkpoint, calibrate::WindowOptions options) {
+  const auto tokenizer = calibrate::tokenizer_of(checkpoint);
+  options.prefix = tokenizer->prefix();
+  for (std::uint64_t bytes = static_cast<std::uint64_t>(options.tokens) * kBytesAToken;; bytes *= 2) {
+    const std::string_view part = text.substr(0, bytes < text.size() ? text.rfind('\n', bytes) : text.size());
+    Windows out(options);
+    out.add(tokenizer->encode(part, models::SpecialTokens::kAsText));
+    if (out.is_full() || bytes >= text.size()) return out;
   }
-  return out;
+}
+
+struct Limits {
+  std::int64_t context, vocab_size;
+};
+Limits limits_of(const fs::path& checkpoint, std::int64_t context) {
+  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+  if (!opened.architecture) return {context, std::numeric_limits<std::int64_t>::max()};
+  const models::ModelConfig config = opened.model_config();
+  return {std::min(context, config.max_position_embeddings), config.vocab_size};
+}
+
+CalibrationTokens cut(const Windows& windows, const std::string& name, std::string_view text, std::int64_t context) {
+  CalibrationTokens out{windows.cut(), files::hash_hex(text)};
+  if (!out.sequences.empty()) return out;
+  throw Error(ErrorCode::kInvalidArgument, name + ": " + std::to_string(windows.size()) +
+                                               " tokens; calibration takes at least one run of " +
+                                               std::to_string(context));
 }
 
 }  // namespace
 
 CalibrationTokens read_calibration_text(const fs::path& path, const fs::path& checkpoint,
                                         const CalibrationTextOptions& options) {
-  const std::string text = read_text(path);
-  const auto tokenizer = tokenizer_at(checkpoint);
-  const std::int64_t context = context_of(checkpoint, options.context);
-  // What a text spells is text.
-  const models::TokenIds ids = tokenizer->encode(text, models::SpecialTokens::kAsText);
-  CalibrationTokens out{windows_of(ids, tokenizer->prefix(), context, options.tokens), files::hash_hex(text)};
-  if (!out.sequences.empty()) return out;
-  throw Error(ErrorCode::kInvalidArgument, files::printable_path(path) + ": " + std::to_string(ids.size()) +
-                                               " tokens; calibration takes at least one run of " +
-                                               std::to_string(context));
+  const std::string text = read_file(path);
+  const auto [context, vocab_size] = limits_of(checkpoint, std::min(options.context, options.tokens));
+  const calibrate::WindowOptions windows{options.tokens, context};
+  return cut(calibrate::is_json(path) ? calibrate::read_json_texts(text, path, {checkpoint, vocab_size, windows})
+                                      : read_plain(text, checkpoint, windows),
+             files::printable_path(path), text, context);
 }
 
 }  // namespace halfbyte::convert

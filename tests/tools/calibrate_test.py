@@ -1,8 +1,9 @@
 """`halfbyte quantize --calibrate`: the loss is smaller, and the same words give the same bytes."""
 import json
+import shutil
 import unittest
 
-from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest
+from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama
 
 HELDOUT = TINY_LLAMA.parent / "heldout.txt"
 TOKENS = ("--calibration-tokens", 2048, "--calibration-ctx", 128)
@@ -46,6 +47,61 @@ class Calibrate(CommandLineTest):
         said = manifest["conversion"]["calibration"]
         self.assertEqual((said["method"], said["tokens"], said["threads"]), ("gptq", 2048, 2))
         self.assertEqual(said.keys(), {"method", "text", "ids", "sequences", "tokens", "isa", "threads", "libtorch"})
+
+    def lines(self, name, values):
+        path = self.scratch / name
+        path.write_text("".join((value if isinstance(value, str) else json.dumps(value)) + "\n" for value in values), encoding="utf-8")
+        return path
+
+    def said_of(self, text, **words):
+        """What the record says of a calibration on this file."""
+        self.succeeds("quantize", words.get("model", TINY_LLAMA), self.scratch / "said", "--calibrate", text, "--calibration-tokens", 512,
+                      "--calibration-ctx", 64, "--method", "search", "--overwrite", "-q")
+        manifest = json.loads((self.scratch / "said/halfbyte.json").read_text(encoding="utf-8"))
+        return {key: manifest["conversion"]["calibration"][key] for key in ("ids", "sequences", "tokens")}
+
+    def test_token_ids_are_read_as_they_are_and_need_no_tokenizer(self):
+        ids = [3 + n * n % 701 for n in range(200)]
+        whole = self.said_of(self.lines("whole.jsonl", [{"input_ids": ids}]))
+        self.assertEqual((whole["sequences"], whole["tokens"]), (3, 192))
+        self.assertEqual(self.said_of(self.lines("parts.jsonl", [ids[:70], "", {"input_ids": ids[70:]}])), whole)
+        (self.scratch / "list.json").write_text(json.dumps([ids[:70], ids[70:]]), encoding="utf-8")
+        self.assertEqual(self.said_of(self.scratch / "list.json"), whole)
+        bare = self.scratch / "bare"
+        bare.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(TINY_LLAMA / name, bare / name)
+        self.assertEqual(self.said_of(self.scratch / "list.json", model=bare), whole)
+        self.fails(2, ["bare", "there is no tokenizer", ".jsonl"], "quantize", bare, self.scratch / "none", "--calibrate", self.read)
+
+    def test_lines_of_text_are_read_by_the_tokenizer(self):
+        text = self.read.read_text(encoding="utf-8")[:600]
+        found = self.said_of(self.lines("texts.jsonl", [{"text": text}, {"prompt": text}]))
+        self.assertEqual(found, self.said_of(self.lines("again.jsonl", [{"text": text, "more": 1}, {"text": text}])))
+        self.assertGreaterEqual(found["sequences"], 2)
+
+    def test_conversations_go_through_the_template(self):
+        chat = copy_of_tiny_llama(self.scratch / "chat")
+        config = json.loads((chat / "tokenizer_config.json").read_text(encoding="utf-8"))
+        template = "{% for message in messages %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% endfor %}"
+        (chat / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}), encoding="utf-8")
+        said = [{"role": "user", "content": "Tell me of the ship."}, {"role": "assistant", "content": "It sailed north, " * 30}]
+        found = self.said_of(self.lines("chat.jsonl", [{"messages": said}]), model=chat)
+        plain = self.said_of(self.lines("plain.jsonl", [{"text": "".join(each["content"] for each in said)}]), model=chat)
+        self.assertGreaterEqual(found["sequences"], 1)
+        self.assertNotEqual(found["ids"], plain["ids"])
+
+    def test_a_bad_line_is_named(self):
+        good = {"input_ids": [3, 4, 5]}
+        for bad, said in [("{", "JSON"), ({"input_ids": [3, 99_999]}, "99999 is no token id"), ({"input_ids": []}, "no list of token ids"),
+                          ({"input_ids": [1.5]}, "1.5 is no token id"), ({"texts": "a"}, "in one file"), ([], "no list of token ids")]:
+            path = self.lines("bad.jsonl", [good, bad])
+            self.fails(3, ["bad.jsonl: line 2: ", said], "quantize", TINY_LLAMA, self.scratch / "none", "--calibrate", path)
+        for bad, said in [({"texts": "a"}, "none of {\"input_ids\": [..]}"), ({"messages": []}, "no list of messages"),
+                          ({"messages": [{"role": "tool", "content": "a"}]}, "a message is")]:
+            path = self.lines("bad.jsonl", [bad])
+            self.fails(3, ["bad.jsonl: line 1: ", said], "quantize", TINY_LLAMA, self.scratch / "none", "--calibrate", path)
+        self.assertFalse((self.scratch / "none.partial").exists())
 
 
 if __name__ == "__main__":

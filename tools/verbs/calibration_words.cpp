@@ -13,9 +13,11 @@ void declare_calibration(OptionParser& parser, CalibrationWords& words) {
   words.context = convert::kDefaultCalibrationContext;
   words.method = convert::kDefaultCalibrationMethod;
   parser
-      .add_option("--calibrate", words.text,
-                  "choose codes by what the model's layers are given while it reads this text, UTF-8")
-      .type_name("TEXT");
+      .add_option(
+          "--calibrate", words.text,
+          "choose codes by what the model's layers are given while it reads this: a text, or token ids, chats or texts "
+          "as .jsonl")
+      .type_name("FILE");
   parser.add_option("--calibration-tokens", words.tokens, "of the text, at most")
       .check(whole_number(1, 1'000'000'000))
       .needs("--calibrate")

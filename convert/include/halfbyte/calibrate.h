@@ -33,7 +33,9 @@ struct CalibrationTextOptions {
   std::int64_t context = kDefaultCalibrationContext;  // of a sequence; fewer where the model takes fewer
 };
 
-// Reads a text for the model at `checkpoint`. Errors: kNotFound, kIo; kInvalidArgument when it is too short.
+// Reads a text for the model at `checkpoint`: plain, or token ids, conversations and texts as JSON in a file called
+// .jsonl (one a line) or .json (one list). Errors: kNotFound, kIo; kInvalidArgument when it is too short; kCorrupt
+// naming a line that is none of these.
 CalibrationTokens read_calibration_text(const std::filesystem::path& text, const std::filesystem::path& checkpoint,
                                         const CalibrationTextOptions& options = {});
 
