@@ -30,6 +30,16 @@ const models::DenseLinear& dense(const models::Linear& linear) {
   return static_cast<const models::DenseLinear&>(linear);
 }
 
+// Products in bfloat16 where the machine is fast in it and every weight stays what it is.
+DtypePolicy policy_of(const Run::Job& job) {
+  const auto is_exact = [&](const PlannedTensor& planned) {
+    return !planned.scheme || job.source.tensors[planned.source].dtype == Dtype::kBfloat16;
+  };
+  const bool is_original = job.calibrate.inputs == CalibrationInputs::kOriginal;
+  const bool is_bfloat16 = has_fast_bfloat16() && is_original && std::ranges::all_of(job.plan.tensors, is_exact);
+  return is_bfloat16 ? DtypePolicy::amp(Dtype::kBfloat16) : DtypePolicy::float32();
+}
+
 // The product computes from here on with what its codes stand for.
 void put_back(const models::Linear& linear, const PackedMatrix& matrix, int threads) {
   const auto [rows, columns] = matrix.size();
@@ -49,7 +59,7 @@ std::int64_t token_count(const CalibrationTokens& tokens) {
 
 Run::Run(const Job& job)
     : job_(job),
-      runner_(job.source, DtypePolicy::float32()),
+      runner_(job.source, policy_of(job)),
       layers_(runner_.config().num_hidden_layers),
       files_(job.place.directory, {std::ssize(job.tokens.sequences), std::ssize(job.tokens.sequences.front()),
                                    runner_.config().hidden_size}),
@@ -134,7 +144,8 @@ std::string Run::prefix_of(std::int64_t layer) const {
 }
 
 LayerPass Run::pass() const {
-  return {runner_, [this](const models::Linear& linear) { return place_of(linear).has_value(); }};
+  return {runner_, [this](const models::Linear& linear) { return place_of(linear).has_value(); },
+          has_fast_bfloat16() ? at::kBFloat16 : at::kFloat};
 }
 
 void Run::advance(std::int64_t layer, const LayerRecord& record) {

@@ -111,7 +111,7 @@ std::optional<Moments> LayerPass::finish(Moments moments) {
 }
 
 std::optional<Moments> LayerPass::next_stage(const States& input) {
-  Moments moments;
+  Moments moments(factors_);
   Stage stage(moments);
   const models::Tap tap([&](const models::Linear& linear, const at::Tensor& x, const at::Tensor&) {
     if (is_wanted_(linear) && !done_.contains(&linear)) stage.see(linear, x);
@@ -127,7 +127,7 @@ std::optional<Moments> LayerPass::next_stage(const States& input) {
 
 std::optional<Moments> LayerPass::gather_some(const States& input, std::uint64_t most_bytes, StatesSink* output) {
   if (has_all_) return std::nullopt;
-  Moments moments;
+  Moments moments(factors_);
   std::set<const models::Linear*> later;  // seen when there was no room, so that the sums would not be whole
   const models::Tap tap([&](const models::Linear& linear, const at::Tensor& x, const at::Tensor&) {
     if (!is_wanted_(linear) || done_.contains(&linear) || later.contains(&linear)) return;

@@ -26,8 +26,10 @@ class LayerPass {
   static constexpr std::int64_t kTokens = 2048;
 
   // `is_wanted`: whether the product's inputs are to be gathered.
-  LayerPass(const LayerRunner& runner, std::function<bool(const models::Linear&)> is_wanted)
-      : runner_(runner), is_wanted_(std::move(is_wanted)) {}
+  // `factors`: as of Moments.
+  LayerPass(const LayerRunner& runner, std::function<bool(const models::Linear&)> is_wanted,
+            at::ScalarType factors = at::kFloat)
+      : runner_(runner), is_wanted_(std::move(is_wanted)), factors_(factors) {}
 
   // Shapes: (sequences, tokens, hidden_size), kept.
   at::Tensor run(const at::Tensor& input) const;
@@ -47,6 +49,7 @@ class LayerPass {
 
   const LayerRunner& runner_;
   std::function<bool(const models::Linear&)> is_wanted_;
+  at::ScalarType factors_;
   std::set<const models::Linear*> done_;
   bool has_all_ = false;  // gather_some() left none for later
 };

@@ -1,9 +1,13 @@
 #include "convert/calibrate/moments.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include <ATen/ops/mm.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/zeros.h>
+
+#include <halfbyte/linear.h>
 
 #include "models/modules/linear.h"
 #include "models/modules/pass_watch.h"
@@ -14,19 +18,22 @@ namespace {
 // Columns that are multiplied at once: what lies wholly below the diagonal is left out.
 constexpr std::int64_t kPanel = 512;
 
-// The upper half of sums += x^T x.
+// The upper half of sums += x^T x. A product of bfloat16 is rounded once, after it was summed in float32.
 void add_products(const at::Tensor& x, at::Tensor& sums) {
   const std::int64_t columns = x.size(1);
+  const bool is_rounded = x.scalar_type() != sums.scalar_type();
   for (std::int64_t begin = 0; begin < columns; begin += kPanel) {
     models::PassWatch::check();
     const std::int64_t count = std::min(kPanel, columns - begin);
-    sums.narrow(0, begin, count)
-        .narrow(1, begin, columns - begin)
-        .addmm_(x.narrow(1, begin, count).t(), x.narrow(1, begin, columns - begin));
+    const at::Tensor panel = x.narrow(1, begin, count).t(), rest = x.narrow(1, begin, columns - begin);
+    at::Tensor to = sums.narrow(0, begin, count).narrow(1, begin, columns - begin);
+    is_rounded ? to.add_(at::mm(panel, rest)) : to.addmm_(panel, rest);
   }
 }
 
 }  // namespace
+
+bool has_fast_bfloat16() { return quant::isa_name() == std::string_view("avx512_bf16"); }
 
 at::Tensor Part::moments() const {
   const at::Tensor upper = sums.triu();
@@ -81,7 +88,7 @@ void Moments::add(const models::Linear& linear, const at::Tensor& input) {
   current_ = static_cast<std::size_t>(&part - parts_.data());
   last_ = input;
   if (part.linears.front() != &linear) return;  // its input was counted with the first one's
-  const at::Tensor x = input.reshape({-1, input.size(-1)}).to(at::kFloat);
+  const at::Tensor x = input.reshape({-1, input.size(-1)}).to(factors_);
   add_products(x, part.sums);
   part.tokens += x.size(0);
 }

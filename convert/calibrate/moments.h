@@ -25,9 +25,14 @@ struct Part {
   at::Tensor take_moments();
 };
 
+// Whether this machine multiplies bfloat16 several times as fast as float32.
+bool has_fast_bfloat16();
+
 // Sees passes of one layer through a Tap.
 class Moments {
  public:
+  // What is multiplied: what the products are given in float32, or rounded to bfloat16; the sums are float32.
+  explicit Moments(at::ScalarType factors = at::kFloat) : factors_(factors) {}
   void add(const models::Linear& linear, const at::Tensor& input);
   const std::vector<Part>& parts() const noexcept { return parts_; }
   std::vector<Part>& parts() noexcept { return parts_; }
@@ -39,6 +44,7 @@ class Moments {
   bool is_shared(const at::Tensor& input) const;
   Part& part_of(const models::Linear& linear, const at::Tensor& input);
 
+  at::ScalarType factors_;
   std::vector<Part> parts_;
   at::Tensor last_;          // held, so that no other input can lie where it does
   std::size_t current_ = 0;  // the part that it belongs to
