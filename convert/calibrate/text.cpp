@@ -5,6 +5,7 @@
 
 #include <halfbyte/calibrate.h>
 
+#include "convert/calibrate/builtin_text.h"
 #include "convert/calibrate/json_texts.h"
 #include "convert/calibrate/tokenizer_of.h"
 #include "loader/files/checkpoint.h"
@@ -82,6 +83,12 @@ CalibrationTokens read_calibration_text(const fs::path& path, const fs::path& ch
   return cut(calibrate::is_json(path) ? calibrate::read_json_texts(text, path, {checkpoint, vocab_size, windows})
                                       : read_plain(text, checkpoint, windows),
              files::printable_path(path), text, context);
+}
+
+CalibrationTokens read_builtin_calibration(const fs::path& checkpoint, const CalibrationTextOptions& options) {
+  const std::string_view text = calibrate::builtin_text();
+  const std::int64_t context = limits_of(checkpoint, std::min(options.context, options.tokens)).context;
+  return cut(read_plain(text, checkpoint, {options.tokens, context}), "the built-in text", text, context);
 }
 
 }  // namespace halfbyte::convert

@@ -48,6 +48,23 @@ class Calibrate(CommandLineTest):
         self.assertEqual((said["method"], said["tokens"], said["threads"]), ("gptq", 2048, 2))
         self.assertEqual(said.keys(), {"method", "text", "ids", "sequences", "tokens", "isa", "threads", "libtorch"})
 
+    def test_the_built_in_text_and_what_is_said_of_it(self):
+        words = ("quantize", TINY_LLAMA, self.scratch / "result", "--calibrate", "builtin", *TOKENS, "--method", "search")
+        plan = self.json_of(*words, "--dry-run")["calibration"]
+        self.assertEqual((plan["method"], plan["tokens"], plan["sequences"]), ("search", 2048, 16))
+        self.assertIn("calibration: search on 2048 tokens in 16 sequences\n", self.succeeds(*words, "--dry-run"))
+        self.assertFalse((self.scratch / "result").exists())
+        done = self.json_of(*words, "-q")["calibration"]
+        self.assertEqual({**done, "threads": 0}, {**plan, "threads": 0})
+        self.assertEqual(json.loads((self.scratch / "result/halfbyte.json").read_text(encoding="utf-8"))["conversion"]["calibration"], done)
+
+    def test_without_it_a_line_says_what_it_would_give(self):
+        said = self.succeeds("quantize", TINY_LLAMA, self.scratch / "alone")
+        self.assertIn("\nby the weights alone: --calibrate builtin", said)
+        self.assertIsNone(self.json_of("quantize", TINY_LLAMA, self.scratch / "again", "-q")["calibration"])
+        for words in (("--scheme", "sym_int8"), ("-q",)):
+            self.assertNotIn("--calibrate", self.succeeds("quantize", TINY_LLAMA, self.scratch / "other", *words, "--overwrite"))
+
     def lines(self, name, values):
         path = self.scratch / name
         path.write_text("".join((value if isinstance(value, str) else json.dumps(value)) + "\n" for value in values), encoding="utf-8")

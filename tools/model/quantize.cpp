@@ -1,4 +1,4 @@
-// halfbyte quantize SRC DST --calibrate TEXT
+// halfbyte quantize SRC DST --calibrate FILE
 #include <utility>
 
 #include <halfbyte/calibrate.h>
@@ -19,8 +19,10 @@ std::shared_ptr<convert::Calibrator> make(const CalibrationWords& words, const s
   options.method = words.method;
   options.memory_limit = words.memory_limit;
   options.progress = std::move(progress);
-  return convert::make_calibrator(
-      convert::read_calibration_text(words.text, source, {.tokens = words.tokens, .context = words.context}), options);
+  const convert::CalibrationTextOptions text{.tokens = words.tokens, .context = words.context};
+  return convert::make_calibrator(words.text == kBuiltinText ? convert::read_builtin_calibration(source, text)
+                                                             : convert::read_calibration_text(words.text, source, text),
+                                  options);
 }
 
 }  // namespace

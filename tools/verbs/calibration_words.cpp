@@ -15,8 +15,8 @@ void declare_calibration(OptionParser& parser, CalibrationWords& words) {
   parser
       .add_option(
           "--calibrate", words.text,
-          "choose codes by what the model's layers are given while it reads this: a text, or token ids, chats or texts "
-          "as .jsonl")
+          "choose codes by what the model's layers are given while it reads this: a text; token ids, chats or texts as "
+          ".jsonl; or 'builtin'")
       .type_name("FILE");
   parser.add_option("--calibration-tokens", words.tokens, "of the text, at most")
       .check(whole_number(1, 1'000'000'000))

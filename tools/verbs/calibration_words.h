@@ -14,6 +14,9 @@
 
 namespace halfbyte::cli {
 
+// In the place of a file: the text that ships with halfbyte.
+inline constexpr const char* kBuiltinText = "builtin";
+
 struct CalibrationWords {
   std::string text;  // empty: none
   std::int64_t tokens = 0;

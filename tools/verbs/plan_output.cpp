@@ -32,13 +32,14 @@ ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTe
   return row;
 }
 
-void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan) {
+void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan, const ordered_json& calibration) {
   ordered_json tensors = ordered_json::array();
   for (const convert::PlannedTensor& tensor : plan.tensors)
     tensors.push_back(json_of(source.tensors[tensor.source], tensor));
   print_json({{"bytes_before", plan.bytes_before},
               {"bytes_after", plan.bytes_after},
               {"notes", said(plan.notes)},
+              {"calibration", calibration},
               {"tensors", std::move(tensors)}});
 }
 
@@ -49,7 +50,7 @@ std::string treatment(const convert::PlannedTensor& tensor) {
   return tensor.reason.empty() ? scheme : scheme + " (" + said(tensor.reason) + ")";
 }
 
-void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan) {
+void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan, const ordered_json& calibration) {
   Table table(
       {{"tensor"}, {"shape"}, {"dtype"}, {"before", Align::kRight}, {"after", Align::kRight}, {"scheme, or why not"}});
   std::int64_t quantized = 0;
@@ -62,17 +63,26 @@ void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan
                human_bytes(tensor.bytes_before), human_bytes(tensor.bytes_after), treatment(tensor)});
   }
   table.print();
+  if (!calibration.is_null())
+    print_line("calibration: " + calibration_words(calibration) + " in " +
+               counted(calibration["sequences"].get<std::int64_t>(), "sequence"));
   print_line(human_bytes(plan.bytes_before) + " -> " + human_bytes(plan.bytes_after) + " (" +
              counted(quantized, "tensor") + " to quantise, " + std::to_string(kept) + " kept); nothing was written");
 }
 
 }  // namespace
 
-void print_plan(const files::Checkpoint& source, const convert::Plan& plan, bool is_json) {
+std::string calibration_words(const ordered_json& calibration) {
+  return calibration["method"].get<std::string>() + " on " +
+         counted(calibration["tokens"].get<std::int64_t>(), "token");
+}
+
+void print_plan(const files::Checkpoint& source, const convert::Plan& plan, const ordered_json& calibration,
+                bool is_json) {
   if (is_json) {
-    print_plan_json(source, plan);
+    print_plan_json(source, plan, calibration);
   } else {
-    print_plan_table(source, plan);
+    print_plan_table(source, plan, calibration);
   }
 }
 

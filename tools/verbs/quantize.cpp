@@ -1,5 +1,6 @@
 // halfbyte quantize SRC DST
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/scheme.h>
 
+#include "convert/calibrator.h"
 #include "convert/conversion.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -200,7 +202,13 @@ std::string counts_line(const convert::Plan& plan) {
   return line + std::to_string(kept) + " kept";
 }
 
-ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary) {
+// Null: codes were chosen by the weights alone.
+ordered_json calibration_of(const convert::QuantizeOptions& options) {
+  return options.calibrator ? ordered_json(options.calibrator->record()) : ordered_json(nullptr);
+}
+
+ordered_json json_of(const Words& words, const convert::QuantizeOptions& options,
+                     const convert::QuantizeSummary& summary) {
   return {{"source", words.source},
           {"destination", words.destination},
           {"source_bytes", summary.source_bytes},
@@ -211,15 +219,18 @@ ordered_json json_of(const Words& words, const convert::QuantizeSummary& summary
           {"was_complete", summary.was_complete},
           {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
           {"seconds", summary.seconds},
+          {"calibration", calibration_of(options)},
           {"notes", said(summary.notes)},
           {"warnings", said(summary.warnings)}};
 }
 
-std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeSummary& summary) {
+std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeOptions& options,
+                    const convert::QuantizeSummary& summary) {
   if (summary.was_complete) return printable(words.destination) + " is complete already; nothing was done";
   std::string line = human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
                      human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
                      fixed(summary.rel_rmse, 3);
+  if (options.calibrator) line += "; " + calibration_words(calibration_of(options));
   if (words.resume) line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
   return line + ")";
 }
@@ -235,11 +246,11 @@ void print_done(const Words& words, const convert::Conversion& conversion, const
                 bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   if (is_json) {
-    ordered_json json = json_of(words, summary);
+    ordered_json json = json_of(words, conversion.options, summary);
     if (!quantization) json["rel_rmse"] = nullptr;  // of the original, which is not here
     return print_json(json);
   }
-  print_line(quantization ? line_of(words, quantization->plan, summary)
+  print_line(quantization ? line_of(words, quantization->plan, conversion.options, summary)
                           : repacked_line(summary, conversion.source->kind));
 }
 
@@ -247,8 +258,21 @@ ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   if (!quantization) throw UsageError(flag(Option::kDryRun) + ": " + said(convert::keeps_codes_text()));
   log_notes(quantization->plan.notes);
-  print_plan(*conversion.source, quantization->plan, is_json);
+  print_plan(*conversion.source, quantization->plan, calibration_of(conversion.options), is_json);
   return ExitStatus::kDone;
+}
+
+bool runs_models() {
+  std::error_code ignored;
+  return std::filesystem::exists(model_program(), ignored);
+}
+
+// Whether calibration would give a better result of this: a model that can be run, of weights in 4 bits.
+bool could_be_calibrated(const convert::Conversion& conversion) {
+  const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
+  const auto is_low = [](const convert::PlannedTensor& tensor) { return tensor.scheme && tensor.scheme->bits == 4; };
+  return quantization && !conversion.options.calibrator && conversion.source->architecture && runs_models() &&
+         std::ranges::any_of(quantization->plan.tensors, is_low);
 }
 
 convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, const Words& words, bool is_shown) {
@@ -261,8 +285,6 @@ convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, cons
 ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common, MakeCalibrator make) {
   const bool is_calibrated = !words.calibration.text.empty();
   if (is_calibrated && !make) return common.run_with_model();
-  if (!is_calibrated)
-    log_info("codes are chosen by the weights alone; --calibrate TEXT about halves what is lost (docs/calibration.md)");
   ignore_broken_pipes();
   const InterruptWatch interrupt;  // before OpenMP's threads
   options.stop = interrupt.token();
@@ -278,6 +300,8 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
   log_notes(summary.notes);
   log_always(said(summary.warnings));
   print_done(words, conversion, summary, common.is_json);
+  if (!common.is_json && !common.is_quiet && !summary.was_complete && could_be_calibrated(conversion))
+    print_line("by the weights alone: --calibrate builtin, or a text of yours, loses about half as much");
   return ExitStatus::kDone;
 }
 

@@ -39,6 +39,10 @@ struct CalibrationTextOptions {
 CalibrationTokens read_calibration_text(const std::filesystem::path& text, const std::filesystem::path& checkpoint,
                                         const CalibrationTextOptions& options = {});
 
+// The same of the text that ships with halfbyte: prose, several languages, code.
+CalibrationTokens read_builtin_calibration(const std::filesystem::path& checkpoint,
+                                           const CalibrationTextOptions& options = {});
+
 // What a layer is given while its inputs' moments are gathered.
 enum class CalibrationInputs : std::uint8_t {
   kOriginal,    // what the unquantised model gives it
