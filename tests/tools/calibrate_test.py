@@ -1,5 +1,6 @@
 """`halfbyte quantize --calibrate`: the loss is smaller, and the same words give the same bytes."""
 import json
+import random
 import shutil
 import unittest
 
@@ -119,6 +120,19 @@ class Calibrate(CommandLineTest):
             path = self.lines("bad.jsonl", [bad])
             self.fails(3, ["bad.jsonl: line 1: ", said], "quantize", TINY_LLAMA, self.scratch / "none", "--calibrate", path)
         self.assertFalse((self.scratch / "none.partial").exists())
+
+    def test_a_mixture_of_experts(self):
+        numbers = random.Random(3)
+        ids = self.lines("ids.jsonl", [[numbers.randrange(3, 120) for _ in range(32)] for _ in range(32)])
+        mixtral = TINY_LLAMA.parent / "families/mixtral"
+        words = ("--calibrate", ids, "--calibration-ctx", 32, "--group-size", 32, "--threads", 1, "-q")
+        self.succeeds("quantize", mixtral, self.scratch / "alone", *words[4:])
+        for count in (1024, 32):  # with few tokens an expert sees fewer than gptq needs, or none
+            result = self.scratch / f"experts{count}"
+            notes = self.json_of("quantize", mixtral, result, *words, "--calibration-tokens", count)["notes"]
+            self.assertEqual(any("matrices saw too few tokens for gptq" in note for note in notes), count == 32, notes)
+            self.succeeds("verify", result, "--against", mixtral, "-q")
+            self.assertNotEqual((result / "model.safetensors").read_bytes(), (self.scratch / "alone/model.safetensors").read_bytes())
 
 
 if __name__ == "__main__":
