@@ -7,6 +7,7 @@
 #include <halfbyte/linear.h>
 
 #include "loader/files/parallel.h"
+#include "models/modules/pass_watch.h"
 #include "quant/row_scales.h"
 
 namespace halfbyte::convert::calibrate {
@@ -15,6 +16,8 @@ namespace {
 // Each part begins where any of them may.
 constexpr std::size_t kAlignment = 16;
 constexpr std::size_t kRowScaleBytes = 2;  // bfloat16
+// Rows that are quantised from one look at the stop token to the next; they share no nested scale with others.
+constexpr std::int64_t kRowsAtOnce = kNestedBlock;
 
 std::vector<float> to_floats(const std::byte* bytes, Dtype dtype, std::size_t count) {
   std::vector<float> out(count);
@@ -84,14 +87,17 @@ PackedMatrix::PackedMatrix(const PlannedTensor& planned, MatrixSize size, std::s
   read_groups();
 }
 
-quant::PackedRows PackedMatrix::parts() noexcept {
+quant::PackedRows PackedMatrix::parts(std::uint64_t first) noexcept {
+  const auto from = [&](const Piece& piece) {
+    return piece.bytes_a_unit > 0 ? at(piece) + first / piece.groups * piece.bytes_a_unit : nullptr;
+  };
   quant::PackedRows out;
-  out.codes = at(layout_.codes);
-  out.scales = at(layout_.scales);
-  out.zero_points = reinterpret_cast<std::uint8_t*>(at(layout_.zero_points));
-  out.nested_scales = reinterpret_cast<float*>(at(layout_.nested));
-  out.offsets = at(layout_.offsets);
-  out.row_scales = at(layout_.row_scales);
+  out.codes = from(layout_.codes);
+  out.scales = from(layout_.scales);
+  out.zero_points = reinterpret_cast<std::uint8_t*>(from(layout_.zero_points));
+  out.nested_scales = reinterpret_cast<float*>(from(layout_.nested));
+  out.offsets = from(layout_.offsets);
+  out.row_scales = from(layout_.row_scales);
   return out;
 }
 
@@ -108,7 +114,14 @@ void PackedMatrix::quantize(std::span<const float> weights, std::span<const floa
     options.nested = &nested;
     std::memcpy(at(layout_.nested_offset), &offset, sizeof offset);
   }
-  quant::quantize_groups(rows, options, parts(), {stats(), layout_.groups});
+  for (std::int64_t row = 0; row < size_.rows; row += kRowsAtOnce) {
+    models::PassWatch::check();
+    const std::int64_t count = std::min(kRowsAtOnce, size_.rows - row);
+    const auto first = static_cast<std::uint64_t>(row * row_groups_);
+    const auto slice = weights.subspan(static_cast<std::size_t>(row * size_.columns));
+    quant::quantize_groups({reinterpret_cast<const std::byte*>(slice.data()), Dtype::kFloat32, count, size_.columns},
+                           options, parts(first), {stats() + first, static_cast<std::size_t>(count * row_groups_)});
+  }
   read_groups();
 }
 

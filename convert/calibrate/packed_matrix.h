@@ -50,7 +50,7 @@ class PackedMatrix {
   PackedMatrix(const PlannedTensor& planned, MatrixSize size, std::span<const std::byte> bytes);
 
   // Scales, and the codes that are nearest with them. `weights`: rows * columns. `column_weights`: how much an error
-  // counts in each column, or empty. Precondition: the weights are finite.
+  // counts in each column, or empty. Precondition: the weights are finite. Errors: kInterrupted.
   void quantize(std::span<const float> weights, std::span<const float> column_weights, quant::Search search,
                 int threads);
 
@@ -73,7 +73,7 @@ class PackedMatrix {
   const std::byte* at(const Piece& piece) const noexcept {
     return piece.bytes_a_unit > 0 ? bytes_.data() + piece.begin : nullptr;
   }
-  quant::PackedRows parts() noexcept;
+  quant::PackedRows parts(std::uint64_t first) noexcept;  // of the groups from there on
   void row_values(std::int64_t row, std::span<float> out) const;
   void read_groups();
   void read_row_groups();
