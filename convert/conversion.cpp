@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "convert/budget/decide.h"
 #include "convert/export/dequantized_view.h"
 #include "convert/open_source.h"
 #include "convert/output/destination.h"
@@ -27,6 +28,8 @@ Text requantize_warning(const Checkpoint& source) {
          "): its errors stay, and those of another rounding are added; the original would be better";
 }
 
+bool has_target(const QuantizeOptions& options) { return options.target_bpw > 0 || options.target_size > 0; }
+
 Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& options) {
   Quantization out;
   out.plan = plan(source, options);
@@ -35,14 +38,16 @@ Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& op
   return out;
 }
 
-Conversion quantized(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {
+Conversion quantized(const fs::path& path, Checkpoint source, QuantizeOptions options) {
   Text warning;
   if (source.is_quantized() && may_requantize(options)) {
     warning = requantize_warning(source);
     source = dequantized_view(std::move(source));
   }
+  if (has_target(options)) budget::decide(source, options);
   Quantization work = quantization_of(source, options);
-  return {path, options, std::make_shared<const Checkpoint>(std::move(source)), std::move(work), std::move(warning)};
+  return {path, std::move(options), std::make_shared<const Checkpoint>(std::move(source)), std::move(work),
+          std::move(warning)};
 }
 
 Conversion repacked(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {

@@ -75,8 +75,9 @@ void check_group_size(std::int64_t group_size, const Scheme& scheme) {
 // What the user said about one tensor.
 struct Wish {
   const Scheme* scheme = nullptr;
-  Text keep_reason;                    // not empty: keep it
+  Text keep_reason = {};               // not empty: keep it
   const std::string* asked = nullptr;  // the pattern of scheme_for that names it
+  std::int64_t group_size = 0;
 };
 
 class Planner {
@@ -135,19 +136,25 @@ class Planner {
   }
 
   Wish wish(const std::string& name) const {
-    Wish out{&scheme_, {}, nullptr};
+    Wish out{&scheme_, {}, nullptr, group_size_};
+    if (const auto choice = options_.choices.find(name); choice != options_.choices.end()) out = chosen(choice->second);
     for (const std::string& pattern : options_.keep) {
-      if (matches_pattern(pattern, name)) return {nullptr, "matched " + Option::kKeep + " " + pattern, nullptr};
+      if (matches_pattern(pattern, name)) return {nullptr, "matched " + Option::kKeep + " " + pattern};
     }
     for (const auto& [pattern, scheme] : options_.scheme_for) {
       if (!matches_pattern(pattern, name)) continue;
       if (scheme == kKeepWord) {
-        out = {nullptr, "matched " + Option::kSchemeFor + " " + pattern + "=keep", nullptr};
+        out = {nullptr, "matched " + Option::kSchemeFor + " " + pattern + "=keep"};
       } else {
-        out = {find_scheme(scheme), {}, &pattern};
+        out = {find_scheme(scheme), {}, &pattern, group_size_};
       }
     }
     return out;
+  }
+
+  static Wish chosen(const TensorChoice& choice) {
+    if (choice.scheme == kKeepWord) return {nullptr, "there is room for the original"};
+    return {&scheme_or_fail(choice.scheme), {}, nullptr, choice.group_size};
   }
 
   // Empty: the tensor can be packed so that readers of compressed-tensors find it.
@@ -186,10 +193,10 @@ class Planner {
   }
 
   // Sets group_size, or gives the reason why there is none.
-  bool choose_group_size(std::int64_t in_features, PlannedTensor& out) const {
+  static bool choose_group_size(std::int64_t wanted, std::int64_t in_features, PlannedTensor& out) {
     const auto sizes = group_sizes(*out.scheme);
-    const bool is_known = has_group_size(*out.scheme, group_size_);
-    out.group_size = group_size_ == kPerChannel ? in_features : group_size_;
+    const bool is_known = has_group_size(*out.scheme, wanted);
+    out.group_size = wanted == kPerChannel ? in_features : wanted;
     if (is_known && in_features % out.group_size == 0) return true;
     const std::string in = "in_features " + std::to_string(in_features) + ": ";
     const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
@@ -199,7 +206,7 @@ class Planner {
     }
     out.reason = is_known ? in + "group size " + std::to_string(out.group_size) + " does not divide it, " +
                                 std::to_string(*fits) + " does"
-                          : std::string(out.scheme->name) + " has no " + group_size_text(group_size_) + "; groups of " +
+                          : std::string(out.scheme->name) + " has no " + group_size_text(wanted) + "; groups of " +
                                 std::to_string(*fits) + " instead";
     out.group_size = *fits;
     return true;
@@ -239,7 +246,7 @@ class Planner {
       return keep(out,
                   "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of " + std::to_string(unit));
     }
-    if (!choose_group_size(tensor.shape.back(), out)) return keep(out, out.reason);
+    if (!choose_group_size(wanted.group_size, tensor.shape.back(), out)) return keep(out, out.reason);
     choose_scales(tensor, out);
     if (auto taken = taken_part_name(tensor, out); !taken.empty())
       return keep(std::move(out), in_quotes(taken) + " is there already");

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <halfbyte/convert.h>
 
 #include "loader/files/checkpoint.h"
+#include "models/json/held.h"
 
 namespace halfbyte::convert {
 
@@ -22,6 +24,39 @@ struct PlannedTensor {
   std::string tied_to;     // not empty: config.json ties it to this stored tensor, and it is not written again
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;  // all parts
+};
+
+// How many are stored in one way.
+struct MixRow {
+  std::string stored_as;  // "hb4 g64"
+  std::int64_t tensors = 0;
+  std::uint64_t weights = 0;
+  std::uint64_t bytes = 0;
+  double loss = 0;         // what theirs is predicted to be
+  double bits_of_all = 0;  // a weight, and
+  double loss_of_all = 0;  // what would be lost, if all tensors that can were stored so
+};
+
+// One way to store a tensor, and what the model is predicted to lose by it.
+struct WayLoss {
+  std::string stored_as;
+  std::uint64_t bytes = 0;
+  double loss = 0;
+};
+
+// What a target of bits or bytes came to.
+struct Mix {
+  double target_bpw = 0;          // 0: there was
+  std::uint64_t target_size = 0;  // the other
+  std::uint64_t weights = 0;      // of the tensors that it is about: those that would be quantised without one
+  std::uint64_t bytes = 0;        // that they take
+  double loss = 0;                // KL divergence a token, predicted, in nats
+  Text basis;                     // what it was measured on
+  models::HeldJson measured;      // the same for the manifest
+  std::vector<MixRow> rows = {};  // ways that were chosen from, by bits
+  std::map<std::string, std::vector<WayLoss>> ways = {};  // by the tensor's name
+
+  double bits() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
 struct Plan {

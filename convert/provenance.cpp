@@ -88,13 +88,28 @@ bool has_headers(const files::Manifest& there, const ResultLayout& layout) {
   });
 }
 
+// Without each tensor's losses: what was chosen of them stands with the tensors.
+json budget_record(const Mix& mix) {
+  json out{{"bits_per_weight", mix.bits()}, {"predicted_kl", mix.loss}, {"measured", *mix.measured}};
+  if (mix.target_bpw > 0) out["target_bpw"] = mix.target_bpw;
+  if (mix.target_size > 0) out["target_size"] = mix.target_size;
+  for (const MixRow& row : mix.rows) {
+    out["ways"][row.stored_as] = {{"tensors", row.tensors},
+                                  {"predicted_kl", row.loss},
+                                  {"bits_of_all", row.bits_of_all},
+                                  {"predicted_kl_of_all", row.loss_of_all}};
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string program_and_version() { return "halfbyte " HALFBYTE_VERSION; }
 
 bool chooses_codes(const QuantizeOptions& options) noexcept {
-  return options.calibrator || options.scheme || options.group_size || options.search || options.nested_scales ||
-         !options.keep.empty() || !options.scheme_for.empty();
+  return options.calibrator || options.sensitivity || !options.choices.empty() || options.scheme ||
+         options.group_size || options.search || options.nested_scales || !options.keep.empty() ||
+         !options.scheme_for.empty();
 }
 
 bool may_requantize(const QuantizeOptions& options) noexcept {
@@ -110,6 +125,7 @@ json conversion_record(const QuantizeOptions& options) {
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};
   if (options.calibrator) out["calibration"] = options.calibrator->record();
+  if (options.mix) out["budget"] = budget_record(*options.mix);
   if (options.nested_scales) out["nested_scales"] = true;
   if (options.halfbyte_only) out["halfbyte_only"] = true;
   if (may_requantize(options)) out["requantize"] = true;

@@ -30,6 +30,8 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kResume, .name = "resume"},
     {.option = Option::kScheme, .name = "scheme"},
     {.option = Option::kSchemeFor, .name = "scheme_for"},
+    {.option = Option::kTargetBpw, .name = "target_bpw"},
+    {.option = Option::kTargetSize, .name = "target_size"},
     {.option = Option::kTensors, .name = "tensors"},
     {.option = Option::kType, .name = "type"},
     {.option = Option::kVerbose, .name = "verbose", .in_cpp = "the option verbose"},

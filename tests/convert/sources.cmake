@@ -1,4 +1,5 @@
 set(HALFBYTE_CONVERT_TESTS
+    convert/budget/knapsack_test.cpp
     convert/conversion_test.cpp
     convert/convert_tensors_test.cpp
     convert/export/changes_test.cpp

@@ -33,4 +33,16 @@ void declare_calibration(OptionParser& parser, CalibrationWords& words) {
       .show_default();
 }
 
+void declare_budget(OptionParser& parser, BudgetWords& words) {
+  parser
+      .add_option("--target-bpw", words.bits,
+                  "choose scheme and group size for each tensor: so many bits a weight, and as little loss as can be")
+      .type_name("BITS")
+      .check(number_between(0.5, 64));
+  parser.add_option("--target-size", words.size, "the same for the size of all the result's tensors together")
+      .type_name("SIZE")
+      .check(byte_size())
+      .excludes("--target-bpw");
+}
+
 }  // namespace halfbyte::cli

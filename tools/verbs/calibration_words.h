@@ -25,6 +25,16 @@ struct CalibrationWords {
   std::optional<std::uint64_t> memory_limit = {};  // what was said of the whole program
 };
 
+// And of a target of bits or bytes.
+struct BudgetWords {
+  double bits = 0;   // a weight; 0: none
+  std::string size;  // empty: none
+
+  bool is_there() const noexcept { return bits > 0 || !size.empty(); }
+};
+
+void declare_budget(OptionParser& parser, BudgetWords& words);
+
 void declare_calibration(OptionParser& parser, CalibrationWords& words);
 
 // For the checkpoint at `source`, on `threads` threads (0: one a core). `progress`: of calibration.
@@ -32,7 +42,17 @@ using MakeCalibrator =
     std::shared_ptr<convert::Calibrator> (*)(const CalibrationWords& words, const std::string& source, int threads,
                                              std::function<void(std::uint64_t done, std::uint64_t total)> progress);
 
-// `make` is null where no model can be run: then `common.run_with_model` is what calibrates.
-Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, MakeCalibrator make);
+// Of the text that `words` name, or of what the model says by itself where they name none.
+using MakeSensitivity =
+    std::shared_ptr<convert::Sensitivity> (*)(const CalibrationWords& words, const std::string& source, int threads,
+                                              std::function<void(std::uint64_t done, std::uint64_t total)> progress);
+// What needs a model to be run.
+struct ModelWork {
+  MakeCalibrator calibrator;
+  MakeSensitivity sensitivity;
+};
+
+// `work` is null where no model can be run: then `common.run_with_model` is what does it.
+Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, const ModelWork* work);
 
 }  // namespace halfbyte::cli

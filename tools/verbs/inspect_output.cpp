@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/files/family.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/format.h"
@@ -34,6 +36,21 @@ std::int64_t files_on_disk(const files::Checkpoint& checkpoint) {
   return std::ranges::count_if(checkpoint.data_files, [](const auto& file) { return file->is_on_disk(); });
 }
 
+// What a target of bits or bytes came to, as far as the record says it.
+std::string budget_of(const files::Manifest& manifest) {
+  const nlohmann::json& conversion = *manifest.conversion;
+  const auto budget = conversion.is_object() ? conversion.find("budget") : conversion.end();
+  if (budget == conversion.end() || !budget->is_object()) return "";
+  const auto number = [&](const char* key) {
+    const auto found = budget->find(key);
+    return found != budget->end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  std::string wanted = human_bytes(static_cast<std::uint64_t>(std::max(number("target_size"), 0.0)));
+  if (number("target_bpw") > 0) wanted = fixed(number("target_bpw"), 2) + " bits a weight";
+  return wanted + " wanted, " + fixed(number("bits_per_weight"), 2) + " bits a weight taken, predicted KL divergence " +
+         fixed(number("predicted_kl"), 5);
+}
+
 void print_head(const std::string& path, const files::Checkpoint& checkpoint, const Inspection& inspection) {
   const files::Manifest& manifest = checkpoint.manifest;
   print_text(path);
@@ -48,6 +65,7 @@ void print_head(const std::string& path, const files::Checkpoint& checkpoint, co
     print_field("manifest", "halfbyte.json" + (manifest.created_by.empty() ? "" : ", by " + manifest.created_by));
     print_field("source", source_of(manifest));
   }
+  if (const std::string budget = budget_of(manifest); !budget.empty()) print_field("budget", budget);
   print_field("load as", manifest.recommended_dtype);
   for (const std::string& pattern : manifest.keep_float32) print_field("float32", pattern);
   for (const std::string& note : checkpoint.notes) print_field("note", note);

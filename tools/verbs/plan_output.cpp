@@ -32,15 +32,30 @@ ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTe
   return row;
 }
 
-void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan, const ordered_json& calibration) {
+ordered_json ways_json(const std::vector<convert::WayLoss>& ways) {
+  ordered_json out = ordered_json::array();
+  for (const convert::WayLoss& way : ways)
+    out.push_back({{"stored_as", way.stored_as}, {"bytes", way.bytes}, {"predicted_kl", way.loss}});
+  return out;
+}
+
+void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan, const convert::Mix* mix,
+                     const ordered_json& calibration) {
   ordered_json tensors = ordered_json::array();
-  for (const convert::PlannedTensor& tensor : plan.tensors)
-    tensors.push_back(json_of(source.tensors[tensor.source], tensor));
-  print_json({{"bytes_before", plan.bytes_before},
-              {"bytes_after", plan.bytes_after},
-              {"notes", said(plan.notes)},
-              {"calibration", calibration},
-              {"tensors", std::move(tensors)}});
+  for (const convert::PlannedTensor& tensor : plan.tensors) {
+    const files::StoredTensor& stored = source.tensors[tensor.source];
+    tensors.push_back(json_of(stored, tensor));
+    if (!mix) continue;
+    const auto ways = mix->ways.find(stored.name);
+    tensors.back()["ways"] = ways == mix->ways.end() ? ordered_json(nullptr) : ways_json(ways->second);
+  }
+  ordered_json out = {{"bytes_before", plan.bytes_before},
+                      {"bytes_after", plan.bytes_after},
+                      {"notes", said(plan.notes)},
+                      {"calibration", calibration},
+                      {"tensors", std::move(tensors)}};
+  if (mix) out["budget"] = mix_json(*mix);
+  print_json(out);
 }
 
 std::string treatment(const convert::PlannedTensor& tensor) {
@@ -70,6 +85,23 @@ void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan
              counted(quantized, "tensor") + " to quantise, " + std::to_string(kept) + " kept); nothing was written");
 }
 
+// What was chosen from, with what it would be to store all alike.
+void print_mix(const convert::Mix& mix) {
+  Table table({{"stored as"},
+               {"tensors", Align::kRight},
+               {"weights", Align::kRight},
+               {"size", Align::kRight},
+               {"bits if all", Align::kRight},
+               {"predicted KL if all", Align::kRight}});
+  for (const convert::MixRow& row : mix.rows) {
+    const bool is_choice = row.bits_of_all > 0;
+    table.add({row.stored_as, std::to_string(row.tensors), std::to_string(row.weights), human_bytes(row.bytes),
+               is_choice ? fixed(row.bits_of_all, 2) : "", is_choice ? fixed(row.loss_of_all, 5) : ""});
+  }
+  table.print();
+  print_line(mix_line(mix));
+}
+
 }  // namespace
 
 std::string calibration_words(const ordered_json& calibration) {
@@ -77,13 +109,36 @@ std::string calibration_words(const ordered_json& calibration) {
          counted(calibration["tokens"].get<std::int64_t>(), "token");
 }
 
-void print_plan(const files::Checkpoint& source, const convert::Plan& plan, const ordered_json& calibration,
-                bool is_json) {
-  if (is_json) {
-    print_plan_json(source, plan, calibration);
-  } else {
-    print_plan_table(source, plan, calibration);
+ordered_json mix_json(const convert::Mix& mix) {
+  ordered_json rows = ordered_json::array();
+  for (const convert::MixRow& row : mix.rows) {
+    rows.push_back({{"stored_as", row.stored_as},
+                    {"tensors", row.tensors},
+                    {"weights", row.weights},
+                    {"bytes", row.bytes},
+                    {"predicted_kl", row.loss},
+                    {"bits_of_all", row.bits_of_all},
+                    {"predicted_kl_of_all", row.loss_of_all}});
   }
+  ordered_json out = {{"target_bpw", nullptr},          {"target_size", nullptr},
+                      {"weights", mix.weights},         {"bytes", mix.bytes},
+                      {"bits_per_weight", mix.bits()},  {"predicted_kl", mix.loss},
+                      {"measured_on", said(mix.basis)}, {"rows", std::move(rows)}};
+  if (mix.target_bpw > 0) out["target_bpw"] = mix.target_bpw;
+  if (mix.target_size > 0) out["target_size"] = mix.target_size;
+  return out;
+}
+
+std::string mix_line(const convert::Mix& mix) {
+  return fixed(mix.bits(), 2) + " bits a weight, predicted KL divergence " + fixed(mix.loss, 5) + " (measured on " +
+         said(mix.basis) + ")";
+}
+
+void print_plan(const files::Checkpoint& source, const convert::Plan& plan, const convert::Mix* mix,
+                const ordered_json& calibration, bool is_json) {
+  if (is_json) return print_plan_json(source, plan, mix, calibration);
+  print_plan_table(source, plan, calibration);
+  if (mix) print_mix(*mix);
 }
 
 }  // namespace halfbyte::cli

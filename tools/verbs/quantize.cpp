@@ -48,6 +48,7 @@ struct Words {
   bool restart = false;
   bool dry_run = false;
   CalibrationWords calibration;
+  BudgetWords budget;
 };
 
 struct SearchName {
@@ -118,6 +119,7 @@ void declare(OptionParser& parser, Words& words) {
       .show_default();
   parser.add_flag("--nested-scales", words.nested_scales,
                   "nf4, fp4: scales in 8 bits too (bitsandbytes's double quantisation)");
+  declare_budget(parser, words.budget);
   declare_calibration(parser, words.calibration);
   parser.add_option("--keep", words.keep, "leave tensors as they are; '*' matches anything; repeatable")
       .type_name("PATTERN")
@@ -168,6 +170,8 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
     const std::size_t equals = pair.rfind('=');
     options.scheme_for.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
   }
+  options.target_bpw = words.budget.bits;
+  if (!words.budget.size.empty()) options.target_size = parse_bytes(words.budget.size);
   options.threads = words.threads;
   options.memory_limit = parse_bytes(words.memory_limit);
   if (!words.shard_size.empty()) options.shard_size = parse_bytes(words.shard_size);
@@ -248,17 +252,20 @@ void print_done(const Words& words, const convert::Conversion& conversion, const
   if (is_json) {
     ordered_json json = json_of(words, conversion.options, summary);
     if (!quantization) json["rel_rmse"] = nullptr;  // of the original, which is not here
+    if (conversion.options.mix) json["budget"] = mix_json(*conversion.options.mix);
     return print_json(json);
   }
   print_line(quantization ? line_of(words, quantization->plan, conversion.options, summary)
                           : repacked_line(summary, conversion.source->kind));
+  if (conversion.options.mix) print_line(mix_line(*conversion.options.mix));
 }
 
 ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   if (!quantization) throw UsageError(flag(Option::kDryRun) + ": " + said(convert::keeps_codes_text()));
   log_notes(quantization->plan.notes);
-  print_plan(*conversion.source, quantization->plan, calibration_of(conversion.options), is_json);
+  print_plan(*conversion.source, quantization->plan, conversion.options.mix.get(), calibration_of(conversion.options),
+             is_json);
   return ExitStatus::kDone;
 }
 
@@ -282,16 +289,24 @@ convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, cons
   return convert::run(conversion, words.destination);
 }
 
-ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common, MakeCalibrator make) {
-  const bool is_calibrated = !words.calibration.text.empty();
-  if (is_calibrated && !make) return common.run_with_model();
+ExitStatus run(const Words& words, convert::QuantizeOptions options, const CommonOptions& common,
+               const ModelWork* work) {
+  const bool is_calibrated = !words.calibration.text.empty(), has_target = words.budget.is_there();
+  if ((is_calibrated || has_target) && !work) return common.run_with_model();
   ignore_broken_pipes();
   const InterruptWatch interrupt;  // before OpenMP's threads
   options.stop = interrupt.token();
   Progress calibrating("calibrate", is_calibrated && !common.is_quiet, ProgressUnit::kTokens);
   if (is_calibrated) {
-    options.calibrator = make(words.calibration, words.source, words.threads,
-                              [&](std::uint64_t done, std::uint64_t total) { calibrating.update(done, total); });
+    options.calibrator =
+        work->calibrator(words.calibration, words.source, words.threads,
+                         [&](std::uint64_t done, std::uint64_t total) { calibrating.update(done, total); });
+  }
+  Progress measuring("measure", has_target && !common.is_quiet, ProgressUnit::kTokens);
+  if (has_target) {
+    options.sensitivity =
+        work->sensitivity(words.calibration, words.source, words.threads,
+                          [&](std::uint64_t done, std::uint64_t total) { measuring.update(done, total); });
   }
   convert::Conversion conversion = convert::prepare(words.source, options);
   if (!conversion.warning.empty()) log_warning(said(conversion.warning));
@@ -307,12 +322,12 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
 
 }  // namespace
 
-Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, MakeCalibrator make) {
+Action prepare_quantize_with(OptionParser& parser, const CommonOptions& common, const ModelWork* work) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, make, &common, &parser] {
+  return [words, work, &common, &parser] {
     if (parser.is_given("--memory-limit")) words->calibration.memory_limit = parse_bytes(words->memory_limit);
-    return run(*words, options_of(*words, parser), common, make);
+    return run(*words, options_of(*words, parser), common, work);
   };
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -24,6 +25,18 @@ inline constexpr quant::Search kDefaultSearch = quant::Search::kSquaredError;
 
 // What chooses codes by what a model's layers are given: <halfbyte/calibrate.h> makes one.
 class Calibrator;
+// What measures the loss of each way to store each tensor: <halfbyte/budget.h> makes one.
+class Sensitivity;
+// What a target made of it.
+struct Mix;
+
+// How one tensor is stored.
+struct TensorChoice {
+  std::string scheme;           // "keep" leaves it as it is
+  std::int64_t group_size = 0;  // as QuantizeOptions'
+
+  bool operator==(const TensorChoice&) const = default;
+};
 
 struct QuantizeOptions {
   std::optional<std::string> scheme = {};  // nothing: kDefaultScheme
@@ -35,6 +48,14 @@ struct QuantizeOptions {
   std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};
+  // By whole name, for Linears that nothing above names; win over scheme and group_size.
+  std::map<std::string, TensorChoice> choices = {};
+  // Bits a weight of what is quantised, or bytes of the whole result's tensors: choices are then made, such that the
+  // model loses least within that. One of the two, with `sensitivity`. 0: none.
+  double target_bpw = 0;
+  std::uint64_t target_size = 0;
+  std::shared_ptr<Sensitivity> sensitivity = {};
+  std::shared_ptr<const Mix> mix = {};  // what came of the target: set by what made the choices
   // Recorded as the original dtype of tensors of which the source does not say it.
   std::optional<Dtype> assume_original = {};
   int threads = 0;  // 0: one a core

@@ -29,6 +29,8 @@ enum class Option {
   kResume,
   kScheme,
   kSchemeFor,
+  kTargetBpw,
+  kTargetSize,
   kTensors,
   kType,
   kVerbose,
