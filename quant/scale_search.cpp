@@ -54,9 +54,7 @@ constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},
                               {SchemeId::kFp4, kGridFp4, 2},
                               {SchemeId::kFp4E2m1, kGridE2m1, 2},
                               {SchemeId::kAffineInt4, kGridAffine4, 2},
-                              {SchemeId::kIq4Nl, kGridIq4Nl, 2},
-                              {SchemeId::kHb4, kGridIq4Nl, 2},
-                              {SchemeId::kHb4Fine, kGridIq4Nl, 2}};
+                              {SchemeId::kIq4Nl, kGridIq4Nl, 2}};
 
 const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
@@ -64,9 +62,9 @@ const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids
 constexpr float kNeighbours[] = {1.0f - 0.0055f, 1.0f + 0.0055f};
 constexpr float kNeighbourLows[] = {-1.0f, 1.0f};
 
-kernels::Levels sorted_levels(const Codebook& codebook, int shift) {
+kernels::Levels sorted_levels(const Codebook& codebook) {
   std::array<std::pair<float, std::uint32_t>, 16> pairs;
-  for (std::uint32_t i = 0; i < 16; ++i) pairs[i] = {codebook[i] + static_cast<float>(shift), i};
+  for (std::uint32_t i = 0; i < 16; ++i) pairs[i] = {codebook[i], i};
   std::ranges::stable_sort(pairs, {}, [](const auto& pair) { return pair.first; });
   kernels::Levels out{};
   for (std::size_t i = 0; i < 16; ++i) {
@@ -77,17 +75,14 @@ kernels::Levels sorted_levels(const Codebook& codebook, int shift) {
   return out;
 }
 
-const kernels::Levels& levels_of(const Scheme& scheme, int shift) {
-  // Of all schemes, in their order, as they are and shifted; zeros without a code book.
+const kernels::Levels& levels_of(const Scheme& scheme) {
+  // Of all schemes, in their order; zeros without a code book.
   static const std::vector<kernels::Levels> kLevels = [] {
     std::vector<kernels::Levels> out;
-    for (const Scheme& one : schemes()) {
-      for (const int each : {0, one.shift})
-        out.push_back(one.codebook ? sorted_levels(*one.codebook, each) : kernels::Levels{});
-    }
+    for (const Scheme& one : schemes()) out.push_back(one.codebook ? sorted_levels(*one.codebook) : kernels::Levels{});
     return out;
   }();
-  return kLevels[static_cast<std::size_t>(&scheme - schemes().data()) * 2 + (shift != 0 ? 1 : 0)];
+  return kLevels[static_cast<std::size_t>(&scheme - schemes().data())];
 }
 
 // Whether the value of the largest magnitude has but the negative sign.
@@ -103,9 +98,7 @@ float largest_scale(const TileContext& context) {
   const float largest = std::numeric_limits<float>::max() / largest_code(*context.scheme);
   if (context.scale_dtype == kernels::kFloat32)
     return std::isfinite(largest * largest_code(*context.scheme)) ? largest : std::nextafter(largest, 0.0f);
-  int exponent = 0;
-  const float digits = std::floor(std::frexp(largest, &exponent) * 256.0f);  // bfloat16 has eight
-  return std::ldexp(digits, exponent - 8);
+  return bfloat16_below(largest);
 }
 
 constexpr float kMiddleCode = 7.5f;
@@ -125,14 +118,20 @@ std::size_t candidate_count(const TileContext& context, std::span<const float> g
 
 }  // namespace
 
-kernels::Coding coding_of(const Scheme& scheme, int shift) noexcept {
+float bfloat16_below(float value) noexcept {
+  int exponent = 0;
+  const float digits = std::floor(std::frexp(value, &exponent) * 256.0f);  // it has eight
+  return std::ldexp(digits, exponent - 8);
+}
+
+kernels::Coding coding_of(const Scheme& scheme) noexcept {
   return {scheme.bits, scheme.layout == Layout::kBitsandbytes ? 1 : 0,
-          static_cast<float>(scheme.code_max - scheme.code_min), scheme.codebook ? &levels_of(scheme, shift) : nullptr};
+          static_cast<float>(scheme.code_max - scheme.code_min), scheme.codebook ? &levels_of(scheme) : nullptr};
 }
 
 ScaleSearch::ScaleSearch(const TileContext& context)
     : context_(context),
-      coding_(coding_of(*context.scheme, context.shift)),
+      coding_(coding_of(*context.scheme)),
       largest_(largest_scale(context)),
       grid_(grid_for(*context.scheme).ratios),
       refinements_(grid_for(*context.scheme).refinements),

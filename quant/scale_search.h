@@ -18,13 +18,13 @@ struct TileContext {
   kernels::Float scale_dtype;
   bool is_positive;    // no scale below zero: nested scales lie about their mean
   std::size_t length;  // of a tile: the group size rounded up to kTileUnit
-  int shift = 0;       // 0, or the scheme's: of the code book
 };
 
-// With the code book shifted by 0, or by the scheme's shift.
-kernels::Coding coding_of(const Scheme& scheme, int shift = 0) noexcept;
+// The largest bfloat16 that is not larger.
+float bfloat16_below(float value) noexcept;
+kernels::Coding coding_of(const Scheme& scheme) noexcept;
 
-// One thread's search. Shapes: scales, inverses and lows (kLanes).
+// One thread's search, for schemes whose scales are numbers by themselves. Shapes: scales, inverses and lows (kLanes).
 // A scale is always a value of its stored dtype. It is 0, and so is its inverse, where the group is all zero or so
 // small that the stored scale is zero or has no finite reciprocal; it is cut to the largest value of its dtype, and so
 // that its product with any code stays finite.

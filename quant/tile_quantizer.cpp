@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -68,20 +67,21 @@ QuantizeJob::QuantizeJob(const kernels::Table& table, const FloatRows& source_, 
                    : options.row_groups > 0 ? options.row_groups
                                             : source_.in_features / options.group_size),
       importance(options.column_weights),
-      coding(coding_of(*options.scheme)),
-      shifted(coding_of(*options.scheme, options.scheme->shift)) {
+      coding(coding_of(*options.scheme)) {
   if (is_in_rows && groups % block_groups != 0) throw std::invalid_argument("quantize_rows: not whole rows");
   if (importance.size() % group_size != 0) throw std::invalid_argument("quantize_rows: importance of parts of groups");
 }
 
 TileQuantizer::TileQuantizer(const QuantizeJob& job)
     : job_(job),
-      search_(job.context),
       has_offsets_(job.context.scheme->decode == Decode::kOffset),
       tile_(job.context.length * kLaneCount),
       importance_(job.importance.empty() ? 0 : tile_.size()),
       words_(job.context.length * kLaneCount * static_cast<std::size_t>(job.context.scheme->bits) / 32) {
-  if (job.is_in_rows) row_search_.emplace(job.context, job.group_size);
+  if (job.is_in_rows)
+    row_search_.emplace(job.context, job.group_size);
+  else
+    search_.emplace(job.context);
 }
 
 bool TileQuantizer::run(std::int64_t first, std::int64_t end, ErrorStats* group_stats) {
@@ -104,11 +104,11 @@ void TileQuantizer::load_importance(std::int64_t first, std::size_t lanes) {
 }
 
 Chosen TileQuantizer::search() {
-  search_.run({tile_.data(), importance_.empty() ? nullptr : importance_.data()});
+  search_->run({tile_.data(), importance_.empty() ? nullptr : importance_.data()});
   Chosen out{};
-  std::copy_n(search_.scales(), kLanes, out.scale);
-  std::copy_n(search_.inverses(), kLanes, out.inverse);
-  std::copy_n(search_.lows(), kLanes, out.low);
+  std::copy_n(search_->scales(), kLanes, out.scale);
+  std::copy_n(search_->inverses(), kLanes, out.inverse);
+  std::copy_n(search_->lows(), kLanes, out.low);
   return out;
 }
 
@@ -203,7 +203,7 @@ bool TileQuantizer::run_row(std::int64_t first, std::int64_t end, ErrorStats* gr
   if (table().first_non_finite(job_.dtype, job_.group(first), row_.size()) != row_.size()) return false;
   table().load(job_.dtype, job_.group(first), row_.size(), row_.data());
   auto* bytes = reinterpret_cast<std::int8_t*>(job_.out.scales) + first;
-  const float scale = row_search_->run(row_.data(), job_.importance, {bytes, static_cast<std::size_t>(end - first)});
+  const float scale = row_search_->run(row_, job_.importance, {bytes, static_cast<std::size_t>(end - first)});
   table().store(kernels::kBfloat16, &scale, 1, bytes_of(job_.out.row_scales) + first / job_.block_groups * 2);
   for (std::int64_t at = first; at < end; at += kLanes) {
     const std::size_t lanes = lanes_of(at, end);
@@ -214,12 +214,13 @@ bool TileQuantizer::run_row(std::int64_t first, std::int64_t end, ErrorStats* gr
   return true;
 }
 
-Chosen TileQuantizer::chosen_of(const std::int8_t* bytes, std::size_t lanes, float row_scale) {
+Chosen TileQuantizer::chosen_of(const std::int8_t* bytes, std::size_t lanes, float row_scale) const {
+  const Scheme& scheme = *job_.context.scheme;
   Chosen out{};
   for (std::size_t lane = 0; lane < lanes; ++lane) {
-    out.scale[lane] = static_cast<float>(multiple_of(bytes[lane])) * row_scale;
+    out.scale[lane] = static_cast<float>(multiple_of(scheme, bytes[lane])) * row_scale;
     out.inverse[lane] = out.scale[lane] != 0.0f ? 1.0f / out.scale[lane] : 0.0f;
-    out.is_shifted[lane] = is_shifted(bytes[lane]);
+    out.low[lane] = shift_for_codes(scheme, bytes[lane]);
   }
   return out;
 }
@@ -232,7 +233,6 @@ void TileQuantizer::encode(const Chosen& chosen, std::size_t lanes, ErrorStats* 
     table().quantize->encode(tile_.data() + k * kLaneCount, std::min(kMaxTerms, job_.context.length - k),
                              chosen.inverse, chosen.low, job_.coding,
                              words_.data() + k * words_per_element / 32 * kLaneCount, {squares, squared, max_abs});
-    if (job_.is_in_rows) encode_shifted(chosen, k, {squares, squared, max_abs});
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const double scale = std::fabs(chosen.scale[lane]);
       group_stats[lane].sum_squares += scale * scale * squares[lane];
@@ -246,33 +246,13 @@ void TileQuantizer::encode(const Chosen& chosen, std::size_t lanes, ErrorStats* 
   }
 }
 
-// Once more for the groups whose code book is shifted.
-void TileQuantizer::encode_shifted(const Chosen& chosen, std::size_t k, const kernels::Encoded& errors) {
-  if (std::ranges::none_of(chosen.is_shifted, std::identity{})) return;
-  const std::size_t length = std::min(kMaxTerms, job_.context.length - k), words = length * 4 / 32;
-  shifted_words_.resize(words * kLaneCount);
-  float squares[kLanes], squared[kLanes], max_abs[kLanes];
-  table().quantize->encode(tile_.data() + k * kLaneCount, length, chosen.inverse, chosen.low, job_.shifted,
-                           shifted_words_.data(), {squares, squared, max_abs});
-  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-    if (!chosen.is_shifted[lane]) continue;
-    errors.squares[lane] = squares[lane];
-    errors.squared[lane] = squared[lane];
-    errors.max_abs[lane] = max_abs[lane];
-    for (std::size_t word = 0; word < words; ++word)
-      words_[(k / 8 + word) * kLaneCount + lane] = shifted_words_[word * kLaneCount + lane];
-  }
-}
-
 // In double, from the codes: the squares of weights far beyond a scale that was cut are too large for float32.
 ErrorStats TileQuantizer::measured_group(const Chosen& chosen, std::size_t lane) const {
   const Scheme& scheme = *job_.context.scheme;
   ErrorStats stats;
   for (std::size_t k = 0; k < job_.group_size; ++k) {
     const std::uint32_t code = code_at(lane, k);
-    const double level = scheme.codebook
-                             ? (*scheme.codebook)[code] + static_cast<float>(chosen.is_shifted[lane] ? scheme.shift : 0)
-                             : static_cast<float>(code) + chosen.low[lane];
+    const double level = (scheme.codebook ? (*scheme.codebook)[code] : static_cast<float>(code)) + chosen.low[lane];
     const double value = tile_[k * kLaneCount + lane], error = value - level * chosen.scale[lane];
     stats.sum_squares += value * value;
     stats.sum_squared_error += error * error;

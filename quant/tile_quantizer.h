@@ -29,7 +29,7 @@ struct QuantizeJob {
   bool is_in_rows;            // scales are multiples of their row's
   std::int64_t block_groups;  // a thread's unit of work: those that share a nested scale, or a row's
   std::span<const float> importance;
-  kernels::Coding coding, shifted;
+  kernels::Coding coding;
 
   // Errors: std::invalid_argument when there are parts of rows of groups that share a scale.
   QuantizeJob(const kernels::Table& table, const FloatRows& source, const GroupOptions& options, PackedRows out);
@@ -41,10 +41,9 @@ struct QuantizeJob {
   }
 };
 
-// Scales, reciprocals and least codes of one tile. Shapes: (kLanes).
+// Scales, reciprocals and lows (as kernels::Coding has them) of one tile. Shapes: (kLanes).
 struct Chosen {
   float scale[kernels::kLanes], inverse[kernels::kLanes], low[kernels::kLanes];
-  bool is_shifted[kernels::kLanes] = {};
 };
 
 // One thread's buffers and the steps from a tile of floats to bytes.
@@ -67,20 +66,19 @@ class TileQuantizer {
   void round_nested(Chosen* tiles, std::int64_t first, std::int64_t end) const;
   std::uint8_t nearest_nested(float value) const;
   bool run_row(std::int64_t first, std::int64_t end, ErrorStats* group_stats);
-  static Chosen chosen_of(const std::int8_t* bytes, std::size_t lanes, float row_scale);
+  Chosen chosen_of(const std::int8_t* bytes, std::size_t lanes, float row_scale) const;
   void encode(const Chosen& chosen, std::size_t lanes, ErrorStats* group_stats);
-  void encode_shifted(const Chosen& chosen, std::size_t k, const kernels::Encoded& errors);
   ErrorStats measured_group(const Chosen& chosen, std::size_t lane) const;
   std::uint32_t code_at(std::size_t lane, std::size_t k) const;
   void write_scales(const Chosen& chosen, std::size_t first, std::size_t lanes);
   void write_codes(std::size_t first, std::size_t lanes);
 
   const QuantizeJob& job_;
-  ScaleSearch search_;
-  std::optional<RowScaleSearch> row_search_;
+  std::optional<ScaleSearch> search_;         // of scales by themselves
+  std::optional<RowScaleSearch> row_search_;  // of multiples of their row's
   bool has_offsets_;
   std::vector<float> tile_, importance_;
-  std::vector<std::uint32_t> words_, shifted_words_;
+  std::vector<std::uint32_t> words_;
   std::vector<float> row_;                // of scales that are multiples of their row's
   float offsets_[kernels::kLanes] = {};   // of schemes that have them
   double squares_[kernels::kLanes] = {};  // of the weights with them

@@ -163,7 +163,8 @@ WeightView::WeightView(const WeightMatrix& weight)
       row_scales(weight.scheme && halfbyte::has_row_scales(*weight.scheme)
                      ? reinterpret_cast<const kernels::Byte*>(weight.row_scales)
                      : nullptr),
-      shift(weight.scheme ? static_cast<float>(weight.scheme->shift) : 0.0f),
+      shift(weight.scheme ? kernels::ShiftBits{weight.scheme->shift_bits, static_cast<float>(weight.scheme->shift)}
+                          : kernels::ShiftBits{}),
       levels(levels_of(weight.scheme)),
       byte_levels(byte_levels_of(weight.scheme).unit > 0 ? byte_levels_of(weight.scheme).values.data() : nullptr),
       byte_unit(byte_levels ? byte_levels_of(weight.scheme).unit : 1.0f),

@@ -25,7 +25,7 @@ struct WeightView {
   std::size_t first_row = 0;                   // modulo 8
   const kernels::Byte* offsets = nullptr;      // as scales; null: none
   const kernels::Byte* row_scales = nullptr;   // bfloat16, of scales in bytes; null: none
-  float shift = 0;                             // of those
+  kernels::ShiftBits shift{};                  // of those
   const float* levels = nullptr;               // of 4-bit codes; integers less 8
   const signed char* byte_levels = nullptr;    // a code book's, in units of byte_unit; null: bytes cannot say them
   float byte_unit = 1;

@@ -143,9 +143,10 @@ void PackedMatrix::read_row_groups() {
   const auto* bytes = reinterpret_cast<const std::int8_t*>(at(layout_.scales));
   for (std::size_t i = 0; i < layout_.groups; ++i) {
     Group& group = groups_[i];
-    group.scale = static_cast<float>(quant::multiple_of(bytes[i])) * rows[i / static_cast<std::size_t>(row_groups_)];
+    group.scale =
+        static_cast<float>(quant::multiple_of(*scheme_, bytes[i])) * rows[i / static_cast<std::size_t>(row_groups_)];
     group.inverse = std::isfinite(1.0f / group.scale) ? 1.0f / group.scale : 0.0f;
-    group.base = quant::is_shifted(bytes[i]) ? static_cast<float>(scheme_->shift) : 0.0f;
+    group.base = quant::shift_for_codes(*scheme_, bytes[i]);
   }
 }
 

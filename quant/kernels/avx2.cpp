@@ -86,18 +86,20 @@ void store(Float to, const float* source, std::size_t count, Byte* out) noexcept
   kRuns[to](source, count, out);
 }
 
-void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, ShiftBits shift, float* scales,
                    float* offsets) noexcept {
   const Floats none = _mm256_set1_ps(-0.0f);
+  const __m128i bits = _mm_cvtsi32_si128(shift.bits);
+  const Ints field = _mm256_set1_epi32((1 << shift.bits) - 1);
   for (std::size_t i = 0; i < count; i += kWidth) {
     const std::size_t some = count - i < kWidth ? count - i : kWidth;
     long long packed = 0;
     __builtin_memcpy(&packed, bytes + i, some);
     const Ints values = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(packed));
-    const Floats scale = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(values, 1)), _mm256_set1_ps(row_scale));
-    const Floats offset = _mm256_mul_ps(scale, _mm256_set1_ps(shift));
-    const Floats is_shifted = _mm256_castsi256_ps(_mm256_slli_epi32(values, 31));  // by the sign
-    const Floats is_there = _mm256_and_ps(is_shifted, _mm256_cmp_ps(scale, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+    const Floats scale = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sra_epi32(values, bits)), _mm256_set1_ps(row_scale));
+    const Floats times = _mm256_cvtepi32_ps(_mm256_and_si256(values, field));
+    const Floats offset = _mm256_mul_ps(scale, _mm256_mul_ps(times, _mm256_set1_ps(shift.step)));
+    const Floats is_there = _mm256_cmp_ps(offset, _mm256_setzero_ps(), _CMP_NEQ_UQ);
     store_some(scales + i, scale, some);
     store_some(offsets + i, _mm256_blendv_ps(none, offset, is_there), some);
   }

@@ -136,6 +136,7 @@ struct LevelTables {
     const Floats bit1 = is_above(t, _mm256_permutevar8x32_ps(middle1, eighth));
     return {bit(bit4, 4) | bit(bit2, 2) | bit(bit1, 1), bit8};
   }
+  static Floats placed(Floats value, Floats scale, Floats low) { return _mm256_fmsub_ps(value, scale, low); }
   Floats value(Floats t, Floats) const {
     const Level found = level(t);
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(values[0], found.low_bits),

@@ -72,16 +72,20 @@ void store(Float to, const float* source, std::size_t count, Byte* out) noexcept
   kRuns[to](source, count, out);
 }
 
-void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, ShiftBits shift, float* scales,
                    float* offsets) noexcept {
+  const __m128i bits = _mm_cvtsi32_si128(shift.bits);
+  const Ints field = _mm512_set1_epi32((1 << shift.bits) - 1);
   for (std::size_t i = 0; i < count; i += kWidth) {
     const __mmask16 mask = first_lanes(count - i);
     const Ints values = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, bytes + i));
-    const Floats scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(values, 1)), _mm512_set1_ps(row_scale));
-    const __mmask16 is_there = static_cast<__mmask16>(_mm512_test_epi32_mask(values, _mm512_set1_epi32(1)) &
+    const Floats scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sra_epi32(values, bits)), _mm512_set1_ps(row_scale));
+    const __mmask16 is_there = static_cast<__mmask16>(_mm512_test_epi32_mask(values, field) &
                                                       _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_NEQ_UQ));
     _mm512_mask_storeu_ps(scales + i, mask, scale);
-    const Floats offset = _mm512_mask_mul_ps(_mm512_set1_ps(-0.0f), is_there, scale, _mm512_set1_ps(shift));
+    const Floats times = _mm512_cvtepi32_ps(_mm512_and_si512(values, field));
+    const Floats step = _mm512_mul_ps(times, _mm512_set1_ps(shift.step));
+    const Floats offset = _mm512_mask_mul_ps(_mm512_set1_ps(-0.0f), is_there, scale, step);
     _mm512_mask_storeu_ps(offsets + i, mask, offset);
   }
 }

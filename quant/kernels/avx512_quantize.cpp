@@ -130,6 +130,7 @@ struct LevelTables {
     }
     return level;
   }
+  static Floats placed(Floats value, Floats scale, Floats low) { return _mm512_fmsub_ps(value, scale, low); }
   Floats value(Floats t, Floats) const { return _mm512_permutexvar_ps(level(t), values); }
   static Floats add_square(Floats sum, Floats q) { return _mm512_add_ps(sum, _mm512_mul_ps(q, q)); }
   Ints code(Floats t, Floats, Floats) const { return _mm512_permutexvar_epi32(level(t), codes); }

@@ -28,8 +28,8 @@ struct Levels {
   std::uint32_t code[16];
 };
 
-// How values in units of the scale become codes: the nearest integer from `low` to low + span, `low` a lane's own, or
-// the nearest level.
+// How values in units of the scale become codes, with a number `low` of each lane's own: the nearest integer from `low`
+// to low + span, or the nearest level of the value less `low`, which is then a shift of all levels.
 struct Coding {
   int bits;
   int flip;              // element j of a word goes into field j ^ flip
@@ -43,8 +43,8 @@ struct Weighed {
   const float* importance;  // from 0 on; null: all count 1
 };
 
-// How far one group is from its codes, in units of the scale: t = w / scale, q = its code, h = its importance. Shapes:
-// (count, kLanes).
+// How far one group is from its codes, in units of the scale: t = w / scale (less the shift of levels), q = its code,
+// h = its importance. Shapes: (count, kLanes).
 struct Errors {
   float* squared;  // sum h (t - q)^2
   float* slope;    // sum h (t - q) q
@@ -78,6 +78,13 @@ struct Encoded {
   float* squares;  // sum t^2
   float* squared;  // sum (t - q)^2
   float* max_abs;  // max |t - q|
+};
+
+// A byte of a group's scale: its lowest `bits` bits say how many times `step` shifts the code book, the rest is the
+// multiple in two's complement.
+struct ShiftBits {
+  int bits;
+  float step;
 };
 
 // One matrix of codes or dense floats times m rows of activations. Units: bytes for row_bytes, else elements.
@@ -126,8 +133,8 @@ struct QuantizeTable {
                     float* tile) noexcept;
   // Smallest and largest value of each lane. n is a multiple of kTileUnit in this and the next two.
   void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
-  // For each of `count` candidate reciprocals and least codes (count, kLanes): t = w * inverse, q = its code's value;
-  // integers are rounded half to even.
+  // For each of `count` candidate reciprocals and lows (count, kLanes): t = w * inverse, for levels w * inverse - low
+  // rounded once; q = its code's value; integers are rounded half to even.
   void (*measure)(const Weighed& tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
                   const Coding& coding, Errors out) noexcept;
   // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
@@ -165,9 +172,9 @@ struct Table {
   void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
   void (*store)(Float to, const float* source, std::size_t count, Byte* out) noexcept;
   // The scales and offsets of one row's groups, from bytes as RowScaleSearch makes them: scale = multiple * row_scale;
-  // offset = shift * scale where the code book is shifted and the scale is not 0, else -0, which added changes nothing.
-  // All is exact: 7 bits times 8, times at most 8.
-  void (*expand_scales)(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+  // offset = times * shift * scale where that is not 0, else -0, which added changes nothing. All is exact: a multiple
+  // has 7 bits at most, a row's scale 8, a shift 8.
+  void (*expand_scales)(const signed char* bytes, std::size_t count, float row_scale, ShiftBits shift, float* scales,
                         float* offsets) noexcept;
   // Index of the first NaN or infinity, or count.
   std::size_t (*first_non_finite)(Float from, const Byte* source, std::size_t count) noexcept;

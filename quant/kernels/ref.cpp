@@ -185,12 +185,12 @@ void dot_dense(const DotArguments& a) noexcept {
   }
 }
 
-void expand_scales(const signed char* bytes, std::size_t count, float row_scale, float shift, float* scales,
+void expand_scales(const signed char* bytes, std::size_t count, float row_scale, ShiftBits shift, float* scales,
                    float* offsets) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
-    const int multiple = bytes[i] >> 1;
+    const int multiple = bytes[i] >> shift.bits, times = bytes[i] & ((1 << shift.bits) - 1);
     scales[i] = static_cast<float>(multiple) * row_scale;
-    offsets[i] = (bytes[i] & 1) != 0 && scales[i] != 0.0f ? shift * scales[i] : -0.0f;
+    offsets[i] = times != 0 && scales[i] != 0.0f ? static_cast<float>(times) * shift.step * scales[i] : -0.0f;
   }
 }
 

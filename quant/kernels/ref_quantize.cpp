@@ -51,6 +51,11 @@ std::size_t level_of(float value, const Levels& levels) noexcept {
   return level;
 }
 
+// `value` in units of the scale, less the shift of levels.
+float placed(float value, float inverse, float low, const Coding& coding) noexcept {
+  return coding.levels ? std::fma(value, inverse, -low) : value * inverse;
+}
+
 float value_of_code(float value, float low, const Coding& coding) noexcept {
   return coding.levels ? coding.levels->value[level_of(value, *coding.levels)]
                        : round_code(value, low, low + coding.span);
@@ -62,7 +67,8 @@ void measure(const Weighed& tile, std::size_t n, const float* inverse, const flo
     float squared[kLanes] = {}, slope[kLanes] = {}, codes[kLanes] = {};
     for (std::size_t k = 0; k < n; ++k) {
       for (int lane = 0; lane < kLanes; ++lane) {
-        const float t = tile.values[k * kLanes + lane] * inverse[c * kLanes + lane];
+        const float t =
+            placed(tile.values[k * kLanes + lane], inverse[c * kLanes + lane], low[c * kLanes + lane], coding);
         const float q = value_of_code(t, low[c * kLanes + lane], coding);
         const float importance = tile.importance ? tile.importance[k * kLanes + lane] : 1.0f;
         const float difference = t - q, counted = difference * importance;
@@ -134,10 +140,10 @@ std::uint32_t code_of(float t, float q, float low, const Coding& coding) noexcep
 void encode_element(const float* weights, const float* inverse, const float* low, const Coding& coding,
                     EncodedSums& sums, std::uint32_t* codes) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
-    const float t = weights[lane] * inverse[lane];
+    const float whole = weights[lane] * inverse[lane], t = placed(weights[lane], inverse[lane], low[lane], coding);
     const float q = value_of_code(t, low[lane], coding);
     const float difference = t - q, magnitude = std::fabs(difference);
-    sums.squares[lane] += t * t;
+    sums.squares[lane] += whole * whole;
     sums.squared[lane] += difference * difference;
     sums.max_abs[lane] = magnitude > sums.max_abs[lane] ? magnitude : sums.max_abs[lane];
     codes[lane] = code_of(t, q, low[lane], coding);

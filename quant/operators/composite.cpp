@@ -36,11 +36,17 @@ at::Tensor zero_points_of(const PackedOperand& packed) {
   return rows.narrow(0, 0, packed.out_features).sub(packed.scheme->code_offset).to(at::kFloat);
 }
 
-// The same of the scales: a byte's upper seven bits times the row's.
+// How often each group shifts its code book.
+at::Tensor times_of(const PackedOperand& packed) {
+  return packed.weight.scales.bitwise_and(largest_shift(*packed.scheme)).to(at::kFloat);
+}
+
+// Shape: (out_features, groups), in float32: the rest of the byte times the row's scale, where there is one.
 at::Tensor scales_of(const PackedOperand& packed) {
   const at::Tensor& scales = packed.weight.scales;
   if (!packed.weight.row_scales) return scales.to(at::kFloat);
-  const at::Tensor multiples = scales.to(at::kFloat).sub(scales.bitwise_and(1)).mul(0.5);
+  const std::int64_t shift_values = largest_shift(*packed.scheme) + 1;
+  const at::Tensor multiples = scales.to(at::kFloat).sub(times_of(packed)).div(shift_values);
   return multiples.mul(packed.weight.row_scales->to(at::kFloat).unsqueeze(-1));
 }
 
@@ -49,8 +55,7 @@ at::Tensor dequantize_checked(const PackedOperand& packed) {
   at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.weight.group_size});
   if (packed.weight.zero_points) grouped = grouped.sub(zero_points_of(packed).unsqueeze(-1));
   if (packed.weight.row_scales) {
-    const at::Tensor is_shifted = packed.weight.scales.bitwise_and(1).to(at::kFloat);
-    grouped = grouped.add(is_shifted.mul(packed.scheme->shift).unsqueeze(-1));
+    grouped = grouped.add(times_of(packed).mul(packed.scheme->shift).unsqueeze(-1));
   }
   grouped = grouped.mul(scales_of(packed).unsqueeze(-1));
   if (packed.weight.offsets) grouped = grouped.add(packed.weight.offsets->to(at::kFloat).unsqueeze(-1));

@@ -149,9 +149,9 @@ constexpr Accuracy kAccuracy[] = {
     {SchemeId::kAffineInt4, 32, Search::kSquaredError, 0.0732},  // .0722
     {SchemeId::kIq4Nl, 32, Search::kAbsmax, 0.0811},             // .0800
     {SchemeId::kIq4Nl, 32, Search::kSquaredError, 0.0744},       // .0734
-    {SchemeId::kHb4, 32, Search::kAbsmax, 0.0835},               // .0826
-    {SchemeId::kHb4, 32, Search::kSquaredError, 0.0712},         // .0705
-    {SchemeId::kHb4, 64, Search::kSquaredError, 0.0800},         // .0791
+    {SchemeId::kHb4, 32, Search::kAbsmax, 0.0722},               // .0714
+    {SchemeId::kHb4, 32, Search::kSquaredError, 0.0697},         // .0690
+    {SchemeId::kHb4, 64, Search::kSquaredError, 0.0785},         // .0777
     {SchemeId::kHb4Fine, 16, Search::kSquaredError, 0.0616},     // .0609
 };
 

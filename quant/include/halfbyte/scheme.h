@@ -38,7 +38,7 @@ enum class Decode : std::uint8_t {
   kSymmetric,  // (code - code_offset) * scale
   kZeroPoint,  // (code - code_offset - zero_point) * scale
   kOffset,     // code * scale + offset
-  kCodebook,   // (codebook[code] + the group's shift) * scale
+  kCodebook,   // (codebook[code] + the group's times shift) * scale
 };
 
 struct Scheme {
@@ -52,8 +52,9 @@ struct Scheme {
   int code_max = 0;
   int code_offset = 0;
   const Codebook* codebook = nullptr;        // of Decode::kCodebook
-  int shift = 0;                             // added to the code book where a group's scale says so; 0: never
-  // Bits of a group's scale that is a multiple of its row's, its shift among them (row_scales.h); 0: a number by
+  int shift = 0;                             // of the code book, as many times as a group's scale says
+  int shift_bits = 0;                        // in which it says so; 0: never
+  // Bits of a group's scale that is a multiple of its row's, shift_bits among them (row_scales.h); 0: a number by
   // itself.
   int scale_bits = 0;
   std::int64_t default_group = 64;
@@ -89,6 +90,8 @@ Dtype scale_dtype_for(const Scheme& scheme, Dtype weights) noexcept;
 constexpr bool is_asymmetric(const Scheme& scheme) noexcept {
   return scheme.decode == Decode::kZeroPoint || scheme.decode == Decode::kOffset;
 }
+// How often the code book is shifted at most.
+constexpr int largest_shift(const Scheme& scheme) noexcept { return (1 << scheme.shift_bits) - 1; }
 // The largest magnitude that a scale is multiplied by.
 float largest_code(const Scheme& scheme) noexcept;
 // False for a code book whose least magnitude is not 0: what is quantised to it must fill whole runs of 16 codes.
