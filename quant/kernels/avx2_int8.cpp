@@ -222,9 +222,10 @@ void arrange(const signed char* codes, std::size_t n, Int8Dot way, signed char* 
   }
 }
 
-// The scales of a row's groups times those of the input, and the sum of the offsets times those of the input's groups.
+// The scales of a row's groups times those of the input. Returns what the row's sums begin with: the offsets times the
+// sums of the input's groups.
 template <bool kHasOffsets>
-float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+Floats combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
   const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
   Floats added = {};
@@ -235,7 +236,7 @@ float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, fl
       added = fused(load_floats(a.offsets + at + g), load_floats(a.input_sums + input_at + g), added);
     }
   }
-  return kHasOffsets ? sum_of(added) : 0.0f;
+  return added;
 }
 
 // One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
@@ -246,12 +247,11 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const std::size_t codes_per_word = Block::kInputs / kWidth;
   const std::size_t words = (a.in_features + codes_per_word - 1) / codes_per_word;
   const Ints levels = Block::levels(a);
-  float added[kRows];
+  Floats sums[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
-    added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
+    sums[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
-  Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += Block::kInputs) {
     _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
     const Block block(load_words(row + word * 4, words - word), levels);
@@ -261,7 +261,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     }
   }
   for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]) + added[i];
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
 // Input rows by eights (kMostRows), fours, twos and ones; all weight rows pass for each such set.

@@ -123,9 +123,10 @@ Ints levels_of(const Int8DotArguments& a) {
   return _mm512_broadcast_i32x4(_mm_xor_si128(levels, _mm_set1_epi8(-128)));
 }
 
-// The scales of a row's groups times those of the input, and the sum of the offsets times those of the input's groups.
+// The scales of a row's groups times those of the input. Returns what the row's sums begin with: the offsets times the
+// sums of the input's groups.
 template <bool kHasOffsets>
-float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+Floats combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
   const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
   Floats added = _mm512_setzero_ps();
@@ -136,7 +137,7 @@ float combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, fl
       added = _mm512_fmadd_ps(_mm512_loadu_ps(a.offsets + at + g), _mm512_loadu_ps(a.input_sums + input_at + g), added);
     }
   }
-  return kHasOffsets ? _mm512_reduce_add_ps(added) : 0.0f;
+  return added;
 }
 
 // The scale of each lane of a block that holds kGroups groups. Loads no more than those: a load that spans two stores
@@ -168,12 +169,11 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const Ints levels = levels_of<kWay>(a);
   const Byte* row = a.rows + r * a.row_bytes;
   const std::size_t per_word = kBlock / kWidth, words = (a.in_features + per_word - 1) / per_word;
-  float added[kRows];
+  Floats sums[kRows];
   for (std::size_t i = 0; i < kRows; ++i)
-    added[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
+    sums[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
-  Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
     _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
     const std::size_t left = words - word;
@@ -186,7 +186,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     }
   }
   for (std::size_t i = 0; i < kRows; ++i) {
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]) + added[i];
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]);
   }
 }
 
