@@ -72,8 +72,7 @@ class GroupCheck {
       : checkpoint_(checkpoint),
         scale_(*checkpoint.find(record.parts[Part::kScale])),
         offset_(record.parts.has(Part::kOffset) ? checkpoint.find(record.parts[Part::kOffset]) : nullptr),
-        scales_(checkpoint, record),
-        code_(largest_code(*record.scheme)) {
+        scales_(checkpoint, record) {
     const auto [rows, columns] = matrix_shape(record.shape);
     shape_ = {rows, columns / record.group_size};
   }
@@ -91,8 +90,10 @@ class GroupCheck {
     values_.resize(static_cast<std::size_t>(count));
     scales_.read(begin, values_);
     read_offsets(begin, count);
+    codes_.resize(values_.size());
+    scales_.read_codes(begin, codes_);
     bool is_finite = true;
-    for (std::size_t i = 0; i < values_.size(); ++i) is_finite &= std::isfinite(values_[i] * code_ + offset(i));
+    for (std::size_t i = 0; i < values_.size(); ++i) is_finite &= std::isfinite(values_[i] * codes_[i] + offset(i));
     if (is_finite) return std::nullopt;
     for (std::size_t i = 0; i < values_.size(); ++i) {
       if (auto problem = problem_of(i, static_cast<std::uint64_t>(begin) + i)) return problem;
@@ -115,7 +116,7 @@ class GroupCheck {
   std::optional<std::string> problem_of(std::size_t i, std::uint64_t group) const {
     if (!std::isfinite(values_[i])) return holds(values_[i], scale_, group);
     if (!std::isfinite(offset(i))) return holds(offset(i), *offset_, group);
-    if (std::isfinite(values_[i] * code_ + offset(i))) return std::nullopt;
+    if (std::isfinite(values_[i] * codes_[i] + offset(i))) return std::nullopt;
     return "holds a scale in " + in_quotes(scale_.name) + ", " + place_of_value(group, shape_) +
            ", that makes weights infinite in float32";
   }
@@ -124,9 +125,8 @@ class GroupCheck {
   const StoredTensor& scale_;
   const StoredTensor* offset_;
   ScaleReader scales_;
-  float code_;
   std::vector<std::int64_t> shape_;  // (rows, groups)
-  std::vector<float> values_, offsets_;
+  std::vector<float> values_, offsets_, codes_;
   std::vector<std::byte> bytes_;
 };
 

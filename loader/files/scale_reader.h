@@ -21,6 +21,8 @@ class ScaleReader {
   void read_bytes(std::int64_t first_row, std::span<std::byte> out);
   // Scales [begin, begin + out.size()), counted in row-major order.
   void read(std::int64_t begin, std::span<float> out);
+  // The largest magnitude that each of the scales just read is multiplied by: with row scales a group's shift counts.
+  void read_codes(std::int64_t begin, std::span<float> out) const;
 
  private:
   void read_multiples(std::int64_t begin, std::span<float> out);
