@@ -269,9 +269,12 @@ ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   return ExitStatus::kDone;
 }
 
-bool runs_models() {
+// Asked when a conversion is done: that it cannot be said is no failure of it.
+bool runs_models() noexcept try {
   std::error_code ignored;
   return std::filesystem::exists(model_program(), ignored);
+} catch (const std::exception&) {
+  return false;
 }
 
 // Whether calibration would give a better result of this: a model that can be run, of weights in 4 bits.
