@@ -58,9 +58,8 @@ void ScaleReader::read_multiples(std::int64_t begin, std::span<float> out) {
   read_bytes(first_row, bytes_);
   for (std::int64_t i = begin; i < end; ++i) {
     const auto byte = static_cast<std::int8_t>(bytes_[static_cast<std::size_t>(i - first_row * row_groups_)]);
-    const int multiple = byte >> scheme_->shift_bits;
     out[static_cast<std::size_t>(i - begin)] =
-        static_cast<float>(multiple) * row_scales_[static_cast<std::size_t>(i / row_groups_)];
+        static_cast<float>(quant::multiple_of(*scheme_, byte)) * row_scales_[static_cast<std::size_t>(i / row_groups_)];
   }
 }
 
@@ -71,9 +70,8 @@ void ScaleReader::read_codes(std::int64_t begin, std::span<float> out) const {
   }
   const auto [low, high] = std::ranges::minmax(*scheme_->codebook);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::byte byte = bytes_[static_cast<std::size_t>(begin % row_groups_) + i];
-    const int times = std::to_integer<int>(byte) & largest_shift(*scheme_);
-    out[i] = std::max(-low, high + static_cast<float>(times * scheme_->shift));
+    const auto byte = static_cast<std::int8_t>(bytes_[static_cast<std::size_t>(begin % row_groups_) + i]);
+    out[i] = std::max(-low, high + static_cast<float>(quant::shift_of(*scheme_, byte)));
   }
 }
 

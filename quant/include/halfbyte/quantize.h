@@ -100,6 +100,13 @@ std::optional<NonFinite> quantize_groups(const FloatRows& source, const GroupOpt
 // (zero_point_words(rows), groups). Source: compressed-tensors, compressors/pack_quantized/helpers.py.
 void pack_zero_points(const std::uint8_t* zero_points, std::int64_t rows, std::int64_t groups, std::uint32_t* words);
 
+// A group's scale of a scheme with row scales, in a byte, as it is in memory whatever the file has: the lowest
+// shift_bits bits say how often the code book is shifted, the rest is the multiple in two's complement.
+constexpr int multiple_of(const Scheme& scheme, std::int8_t byte) noexcept { return byte >> scheme.shift_bits; }
+constexpr int shift_of(const Scheme& scheme, std::int8_t byte) noexcept {
+  return (byte & largest_shift(scheme)) * scheme.shift;
+}
+
 // The scales of one row of `groups`, a byte a group, as they are stored: the lowest scheme.scale_bits bits of each
 // without gaps, lowest bit first, and zeros to a whole byte. Shapes: bytes (groups), stored (row_scale_bytes). They may
 // be the same memory in pack_scale_bits.
