@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
-#include <utility>
 
 namespace halfbyte::quant {
 namespace {
@@ -20,17 +20,11 @@ constexpr float kLargestFinite = std::numeric_limits<float>::max();
 // Of the scale that takes the largest weight to an end of the code book. On gaussian groups of 16 to 128 weights nearly
 // all optima are within these; finer grids gain less than a hundredth of the squared error. With few shifts there are
 // fewer ways, and more is to be had of each.
-constexpr float kRatios[] = {0.75f, 0.81f, 0.87f, 0.93f, 1.0f};
+constexpr float kRatios[] = {0.77f, 0.85f, 0.93f, 1.0f};
 constexpr float kAbsmax[] = {1.0f};
 constexpr float kManyRatios[] = {0.75f, 0.81f, 0.87f, 0.93f, 1.0f, 1.06f, 1.13f, 1.2f};
 // Of a group's two best ways the multiples to both sides are looked at.
 constexpr std::size_t kBeside = 2;
-
-// To the nearest integer, half to even, within +-2^22, in a form that compilers turn into vectors.
-float rounded(float value) noexcept {
-  constexpr float kNoFraction = 12582912.0f;
-  return (value + kNoFraction) - kNoFraction;
-}
 
 std::span<const float> ratios_for(const TileContext& context) noexcept {
   if (context.search == Search::kAbsmax) return kAbsmax;
@@ -39,62 +33,41 @@ std::span<const float> ratios_for(const TileContext& context) noexcept {
 
 }  // namespace
 
-void RowScaleSearch::Candidates::resize(std::size_t count) {
-  for (std::vector<float>* each : {&times, &multiple, &low, &inverse, &squared, &unused})
-    each->resize(count * kLaneCount);
-}
-
-RowScaleSearch::Best RowScaleSearch::Best::nothing() noexcept {
-  Best out{};
-  std::ranges::fill(out.error, kInfinity);
-  return out;
-}
-
-void RowScaleSearch::Best::swap_if_less(Best& other) noexcept {
-  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-    if (!(other.error[lane] < error[lane])) continue;
-    std::swap(error[lane], other.error[lane]);
-    std::swap(multiple[lane], other.multiple[lane]);
-    std::swap(times[lane], other.times[lane]);
-  }
-}
-
 RowScaleSearch::RowScaleSearch(const TileContext& context, std::size_t group_size)
     : context_(context),
       group_size_(group_size),
       coding_(coding_of(*context.scheme)),
-      step_(static_cast<float>(context.scheme->shift)),
       ratios_(ratios_for(context)),
       tile_(context.length * kLaneCount),
       importance_(context.length * kLaneCount) {
   const auto [low, high] = std::ranges::minmax(*context.scheme->codebook);
   for (int times = 0; times <= largest_shift(*context.scheme); ++times) {
     const auto shift = static_cast<float>(times * context.scheme->shift);
-    ways_.push_back({static_cast<float>(times), low + shift});
-    ways_.push_back({static_cast<float>(times), high + shift});
+    ways_.push_back({shift, low + shift});
+    ways_.push_back({shift, high + shift});
   }
-  end_ = -low;
-  other_end_ = high;
-  candidates_.resize(std::max(ways_.size() * ratios_.size(), 2 * kBeside));
+  const auto most = static_cast<float>(largest_multiple(*context.scheme));
+  row_ = {.row_scale = 0, .least = -most - 1, .most = most, .low = low, .high = high};
+  const std::size_t candidates = std::max(ways_.size() * ratios_.size(), 2 * kBeside);
+  for (std::vector<float>* each : {&multiple_, &inverse_, &shift_, &squared_}) each->resize(candidates * kLaneCount);
 }
 
 float RowScaleSearch::run(std::span<const float> weights, std::span<const float> importance,
                           std::span<std::int8_t> bytes) {
   std::ranges::fill(bytes, std::int8_t{0});
-  row_scale_ = row_scale(weights);
-  if (row_scale_ == 0.0f) return row_scale_;
+  row_.row_scale = row_scale(weights);
+  if (row_.row_scale == 0.0f) return 0.0f;
   for (std::size_t first = 0; first < bytes.size(); first += kLaneCount) {
     const std::size_t lanes = std::min(kLaneCount, bytes.size() - first), at = first * group_size_;
     load(weights.data() + at, importance.empty() ? importance : importance.subspan(at), lanes);
     choose(lanes, bytes.data() + first);
   }
-  return row_scale_;
+  return row_.row_scale;
 }
 
 float RowScaleSearch::row_scale(std::span<const float> weights) const {
   const auto [least, most] = std::ranges::minmax(weights);
-  const float largest = std::max(std::fabs(least), std::fabs(most));
-  const float codes = end_ * static_cast<float>(largest_multiple(*context_.scheme));
+  const float largest = std::max(std::fabs(least), std::fabs(most)), codes = -row_.low * row_.most;
   const float bounded = std::min(largest / codes, bfloat16_below(kLargestFinite / codes));
   kernels::Byte stored[2];
   float out;
@@ -115,98 +88,70 @@ void RowScaleSearch::load(const float* weights, std::span<const float> importanc
   float low[kLanes], high[kLanes];
   context_.kernels->quantize->extremes(tile_.data(), context_.length, low, high);
   for (std::size_t lane = 0; lane < kLaneCount; ++lane)
-    largest_[lane] = (high[lane] >= -low[lane] ? high[lane] : low[lane]) / row_scale_;
+    largest_[lane] = (high[lane] >= -low[lane] ? high[lane] : low[lane]) / row_.row_scale;
 }
 
 void RowScaleSearch::choose(std::size_t lanes, std::int8_t* bytes) {
+  first_ = second_ = {};
+  std::ranges::fill(first_.error, kInfinity);
+  std::ranges::fill(second_.error, kInfinity);
   propose();
-  measure(ways_.size() * ratios_.size());
-  Best first = Best::nothing(), second = first;
-  for (std::size_t way = 0; way < ways_.size(); ++way) {
-    Best best = best_of(way * ratios_.size(), ratios_.size(), Best::nothing());
-    first.swap_if_less(best);
-    second.swap_if_less(best);
-  }
-  Best best = none();
+  consider(ways_.size(), ratios_.size());
   if (context_.search == Search::kSquaredError) {
-    propose_beside(first, 0);
-    propose_beside(second, kBeside);
-    measure(2 * kBeside);
-    best = best_of(0, 2 * kBeside, best);
+    propose_beside(first_, 0);
+    propose_beside(second_, kBeside);
+    consider(1, 2 * kBeside);
   }
-  best.swap_if_less(first);
-  for (std::size_t lane = 0; lane < lanes; ++lane)
-    bytes[lane] =
-        scale_byte(*context_.scheme, static_cast<int>(best.multiple[lane]), static_cast<int>(best.times[lane]));
+  const Scheme& scheme = *context_.scheme;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const int multiple = static_cast<int>(first_.multiple[lane]);
+    // A group of weights so small beside its row's largest may be better off as zeros.
+    if (std::abs(multiple) <= 1 && !(first_.error[lane] < error_of_none(lane))) continue;
+    bytes[lane] = scale_byte(scheme, multiple, static_cast<int>(first_.shift[lane]) / scheme.shift);
+  }
 }
 
 void RowScaleSearch::propose() {
-  std::size_t candidate = 0;
+  float *multiple = multiple_.data(), *shift = shift_.data();
   for (const Way& way : ways_) {
     for (const float ratio : ratios_) {
       const float share = ratio / way.end;
-      for (std::size_t lane = 0; lane < kLaneCount; ++lane) set(candidate, lane, way.times, largest_[lane] * share);
-      ++candidate;
+      for (std::size_t lane = 0; lane < kLaneCount; ++lane) multiple[lane] = largest_[lane] * share;
+      std::fill_n(shift, kLaneCount, way.shift);
+      multiple += kLaneCount;
+      shift += kLaneCount;
     }
   }
 }
 
 void RowScaleSearch::propose_beside(const Best& best, std::size_t first) {
   for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-    set(first, lane, best.times[lane], best.multiple[lane] - 1.0f);
-    set(first + 1, lane, best.times[lane], best.multiple[lane] + 1.0f);
+    const std::size_t below = first * kLaneCount + lane, above = below + kLaneCount;
+    multiple_[below] = best.multiple[lane] - 1.0f;
+    multiple_[above] = best.multiple[lane] + 1.0f;
+    shift_[below] = shift_[above] = best.shift[lane];
   }
 }
 
-// The nearest multiple but 0.
-void RowScaleSearch::set(std::size_t candidate, std::size_t lane, float times, float wanted) {
-  const auto most = static_cast<float>(largest_multiple(*context_.scheme));
-  const std::size_t i = candidate * kLaneCount + lane;
-  const float nearest = std::min(std::max(rounded(wanted), -most - 1.0f), most);
-  const float multiple = nearest != 0.0f ? nearest : wanted < 0.0f ? -1.0f : 1.0f;
-  const float scale = multiple * row_scale_, inverse = 1.0f / scale, shift = times * step_;
-  const bool is_usable =
-      std::fabs(inverse) <= kLargestFinite && std::max(end_, other_end_ + shift) * std::fabs(scale) <= kLargestFinite;
-  candidates_.times[i] = times;
-  candidates_.multiple[i] = multiple;
-  candidates_.low[i] = shift;
-  candidates_.inverse[i] = is_usable ? inverse : 0.0f;
-}
-
-// A group has no more than kMaxTerms elements.
-void RowScaleSearch::measure(std::size_t count) {
+// Measures runs of candidates, of which the best go where they belong. A group has no more than kMaxTerms elements.
+void RowScaleSearch::consider(std::size_t runs, std::size_t count) {
+  const kernels::QuantizeTable& table = *context_.kernels->quantize;
   const kernels::Weighed tile{tile_.data(), has_importance_ ? importance_.data() : nullptr};
-  context_.kernels->quantize->measure(
-      tile, context_.length, candidates_.inverse.data(), candidates_.low.data(), count, coding_,
-      {candidates_.squared.data(), candidates_.unused.data(), candidates_.unused.data()});
+  const kernels::Errors errors{squared_.data(), nullptr, nullptr};
+  table.round_multiples(row_, runs * count, multiple_.data(), shift_.data(), inverse_.data());
+  table.measure(tile, context_.length, inverse_.data(), shift_.data(), runs * count, coding_, errors);
+  table.choose_two({multiple_.data(), inverse_.data(), shift_.data(), errors}, runs, count, first_.parts(),
+                   second_.parts());
 }
 
-// What it costs to have no scale at all.
-RowScaleSearch::Best RowScaleSearch::none() const {
-  Best out{};
-  for (std::size_t k = 0; k < group_size_; ++k) {
-    for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-      const std::size_t at = k * kLaneCount + lane;
-      const float value = tile_[at] / row_scale_;
-      out.error[lane] += value * value * (has_importance_ ? importance_[at] : 1.0f);
-    }
+// What it costs a group to have no scale at all.
+float RowScaleSearch::error_of_none(std::size_t lane) const {
+  float out = 0;
+  for (std::size_t at = lane; at < group_size_ * kLaneCount; at += kLaneCount) {
+    const float value = tile_[at] / row_.row_scale;
+    out += value * value * (has_importance_ ? importance_[at] : 1.0f);
   }
   return out;
-}
-
-// Of equals the first.
-RowScaleSearch::Best RowScaleSearch::best_of(std::size_t first, std::size_t count, Best best) const {
-  for (std::size_t at = first * kLaneCount; at < (first + count) * kLaneCount; at += kLaneCount) {
-    for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-      const float multiple = candidates_.multiple[at + lane], squared = candidates_.squared[at + lane];
-      const float error = candidates_.inverse[at + lane] != 0.0f ? squared * multiple * multiple : kInfinity;
-      const bool is_less = error < best.error[lane];
-      best.error[lane] = is_less ? error : best.error[lane];
-      best.multiple[lane] = is_less ? multiple : best.multiple[lane];
-      best.times[lane] = is_less ? candidates_.times[at + lane] : best.times[lane];
-    }
-  }
-  return best;
 }
 
 void pack_scale_bits(const Scheme& scheme, const std::byte* bytes, std::int64_t groups, std::byte* stored) noexcept {

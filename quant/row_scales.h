@@ -12,12 +12,6 @@
 
 namespace halfbyte::quant {
 
-// A group's scale in a byte, as it is in memory whatever the file has: the lowest shift_bits bits say how often the
-// code book is shifted, the rest is the multiple in two's complement.
-constexpr int multiple_of(const Scheme& scheme, std::int8_t byte) noexcept { return byte >> scheme.shift_bits; }
-constexpr int shift_of(const Scheme& scheme, std::int8_t byte) noexcept {
-  return (byte & largest_shift(scheme)) * scheme.shift;
-}
 // With it codes are chosen: where the multiple is 0 all have the code of the largest value, of which the sign is
 // positive.
 inline float shift_for_codes(const Scheme& scheme, std::int8_t byte) noexcept {
@@ -45,18 +39,12 @@ class RowScaleSearch {
  private:
   // A shifted code book and which of its ends the group's largest weight goes to.
   struct Way {
-    float times, end;
-  };
-  // Scales to try, of every lane. Shapes: (count, kLanes).
-  struct Candidates {
-    std::vector<float> times, multiple, low, inverse, squared, unused;
-    void resize(std::size_t count);
+    float shift, end;
   };
   // The best of some candidates of each lane; an error is in units of the row's scale.
   struct Best {
-    float error[kernels::kLanes], multiple[kernels::kLanes], times[kernels::kLanes];
-    static Best nothing() noexcept;
-    void swap_if_less(Best& other) noexcept;
+    float multiple[kernels::kLanes], inverse[kernels::kLanes], shift[kernels::kLanes], error[kernels::kLanes];
+    kernels::Best parts() noexcept { return {multiple, inverse, shift, error}; }
   };
 
   float row_scale(std::span<const float> weights) const;
@@ -64,19 +52,17 @@ class RowScaleSearch {
   void choose(std::size_t lanes, std::int8_t* bytes);
   void propose();
   void propose_beside(const Best& best, std::size_t first);
-  void set(std::size_t candidate, std::size_t lane, float times, float wanted);
-  void measure(std::size_t count);
-  Best none() const;
-  Best best_of(std::size_t first, std::size_t count, Best best) const;
+  void consider(std::size_t runs, std::size_t count);
+  float error_of_none(std::size_t lane) const;
 
   TileContext context_;
   std::size_t group_size_;
   kernels::Coding coding_;
-  float step_, end_ = 0, other_end_ = 0;  // of the code book: its shift, and both its ends' magnitudes
+  kernels::MultiplesOf row_;
   std::vector<Way> ways_;
   std::span<const float> ratios_;
-  Candidates candidates_;
-  float row_scale_ = 0;
+  std::vector<float> multiple_, inverse_, shift_, squared_;  // candidates, (count, kLanes)
+  Best first_, second_;                                      // of two ways
   std::vector<float> tile_, importance_;
   bool has_importance_ = false;
   float largest_[kernels::kLanes] = {};  // of the lane's weights by magnitude, in units of the row's scale

@@ -73,6 +73,13 @@ struct Refined {
   float* low;
 };
 
+// What a row's groups have in common where a group's scale is a multiple of the row's.
+struct MultiplesOf {
+  float row_scale;
+  float least, most;  // of the multiples
+  float low, high;    // the ends of the code book, the least and the largest value
+};
+
 // What encode reports per lane, in units of the scale. Shape of each: (kLanes).
 struct Encoded {
   float* squares;  // sum t^2
@@ -134,7 +141,8 @@ struct QuantizeTable {
   // Smallest and largest value of each lane. n is a multiple of kTileUnit in this and the next two.
   void (*extremes)(const float* tile, std::size_t n, float* low, float* high) noexcept;
   // For each of `count` candidate reciprocals and lows (count, kLanes): t = w * inverse, for levels w * inverse - low
-  // rounded once; q = its code's value; integers are rounded half to even.
+  // rounded once; q = its code's value; integers are rounded half to even. Where out.slope is null, out.squared alone
+  // is filled.
   void (*measure)(const Weighed& tile, std::size_t n, const float* inverse, const float* low, std::size_t count,
                   const Coding& coding, Errors out) noexcept;
   // Rounds scales (count, kLanes) to their stored dtype, not beyond +-largest (a value of that dtype), and inverts
@@ -144,6 +152,15 @@ struct QuantizeTable {
   // (scale * base_inverse)^2. Of the codes of the best candidate after a least-squares fit, `refined` gets that scale.
   void (*choose)(const Candidates& candidates, std::size_t count, const float* base_inverse, Best best,
                  Refined refined) noexcept;
+  // Wanted multiples (count, kLanes) to whole ones within bounds, half to even, of which none is 0: what rounds to it
+  // becomes 1 with its sign. `inverse` is the reciprocal of multiple * row_scale, or 0 where that or the product of the
+  // scale with a value of the code book, shifted by `low`, is not finite.
+  void (*round_multiples)(const MultiplesOf& row, std::size_t count, float* multiple, const float* low,
+                          float* inverse) noexcept;
+  // The candidates are `runs` runs of `count`. The best of each run, the first of equals, is put where it belongs in
+  // `first` and `second`, of which the former has no larger error. Errors count scale^2. Only errors.squared is read.
+  void (*choose_two)(const Candidates& candidates, std::size_t runs, std::size_t count, Best first,
+                     Best second) noexcept;
   // Codes, integers less `low`, in coding.bits bits each: words (n * bits / 32, kLanes). Shapes: inverse, low (kLanes).
   void (*encode)(const float* tile, std::size_t n, const float* inverse, const float* low, const Coding& coding,
                  std::uint32_t* words, Encoded out) noexcept;

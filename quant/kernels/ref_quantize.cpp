@@ -78,6 +78,7 @@ void measure(const Weighed& tile, std::size_t n, const float* inverse, const flo
       }
     }
     std::memcpy(out.squared + c * kLanes, squared, sizeof squared);
+    if (!out.slope) continue;
     std::memcpy(out.slope + c * kLanes, slope, sizeof slope);
     std::memcpy(out.codes + c * kLanes, codes, sizeof codes);
   }
@@ -123,6 +124,62 @@ void choose(const Candidates& candidates, std::size_t count, const float* base_i
         refined_error = fitted;
       }
     }
+  }
+}
+
+void round_multiples(const MultiplesOf& row, std::size_t count, float* multiple, const float* low,
+                     float* inverse) noexcept {
+  constexpr float kLargestFinite = 0x1.fffffep127f;
+  for (std::size_t i = 0; i < count * kLanes; ++i) {
+    const float nearest = round_code(multiple[i], row.least, row.most);
+    multiple[i] = nearest != 0.0f ? nearest : multiple[i] < 0.0f ? -1.0f : 1.0f;
+    const float scale = multiple[i] * row.row_scale, reciprocal = 1.0f / scale;
+    const float end = std::fmax(-row.low, row.high + low[i]);
+    const bool is_usable = std::fabs(reciprocal) <= kLargestFinite && end * std::fabs(scale) <= kLargestFinite;
+    inverse[i] = is_usable ? reciprocal : 0.0f;
+  }
+}
+
+// One lane's best candidate.
+struct Chosen {
+  float scale, inverse, low, error;
+};
+
+Chosen chosen(const Best& best, std::size_t lane) noexcept {
+  return {best.scale[lane], best.inverse[lane], best.low[lane], best.error[lane]};
+}
+
+void put(const Chosen& chosen, const Best& best, std::size_t lane) noexcept {
+  best.scale[lane] = chosen.scale;
+  best.inverse[lane] = chosen.inverse;
+  best.low[lane] = chosen.low;
+  best.error[lane] = chosen.error;
+}
+
+Chosen best_of_run(const Candidates& candidates, std::size_t begin, std::size_t end) noexcept {
+  Chosen best = {0.0f, 0.0f, 0.0f, kInfinity};
+  for (std::size_t i = begin; i < end; i += kLanes) {
+    const float scale = candidates.scale[i], inverse = candidates.inverse[i];
+    const float error = candidates.errors.squared[i] * (inverse != 0.0f ? scale * scale : kInfinity);
+    if (error < best.error) best = {scale, inverse, candidates.low[i], error};
+  }
+  return best;
+}
+
+void choose_two(const Candidates& candidates, std::size_t runs, std::size_t count, Best first, Best second) noexcept {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    Chosen one = chosen(first, lane), two = chosen(second, lane);
+    for (std::size_t run = 0; run < runs; ++run) {
+      const Chosen best = best_of_run(candidates, run * count * kLanes + lane, (run + 1) * count * kLanes);
+      if (best.error < one.error) {
+        two = one;
+        one = best;
+      } else if (best.error < two.error) {
+        two = best;
+      }
+    }
+    put(one, first, lane);
+    put(two, second, lane);
   }
 }
 
@@ -175,6 +232,8 @@ const QuantizeTable kRefQuantize = {
     .measure = measure,
     .round_scales = round_scales,
     .choose = choose,
+    .round_multiples = round_multiples,
+    .choose_two = choose_two,
     .encode = encode,
 };
 

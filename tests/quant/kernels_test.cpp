@@ -1,4 +1,5 @@
 // Every level that this CPU has against the reference: bit for bit, except for the products, which have a bound.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "quant/kernels/kernels.h"
 #include "quant/scale_search.h"
 #include "tests/catch.h"
+#include "tests/quant/levels.h"
 
 namespace {
 
@@ -267,6 +269,60 @@ TEST_CASE("levels round and choose scales to the same bits", "[quant]") {
       }
       CHECK(is_same(best[0], best[1]));
       CHECK(is_same(refined[0], refined[1]));
+    }
+  }
+}
+
+TEST_CASE("levels round multiples and choose two to the same bits", "[quant]") {
+  constexpr std::size_t kRuns = 3, kCount = 4, kAll = kRuns * kCount * kLanes;
+  std::mt19937 random(5);
+  for (const Table* table : wider_levels()) {
+    for (const float row_scale : {1e-3f, 1e-40f, 2e35f}) {
+      const MultiplesOf row{row_scale, -32.0f, 31.0f, -127.0f, 117.0f};
+      std::vector<float> wanted(kAll), inverse(kAll), lows(kAll), squared(kAll);
+      for (std::size_t i = 0; i < kAll; ++i) {
+        wanted[i] = static_cast<float>(random() % 999) * 0.125f - 62.0f;
+        lows[i] = static_cast<float>(random() % 4) * 7.0f;
+        squared[i] = static_cast<float>(random() % 20);
+      }
+      wanted[1] = 0.0f, wanted[2] = -0.5f, wanted[3] = 0.25f, wanted[4] = 2.5f;
+      std::vector<float> multiples[2] = {wanted, wanted}, inverses[2] = {inverse, inverse}, best[2];
+      for (const int side : {0, 1}) {
+        const QuantizeTable& level = side ? *kRef.quantize : *table->quantize;
+        level.round_multiples(row, kRuns * kCount, multiples[side].data(), lows.data(), inverses[side].data());
+        best[side].assign(8 * kLanes, 4e4f);
+        float* const of = best[side].data();
+        level.choose_two(
+            {multiples[side].data(), inverses[side].data(), lows.data(), {squared.data(), nullptr, nullptr}}, kRuns,
+            kCount, {of, of + kLanes, of + 2 * kLanes, of + 3 * kLanes},
+            {of + 4 * kLanes, of + 5 * kLanes, of + 6 * kLanes, of + 7 * kLanes});
+        for (std::size_t lane = 0; lane < kLanes; ++lane) CHECK(of[3 * kLanes + lane] <= of[7 * kLanes + lane]);
+      }
+      CHECK(is_same(multiples[0], multiples[1]));
+      CHECK(is_same(inverses[0], inverses[1]));
+      CHECK(is_same(best[0], best[1]));
+      CHECK(std::vector(&multiples[0][1], &multiples[0][5]) == std::vector{1.0f, -1.0f, 1.0f, 2.0f});
+      const auto unusable = std::ranges::count(inverses[0], 0.0f);
+      CHECK((unusable == 0) == (row_scale == 1e-3f));
+    }
+  }
+}
+
+TEST_CASE("levels choose of each run its best", "[quant]") {
+  for (const Table* table : test::tables()) {
+    constexpr std::size_t kRuns = 3, kCount = 2;
+    // The runs' errors: 3 and 2 (the first of equals), 1 and 9, 5 and 4.
+    const float errors[] = {3, 2, 1, 9, 5, 4};
+    std::vector<float> scale(kRuns * kCount * kLanes, 1.0f), mark(scale.size()), squared(scale.size());
+    for (std::size_t i = 0; i < scale.size(); ++i)
+      squared[i] = errors[i / kLanes], mark[i] = static_cast<float>(i / kLanes);
+    std::vector<float> first(4 * kLanes, 100.0f), second(4 * kLanes, 100.0f);
+    table->quantize->choose_two({scale.data(), scale.data(), mark.data(), {squared.data(), nullptr, nullptr}}, kRuns,
+                                kCount, {&first[0], &first[kLanes], &first[2 * kLanes], &first[3 * kLanes]},
+                                {&second[0], &second[kLanes], &second[2 * kLanes], &second[3 * kLanes]});
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      CHECK((first[2 * kLanes + lane] == 2.0f && first[3 * kLanes + lane] == 1.0f));
+      CHECK((second[2 * kLanes + lane] == 1.0f && second[3 * kLanes + lane] == 2.0f));
     }
   }
 }
