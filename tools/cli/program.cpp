@@ -94,8 +94,7 @@ ExitStatus run_verb(const VerbInfo& verb, const VerbRow& row, int argc, char** a
 
 void print_version(bool is_json) {
   if (!is_json) return print_line("halfbyte " HALFBYTE_VERSION);
-  std::error_code ignored;
-  print_json({{"version", version()}, {"runs_models", std::filesystem::exists(model_program(), ignored)}});
+  print_json({{"version", version()}, {"runs_models", runs_models()}});
 }
 
 ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv);
@@ -137,6 +136,11 @@ std::string_view version() noexcept { return HALFBYTE_VERSION; }
 
 std::filesystem::path model_program() {
   return (executable_path().parent_path() / HALFBYTE_MODEL_FROM_BIN).lexically_normal();
+}
+
+bool runs_models() {
+  std::error_code ignored;
+  return std::filesystem::exists(model_program(), ignored);
 }
 
 int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept {

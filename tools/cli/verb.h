@@ -29,6 +29,7 @@ std::span<const VerbInfo> verbs() noexcept;
 std::string_view version() noexcept;  // "0.1.0"
 // Where halfbyte-model lies beside this program; it need not exist.
 std::filesystem::path model_program();
+bool runs_models();  // whether it does
 
 // Options that every verb has.
 struct CommonOptions {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -39,11 +38,10 @@ VerbHelp verb_from(const ordered_json& json) {
 }  // namespace
 
 std::vector<VerbHelp> program_options() {
-  std::error_code ignored;
-  const bool runs_models = std::filesystem::exists(model_program(), ignored);
+  const bool has_models = runs_models();
   std::vector<VerbHelp> out;
   for (const VerbInfo& verb : verbs()) {
-    if (verb.home == Home::kModel && !runs_models) continue;
+    if (verb.home == Home::kModel && !has_models) continue;
     const Finished finished = run_to_end(executable_path(), {std::string(verb.name), "--help", "--json"});
     const ordered_json said = ordered_json::parse(finished.output, nullptr, /*allow_exceptions=*/false);
     if (finished.exit_status == 0 && said.is_object()) {

@@ -1,6 +1,5 @@
 // halfbyte quantize SRC DST
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -269,20 +268,15 @@ ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   return ExitStatus::kDone;
 }
 
-// Asked when a conversion is done: that it cannot be said is no failure of it.
-bool runs_models() noexcept try {
-  std::error_code ignored;
-  return std::filesystem::exists(model_program(), ignored);
-} catch (const std::exception&) {
-  return false;
-}
-
-// Whether calibration would give a better result of this: a model that can be run, of weights in 4 bits.
-bool could_be_calibrated(const convert::Conversion& conversion) {
+// Whether calibration would give a better result of this: a model that can be run, of weights in 4 bits. Asked when a
+// conversion is done: that it cannot be said is no failure of it.
+bool could_be_calibrated(const convert::Conversion& conversion) noexcept try {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   const auto is_low = [](const convert::PlannedTensor& tensor) { return tensor.scheme && tensor.scheme->bits == 4; };
   return quantization && !conversion.options.calibrator && conversion.source->architecture && runs_models() &&
          std::ranges::any_of(quantization->plan.tensors, is_low);
+} catch (const std::exception&) {
+  return false;
 }
 
 convert::QuantizeSummary run_with_progress(convert::Conversion& conversion, const Words& words, bool is_shown) {
