@@ -49,4 +49,9 @@ const Method* find_method(std::string_view name) noexcept {
   return found == std::end(kMethods) ? nullptr : found;
 }
 
+const Method& method_for(const Method& wanted, std::int64_t tokens, std::int64_t columns) noexcept {
+  const bool is_enough = static_cast<double>(tokens) >= wanted.tokens_a_column * static_cast<double>(columns);
+  return is_enough ? wanted : methods().front();
+}
+
 }  // namespace halfbyte::convert::calibrate

@@ -27,5 +27,7 @@ struct Method {
 
 std::span<const Method> methods() noexcept;
 const Method* find_method(std::string_view name) noexcept;  // null: no such method
+// `wanted` where `tokens` are enough for so many columns, else the first row of methods().
+const Method& method_for(const Method& wanted, std::int64_t tokens, std::int64_t columns) noexcept;
 
 }  // namespace halfbyte::convert::calibrate
