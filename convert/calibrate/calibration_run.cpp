@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <nlohmann/json.hpp>
 
 #include "loader/files/file_tree.h"
@@ -15,14 +13,7 @@ namespace halfbyte::convert::calibrate {
 namespace {
 
 // Sequences whose embeddings are looked up at once.
-constexpr std::int64_t kSequences = 8;
-
-at::Tensor tensor_of(const CalibrationTokens& tokens, std::int64_t begin, std::int64_t count) {
-  std::vector<at::Tensor> rows;
-  for (std::int64_t i = begin; i < begin + count; ++i)
-    rows.push_back(at::tensor(tokens.sequences[static_cast<std::size_t>(i)]));
-  return at::stack(rows);
-}
+constexpr std::size_t kSequences = 8;
 
 int threads_of(const QuantizeOptions& options) { return options.threads > 0 ? options.threads : quant::max_threads(); }
 
@@ -72,10 +63,9 @@ Run::Run(const Job& job)
 
 std::string Run::embed(StatesWriter out) const {
   const models::Embedding embedding = runner_.embedding();
-  const std::int64_t count = std::ssize(job_.tokens.sequences);
-  for (std::int64_t begin = 0; begin < count; begin += kSequences) {
+  for (std::span rest(job_.tokens.sequences); !rest.empty(); rest = rest.subspan(std::min(kSequences, rest.size()))) {
     models::PassWatch::check();
-    out.write(embedding.forward(tensor_of(job_.tokens, begin, std::min(kSequences, count - begin))));
+    out.write(embedding.forward(tensor_of(rest.first(std::min(kSequences, rest.size())))));
   }
   return out.hash();
 }
@@ -215,11 +205,10 @@ void Run::choose(Part& part, bool is_put_back, CodesWriter& codes, LayerRecord& 
     matrices.emplace_back(planned, stack_of(job_.source, planned).size);
   }
   for (PackedMatrix& each : matrices) out.push_back(&each);
-  const auto columns = static_cast<double>(weights.front().size(1));
-  const bool is_enough = static_cast<double>(part.tokens) >= job_.method.tokens_a_column * columns;
-  record.searched += is_enough ? 0 : std::ssize(matrices);
+  const Method& method = method_for(job_.method, part.tokens, weights.front().size(1));
+  record.searched += &method == &job_.method ? 0 : std::ssize(matrices);
   Inputs inputs{part.take_moments(), part.tokens};
-  (is_enough ? job_.method : methods().front()).run(inputs, weights, out, threads);
+  method.run(inputs, weights, out, threads);
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     record.matrices.push_back({places[i].tensor, places[i].matrix, codes.add(matrices[i].bytes())});
     if (is_put_back) put_back(*part.linears[i], matrices[i], threads);

@@ -14,6 +14,7 @@
 #include "loader/files/json_text.h"
 #include "loader/files/printable.h"
 #include "models/chat/chat_template.h"
+#include "models/chat/messages.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {
@@ -26,13 +27,6 @@ constexpr files::JsonLimits kListLimits{.max_bytes = std::uint64_t{1} << 30};
 constexpr const char* kShapes =
     "{\"input_ids\": [..]}, [ids], {\"messages\": [{\"role\": .., \"content\": ..}]}, {\"text\": ..} or {\"prompt\": "
     "..}";
-
-std::optional<models::Speaker> role_of(const std::string& name) {
-  if (name == "system") return models::Speaker::kSystem;
-  if (name == "user") return models::Speaker::kUser;
-  if (name == "assistant") return models::Speaker::kAssistant;
-  return std::nullopt;
-}
 
 // One file: what its values come to.
 class Reader {
@@ -97,17 +91,11 @@ class Reader {
   }
 
   TokenIds read_messages(const json& messages) {
-    models::Conversation conversation;
     if (!messages.is_array() || messages.empty()) fail("\"messages\" is no list of messages");
-    for (const json& each : messages) {
-      const json *role = member(each, "role"), *content = member(each, "content");
-      const bool is_message = role && content && role->is_string() && content->is_string();
-      const auto speaker = is_message ? role_of(*role) : std::nullopt;
-      if (!speaker || (*speaker == models::Speaker::kSystem && !conversation.empty()))
-        fail("a message is {\"role\": \"system\" (the first alone), \"user\" or \"assistant\", \"content\": text}");
-      conversation.push_back({*speaker, *content});
-    }
-    return rendered(conversation);
+    const auto conversation = models::messages_of(messages);
+    if (!conversation)
+      fail("a message is {\"role\": \"system\" (the first alone), \"user\" or \"assistant\", \"content\": text}");
+    return rendered(*conversation);
   }
 
   // A conversation that ends with an answer is not asked for another one.

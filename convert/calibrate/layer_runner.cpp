@@ -2,6 +2,9 @@
 
 #include <set>
 
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+
 #include <halfbyte/load_report.h>
 
 #include "loader/check_tensors.h"
@@ -27,6 +30,12 @@ models::ModelConfig config_of(const files::Checkpoint& source) {
 }
 
 }  // namespace
+
+at::Tensor tensor_of(std::span<const std::vector<std::int64_t>> sequences) {
+  std::vector<at::Tensor> rows;
+  for (const auto& sequence : sequences) rows.push_back(at::tensor(sequence));
+  return at::stack(rows);
+}
 
 LayerRunner::LayerRunner(const files::Checkpoint& source, const DtypePolicy& policy)
     : source_(source), compute_(policy), config_(config_of(source)) {

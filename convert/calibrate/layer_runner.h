@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "models/modules/decoder.h"
 
 namespace halfbyte::convert::calibrate {
+
+// Token ids of sequences of one length, one at least. Shape: (sequences, tokens).
+at::Tensor tensor_of(std::span<const std::vector<std::int64_t>> sequences);
 
 class LayerRunner {
  public:

@@ -5,8 +5,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/operators.h>
@@ -26,12 +24,6 @@ using Tokens = std::vector<std::vector<std::int64_t>>;
 constexpr std::size_t kMostMeasured = 32;
 // One sequence in so many, where none are to spare.
 constexpr std::size_t kMeasuredShare = 8;
-
-at::Tensor tensor_of(const Tokens& sequences) {
-  std::vector<at::Tensor> rows;
-  for (const auto& sequence : sequences) rows.push_back(at::tensor(sequence));
-  return at::stack(rows);
-}
 
 // Errors of the sampled rows of one matrix, way after way, and how much more the whole matrix counts than they do.
 struct Errors {
@@ -148,9 +140,7 @@ class MeasuredSensitivity::Run {
         all.push_back(&matrix);
       }
     }
-    const auto columns = static_cast<double>(samples.front().size(1));
-    const bool is_enough = static_cast<double>(part.tokens) >= owner_.method_->tokens_a_column * columns;
-    const Method& method = is_enough ? *owner_.method_ : methods().front();
+    const Method& method = method_for(*owner_.method_, part.tokens, weights.front().size(1));
     Inputs inputs{part.take_moments(), part.tokens};
     method.run(inputs, weights, all, threads_);
     for (std::size_t i = 0; i < matrices.size(); ++i) keep_errors(*part.linears[i], samples[i], matrices[i]);
