@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/chat/messages.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/option_parser.h"
 #include "tools/cli/read_input.h"
@@ -37,32 +38,16 @@ TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& te
   return ids;
 }
 
-std::optional<models::Speaker> role_of(const std::string& name) {
-  if (name == "system") return models::Speaker::kSystem;
-  if (name == "user") return models::Speaker::kUser;
-  if (name == "assistant") return models::Speaker::kAssistant;
-  return std::nullopt;
-}
-
 models::Conversation read_messages(const std::string& path) {
-  const auto fail = [&] {
-    throw Error(ErrorCode::kCorrupt,
-                path + ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}");
-  };
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_array() || json.empty()) fail();
-  models::Conversation messages;
-  for (const auto& item : json) {
-    const bool has_both = item.is_object() && item.contains("role") && item.contains("content");
-    if (!has_both || !item["role"].is_string() || !item["content"].is_string()) fail();
-    const auto role = role_of(item["role"]);
-    const bool is_late_system = role == models::Speaker::kSystem && !messages.empty();
-    if (!role || is_late_system) fail();
-    messages.push_back({*role, item["content"]});
+  auto messages = models::messages_of(json);
+  if (!messages) {
+    throw Error(ErrorCode::kCorrupt,
+                path + ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}");
   }
-  return messages;
+  return std::move(*messages);
 }
 
 // One line break at the end is the editor's, not the prompt's.
