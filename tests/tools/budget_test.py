@@ -2,25 +2,12 @@
 import json
 import unittest
 
-from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest
-
-HELDOUT = TINY_LLAMA.parent / "heldout.txt"
-TOKENS = ("--calibration-tokens", 2048, "--calibration-ctx", 128)
+from command_line import MODEL_PROGRAM, TINY_LLAMA
+from held_out import TOKENS, HeldOutTest
 
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
-class Budget(CommandLineTest):
-    def setUp(self):
-        super().setUp()
-        text = HELDOUT.read_text(encoding="utf-8")
-        self.read, self.kept = self.scratch / "read.txt", self.scratch / "kept.txt"
-        self.read.write_text(text[len(text) // 4:], encoding="utf-8")
-        self.kept.write_text(text[:len(text) // 4], encoding="utf-8")
-
-    def quantize(self, name, *words):
-        self.succeeds("quantize", TINY_LLAMA, self.scratch / name, "--threads", 2, *words, "-q")
-        return self.scratch / name
-
+class Budget(HeldOutTest):
     def plan(self, *words):
         return self.json_of("quantize", TINY_LLAMA, self.scratch / "none", "--threads", 2, "--dry-run", *words, "-q")
 

@@ -7,9 +7,9 @@ import subprocess
 import unittest
 
 from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest
+from held_out import HELDOUT
 
 PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
-HELDOUT = TINY_LLAMA.parent / "heldout.txt"
 MOMENTS = 8  # at which it is killed
 
 

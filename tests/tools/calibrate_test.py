@@ -4,25 +4,12 @@ import random
 import shutil
 import unittest
 
-from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tiny_llama
-
-HELDOUT = TINY_LLAMA.parent / "heldout.txt"
-TOKENS = ("--calibration-tokens", 2048, "--calibration-ctx", 128)
+from command_line import MODEL_PROGRAM, TINY_LLAMA, copy_of_tiny_llama
+from held_out import TOKENS, HeldOutTest
 
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
-class Calibrate(CommandLineTest):
-    def setUp(self):
-        super().setUp()
-        text = HELDOUT.read_text(encoding="utf-8")
-        self.read, self.kept = self.scratch / "read.txt", self.scratch / "kept.txt"
-        self.read.write_text(text[len(text) // 4:], encoding="utf-8")
-        self.kept.write_text(text[:len(text) // 4], encoding="utf-8")
-
-    def quantize(self, name, *words):
-        self.succeeds("quantize", TINY_LLAMA, self.scratch / name, "--threads", 2, *words, "-q")
-        return self.scratch / name
-
+class Calibrate(HeldOutTest):
     def calibrated(self, name, *words):
         return self.quantize(name, "--calibrate", self.read, *TOKENS, *words)
 
