@@ -18,7 +18,7 @@ namespace {
 
 // Columns whose errors reach each other one by one; beyond, all of a block's at once.
 constexpr std::int64_t kBlock = 128;
-constexpr double kDamping = 0.01, kMoreDamping = 10.0;
+constexpr double kDamping = 0.1, kMoreDamping = 10.0;
 constexpr int kDampings = 5;
 
 // With columns and rows in this order.
@@ -77,17 +77,20 @@ void for_each_row(std::int64_t rows, int threads, const Work& work) {
 
 }  // namespace
 
+void damp(const at::Tensor& moments) {
+  const double mean = moments.diagonal().mean().item<double>();
+  moments.diagonal().add_(mean > 0 ? kDamping * mean : 1.0);
+}
+
 // Of H = R R^T with R upper, the factor of H's inverse is R's: H^-1 = U^T U with U = R^-1.
-Feedback feedback_of(at::Tensor moments) {
-  moments = moments.contiguous();
+Feedback feedback_of(const at::Tensor& moments) {
   const at::Tensor order = moments.diagonal().argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
-  double damping = kDamping * moments.diagonal().mean().item<double>();
-  for (int i = 0; i < kDampings; ++i, damping *= kMoreDamping) {
+  double damping = kDamping * moments.diagonal().mean().item<double>(), added = 0;
+  for (int i = 0; i < kDampings; ++i, added = damping *= kMoreDamping) {
     models::PassWatch::check();
     at::Tensor factor = in_order(moments, order, 0);
-    factor.diagonal().add_(damping > 0 ? damping : 1.0);
+    factor.diagonal().add_(added);
     if (!factor_from_the_end(factor)) continue;
-    moments.reset();
     invert_upper(factor);
     return {order, factor};
   }

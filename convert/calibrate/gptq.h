@@ -13,10 +13,13 @@ struct Feedback {
   at::Tensor order;   // (columns), int64: where the k-th column stands
   at::Tensor factor;  // (columns, columns), float32, upper; in that order
 };
-// `moments`: X^T X, (columns, columns), float32, symmetric; let go of as soon as there is a factor, so that two such
-// matrices are in memory. Columns of the largest second moment come first. One hundredth of the diagonal's mean is
-// added to it, ten times as much again until there is a factor. Errors: kCorrupt when there is none.
-Feedback feedback_of(at::Tensor moments);
+// Adds to the diagonal of X^T X a share of its mean: other texts give the products other inputs, which is as if all
+// columns had some noise of their own. Where nothing was seen, all columns count alike.
+void damp(const at::Tensor& moments);
+
+// `moments`: X^T X, (columns, columns), float32, symmetric, damped. Columns of the largest second moment come first.
+// Ten times the damping is added until there is a factor. Errors: kCorrupt when there is none.
+Feedback feedback_of(const at::Tensor& moments);
 
 // Chooses `out`'s codes again, with the scales that it has. `weights`: (rows, columns), float32, contiguous.
 void gptq(const at::Tensor& weights, const Feedback& feedback, PackedMatrix& out, int threads);

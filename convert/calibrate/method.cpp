@@ -1,8 +1,10 @@
 #include "convert/calibrate/method.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "convert/calibrate/descent.h"
 #include "convert/calibrate/gptq.h"
 
 namespace halfbyte::convert::calibrate {
@@ -10,6 +12,9 @@ namespace {
 
 // A column that no token used still counts a little: another text may use it.
 constexpr float kLeastWeight = 1e-4f;
+
+// Over all columns after the first choice. On small-llama the loss falls by 6, 2 and 1 %; a fourth would take 0.5 %.
+constexpr int kPasses = 3;
 
 // Of the columns' errors, 1 on average.
 std::vector<float> column_weights(const at::Tensor& moments) {
@@ -31,8 +36,11 @@ void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::spa
 
 void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
   choose_scales(inputs, weights, out, threads);
-  const Feedback feedback = feedback_of(std::move(inputs.moments));
-  for (std::size_t i = 0; i < weights.size(); ++i) gptq(weights[i], feedback, *out[i], threads);
+  damp(inputs.moments);
+  std::optional<Feedback> feedback = feedback_of(inputs.moments);
+  for (std::size_t i = 0; i < weights.size(); ++i) gptq(weights[i], *feedback, *out[i], threads);
+  feedback.reset();  // two matrices of their size are in memory, not more
+  for (std::size_t i = 0; i < weights.size(); ++i) descend(weights[i], inputs.moments, kPasses, *out[i], threads);
 }
 
 constexpr Method kMethods[] = {

@@ -181,6 +181,43 @@ Field field_of(const Scheme& scheme, std::size_t k) {
 
 }  // namespace
 
+float PackedMatrix::storable_scale(std::size_t group, float wanted) const {
+  const float scale = groups_[group].scale;
+  if (is_nested_) return scale;
+  float out = scale;
+  if (has_row_scales(*scheme_)) {
+    const float row_scale = row_scale_of(group);
+    if (row_scale == 0.0f) return scale;
+    const auto most = static_cast<float>(quant::largest_multiple(*scheme_));
+    out = std::clamp(std::nearbyint(wanted / row_scale), -most - 1, most) * row_scale;
+  } else {
+    std::byte stored[sizeof(float)];
+    quant::convert(reinterpret_cast<const std::byte*>(&wanted), Dtype::kFloat32, stored, scale_dtype_, 1);
+    quant::convert(stored, scale_dtype_, reinterpret_cast<std::byte*>(&out), Dtype::kFloat32, 1);
+  }
+  const bool is_usable = out * scale > 0 && std::isfinite(1.0f / out) && std::isfinite(out * largest_code(*scheme_));
+  return is_usable ? out : scale;
+}
+
+void PackedMatrix::set_scale(std::size_t group, float scale) {
+  Group& changed = groups_[group];
+  if (has_row_scales(*scheme_)) {
+    auto* byte = reinterpret_cast<std::int8_t*>(at(layout_.scales)) + group;
+    const int times = quant::shift_of(*scheme_, *byte) / scheme_->shift;
+    *byte = quant::scale_byte(*scheme_, static_cast<int>(std::nearbyint(scale / row_scale_of(group))), times);
+  } else {
+    quant::convert(reinterpret_cast<const std::byte*>(&scale), Dtype::kFloat32,
+                   at(layout_.scales) + group * layout_.scales.bytes_a_unit, scale_dtype_, 1);
+  }
+  changed.scale = scale;
+  changed.inverse = 1.0f / scale;
+}
+
+float PackedMatrix::row_scale_of(std::size_t group) const {
+  const std::size_t row = group / static_cast<std::size_t>(row_groups_);
+  return to_floats(at(layout_.row_scales) + row * kRowScaleBytes, Dtype::kBfloat16, 1).front();
+}
+
 void PackedMatrix::set_row(std::int64_t row, std::span<const std::uint8_t> codes, std::span<const float> weights) {
   const auto length = static_cast<std::size_t>(group_size_);
   const std::uint8_t mask = scheme_->bits == 8 ? 0xff : 0x0f;
@@ -203,16 +240,23 @@ void PackedMatrix::set_row(std::int64_t row, std::span<const std::uint8_t> codes
   }
 }
 
-void PackedMatrix::row_values(std::int64_t row, std::span<float> out) const {
+void PackedMatrix::codes(std::int64_t row, std::span<std::uint8_t> out) const {
   const auto length = static_cast<std::size_t>(group_size_);
   const std::uint8_t mask = scheme_->bits == 8 ? 0xff : 0x0f;
   for (std::size_t column = 0; column < out.size(); ++column) {
     const std::size_t group = static_cast<std::size_t>(row * row_groups_) + column / length;
     const auto* packed = reinterpret_cast<const std::uint8_t*>(at(layout_.codes) + group * layout_.codes.bytes_a_unit);
     const Field field = field_of(*scheme_, column % length);
-    const auto code = static_cast<std::uint8_t>(packed[field.byte] >> field.shift & mask);
-    out[column] = levels_.value(groups_[group], code);
+    out[column] = static_cast<std::uint8_t>(packed[field.byte] >> field.shift & mask);
   }
+}
+
+void PackedMatrix::row_values(std::int64_t row, std::span<float> out) const {
+  std::vector<std::uint8_t> codes(out.size());
+  this->codes(row, codes);
+  const Group* groups = groups_.data() + row * row_groups_;
+  for (std::size_t column = 0; column < out.size(); ++column)
+    out[column] = levels_.value(groups[column / static_cast<std::size_t>(group_size_)], codes[column]);
 }
 
 void PackedMatrix::values(std::span<float> out, int threads) const {

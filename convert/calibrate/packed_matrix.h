@@ -59,6 +59,15 @@ class PackedMatrix {
   MatrixSize size() const noexcept { return size_; }
   std::int64_t group_size() const noexcept { return group_size_; }
 
+  // What is stored of a scale that is wanted, of the same sign and not 0: the nearest to it, or the one that the group
+  // has where its scale says something of other groups' too.
+  float storable_scale(std::size_t group, float wanted) const;
+  // Precondition: storable_scale() gave it. Any threads, a group each. The codes stand for other values then: set_row()
+  // is to follow.
+  void set_scale(std::size_t group, float scale);
+
+  // Of a row, a byte each.
+  void codes(std::int64_t row, std::span<std::uint8_t> out) const;
   // Of a row: other codes, a byte each, with what they lose. Any threads, a row each.
   void set_row(std::int64_t row, std::span<const std::uint8_t> codes, std::span<const float> weights);
   // The weights that its codes stand for: rows * columns.
@@ -78,6 +87,7 @@ class PackedMatrix {
   void read_groups();
   void read_row_groups();
   std::vector<float> scales() const;
+  float row_scale_of(std::size_t group) const;
   quant::ErrorStats* stats() noexcept { return reinterpret_cast<quant::ErrorStats*>(at(layout_.stats)); }
 
   const Scheme* scheme_;
