@@ -75,6 +75,25 @@ class Report(CommandLineTest):
         again = self.reported(packed, TINY_LLAMA.parent / "heldout.txt", "--compare", fine)[1]
         self.assertEqual(again["checkpoint"], data["checkpoint"])  # takes the place of the first
 
+    def test_a_conversion_has_its_page(self):
+        packed, folder = self.scratch / "packed", self.scratch / "report"
+        words = ("quantize", TINY_LLAMA, packed, "--scheme-for", "*down_proj*=sym_int8", "--report", folder)
+        self.assertIn(f"report: {folder}/report.html\n", self.succeeds(*words))
+        page, text = self.page_of(folder)
+        data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        self.assertEqual((data["checkpoint"]["name"], data["original"]["name"], data["evaluation"]), ("packed", "tiny-llama", None))
+        self.assertEqual(data["provenance"]["codes chosen by"], "the weights alone")
+        for part in ("What packed is", "Errors of the weights", "mlp.up_proj", "Tensor by tensor", "sym_int8", "Provenance"):
+            self.assertIn(part, text)
+        self.assertNotIn("In figures", text)
+        self.assertIn('class="heat"', page)
+
+    def test_a_report_that_cannot_be_is_refused_before_the_conversion(self):
+        place = self.scratch / "file"
+        place.write_text("text", encoding="utf-8")
+        self.fails(2, ["--report", "is there and no folder"], "quantize", TINY_LLAMA, self.scratch / "none", "--report", place)
+        self.assertFalse((self.scratch / "none").exists())
+
     def test_hostile_text_stays_text(self):
         packed = self.scratch / "<b>packed & 'co'"
         self.succeeds("quantize", TINY_LLAMA, packed, "-q", "--json")

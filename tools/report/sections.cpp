@@ -82,6 +82,37 @@ std::string layers(const ordered_json& report) {
          element("h3", "Together: after all that was lost before") + heat_map(rows, "together");
 }
 
+// "model.layers.3.mlp.up_proj.weight" as the row of a heat map; null: of no layer, or without an error.
+ordered_json weight_row(const ordered_json& tensor) {
+  constexpr std::size_t kMostDigits = 6;
+  const std::string name = tensor["name"];
+  if (tensor["rel_rmse"].is_null()) return nullptr;
+  for (std::size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1)) {
+    const std::size_t end = name.find_first_not_of("0123456789", at + 1);
+    if (end == at + 1 || end == std::string::npos || name[end] != '.' || end - at - 1 > kMostDigits) continue;
+    std::string module = name.substr(end + 1);
+    if (module.ends_with(".weight")) module.resize(module.size() - 7);
+    return {{"layer", std::stoll(name.substr(at + 1))}, {"module", module}, {"weights", tensor["rel_rmse"]}};
+  }
+  return nullptr;
+}
+
+ordered_json weight_rows(const ordered_json& report) {
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& tensor : report["checkpoint"]["tensors"]) {
+    ordered_json row = weight_row(tensor);
+    if (!row.is_null()) out.push_back(std::move(row));
+  }
+  return out;
+}
+
+std::string weights(const ordered_json& report) {
+  return quiet(
+             "Relative RMS error of the weights themselves, in %. It does not say what the model lost: codes that were "
+             "calibrated have larger errors and a better model. `halfbyte evaluate` measures that.") +
+         heat_map(weight_rows(report), "weights");
+}
+
 std::string percent_of(const ordered_json& log_probability) {
   const double percent = 100 * std::exp(log_probability.get<double>());
   return (percent >= 0.1 ? fixed(percent, 1) : short_number(percent)) + " %";
@@ -171,6 +202,9 @@ constexpr SectionRow kSections[] = {
     {"How tokens differ", is_compared, divergences},
     {"Where it comes from",
      [](const ordered_json& report) { return is_compared(report) && report["evaluation"].contains("layers"); }, layers},
+    {"Errors of the weights",
+     [](const ordered_json& report) { return report["evaluation"].is_null() && !weight_rows(report).empty(); },
+     weights},
     {"The worst tokens", is_compared, worst_tokens},
     {"What is stored how", [](const ordered_json&) { return true; }, dtypes},
     {"Tensor by tensor", [](const ordered_json&) { return true; }, plan},

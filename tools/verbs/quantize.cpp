@@ -22,6 +22,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/verbs/calibration_words.h"
 #include "tools/verbs/plan_output.h"
+#include "tools/verbs/quantize_report.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -40,6 +41,7 @@ struct Words {
   std::string memory_limit = "512MiB";
   std::string shard_size;
   std::string assume_original;
+  std::string report;
   bool nested_scales = false;
   bool halfbyte_only = false;
   bool overwrite = false;
@@ -145,6 +147,10 @@ void declare(OptionParser& parser, Words& words) {
       .add_option("--shard-size", words.shard_size, "split the result into files of this many bytes (as SRC is split)")
       .type_name("SIZE")
       .check(byte_size());
+  parser
+      .add_option("--report", words.report,
+                  "write report.html, a page about what became of each tensor, and its data as report.json")
+      .type_name("DIR");
   parser.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
   parser.add_flag("--restart", words.restart,
                   "begin anew where --resume could go on: what DST.partial holds is deleted");
@@ -308,10 +314,13 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
   convert::Conversion conversion = convert::prepare(words.source, options);
   if (!conversion.warning.empty()) log_warning(said(conversion.warning));
   if (words.dry_run) return show(conversion, common.is_json);
+  if (!words.report.empty()) check_report_folder(words.report);
   const convert::QuantizeSummary summary = run_with_progress(conversion, words, !common.is_quiet);
   log_notes(summary.notes);
   log_always(said(summary.warnings));
+  if (!words.report.empty()) report_conversion(words.report, conversion, words.source, words.destination);
   print_done(words, conversion, summary, common.is_json);
+  if (!words.report.empty() && !common.is_json) print_line("report: " + printable(words.report) + "/report.html");
   if (!common.is_json && !common.is_quiet && !summary.was_complete && could_be_calibrated(conversion))
     print_line("by the weights alone: --calibrate builtin, or a text of yours, loses about half as much");
   return ExitStatus::kDone;
