@@ -57,9 +57,13 @@ class Scratch:
 
     def python(self):
         """A Python with openvino, optimum-intel, torch and what llama.cpp's converter imports."""
+        return self.environment("venv", "openvino", "nncf", "optimum-intel", "sentencepiece", "protobuf")
+
+    def environment(self, name, *packages):
+        """A Python with PyTorch's CPU build and these packages, unless one was given."""
         if self.given_python:
             return pathlib.Path(self.given_python)
-        venv = self.folder / "venv"
+        venv = self.folder / name
         if not (venv / "ready").exists():
             self.step(sys.executable, "-m", "venv", venv)
             pip = [venv / "bin/pip", "install", "-q"]
@@ -67,7 +71,7 @@ class Scratch:
                 self.step(*pip, *TORCH[0])
             except Absent:
                 self.step(*pip, *TORCH[1])
-            self.step(*pip, "openvino", "nncf", "optimum-intel", "sentencepiece", "protobuf")
+            self.step(*pip, *packages)
             # Comes along for another torch than this one, and transformers stumbles over it.
             self.step(venv / "bin/pip", "uninstall", "-q", "-y", "torchvision")
             (venv / "ready").touch()
@@ -78,7 +82,7 @@ class Scratch:
             return pathlib.Path(self.llama_source)
         source = self.folder / "llama-cpp-python"
         if not source.exists():
-            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python"]
             self.step(*pip, "-d", self.folder, "llama-cpp-python")
             archives = sorted(self.folder.glob("llama_cpp_python-*.tar.gz"))
             if not archives:
@@ -86,34 +90,37 @@ class Scratch:
             made(source, lambda path: (path.mkdir(), self.step("tar", "-xf", archives[-1], "-C", path, "--strip-components", "1")))
         return source / "vendor/llama.cpp"
 
-    def llama(self):
-        """The folder with llama.cpp's programs."""
+    def llama(self, programs=tuple(LLAMA_TARGETS)):
+        """The folder with these of llama.cpp's programs."""
         if self.llama_cpp:
             folder = pathlib.Path(self.llama_cpp)
-            missing = [name for name in LLAMA_TARGETS if not (folder / name).exists()]
+            missing = [name for name in programs if not (folder / name).exists()]
             if missing:
                 raise Absent(f"{folder} has no {missing[0]}")
             return folder
         build = self.folder / "llama.cpp"
-        if not (build / "bin/llama-completion").exists():
+        if not all((build / "bin" / name).exists() for name in programs):
             self.step("cmake", "-S", self.source_of_llama_cpp(), "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
                       "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF")
-            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", *LLAMA_TARGETS)
+            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", *programs)
         return build / "bin"
 
     def gguf(self):
         def convert(path):
-            source, python = self.source_of_llama_cpp(), self.python()
             with_tokenizer = self.folder / "model-with-tokenizer"
             with_tokenizer.mkdir(exist_ok=True)
             for file in self.model().iterdir():
                 link = with_tokenizer / file.name
                 if not link.exists():
                     link.symlink_to(file)
-            self.step(python, HERE / "peers_tokenizer.py", with_tokenizer / "tokenizer.model")
-            self.step(python, source / "convert_hf_to_gguf.py", with_tokenizer, "--outfile", path, "--outtype", "bf16",
-                      env=os.environ | {"PYTHONPATH": str(source / "gguf-py")})
+            self.step(self.python(), HERE / "peers_tokenizer.py", with_tokenizer / "tokenizer.model")
+            self.convert_to_gguf(self.python(), with_tokenizer, path)
         return made(self.folder / "model-bf16.gguf", convert)
+
+    def convert_to_gguf(self, python, model, path):
+        source = self.source_of_llama_cpp()
+        self.step(python, source / "convert_hf_to_gguf.py", model, "--outfile", path, "--outtype", "bf16",
+                  env=os.environ | {"PYTHONPATH": str(source / "gguf-py")})
 
     def quantized_gguf(self, kind):
         return made(self.folder / f"model-{kind.lower()}.gguf",
