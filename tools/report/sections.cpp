@@ -109,7 +109,7 @@ ordered_json weight_rows(const ordered_json& report) {
 std::string weights(const ordered_json& report) {
   return quiet(
              "Relative RMS error of the weights themselves, in %. It does not say what the model lost: codes that were "
-             "calibrated have larger errors and a better model. `halfbyte evaluate` measures that.") +
+             "calibrated have larger errors and a better model. halfbyte evaluate measures what was lost.") +
          heat_map(weight_rows(report), "weights");
 }
 

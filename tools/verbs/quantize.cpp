@@ -240,7 +240,9 @@ std::string line_of(const Words& words, const convert::Plan& plan, const convert
                      human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
                      fixed(summary.rel_rmse, 3);
   if (options.calibrator) line += "; " + calibration_words(calibration_of(options));
-  if (words.resume) line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
+  // Of what calibration had done nothing is counted here.
+  if (words.resume && (!options.calibrator || summary.resumed_bytes > 0))
+    line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
   return line + ")";
 }
 
