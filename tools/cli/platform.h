@@ -22,9 +22,10 @@ std::optional<int> output_columns() noexcept;
 
 std::filesystem::path executable_path();  // of this process
 
-// Becomes `program`, with argv as this process had it. A Ctrl-C then waits for the program's InterruptWatch. Returns
+// Becomes `program`, with argv as this process had it; OpenMP's threads sleep where they wait, if so asked and the
+// environment has no other word. A Ctrl-C then waits for the program's InterruptWatch. Returns
 // only by throwing. Errors: kNotFound, kIo.
-[[noreturn]] void become(const std::filesystem::path& program, char** argv);
+[[noreturn]] void become(const std::filesystem::path& program, char** argv, bool waits_asleep);
 
 struct Finished {
   int exit_status = 0;   // 128 + the signal's number when one ended it, as a shell says it

@@ -65,9 +65,10 @@ sigset_t requests_to_end() {
 
 }  // namespace
 
-void become(const std::filesystem::path& program, char** argv) {
+void become(const std::filesystem::path& program, char** argv, bool waits_asleep) {
   // Heap in huge pages: LibTorch's start alone touches 60 MB, 15 000 page faults in small ones. A user's own word wins.
   setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", /*overwrite=*/0);
+  if (waits_asleep) setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   // LibTorch takes 0.15 s to load, before main(): a Ctrl-C meanwhile waits for the verb's InterruptWatch.
   const sigset_t requests = requests_to_end();
   sigset_t previous;

@@ -42,16 +42,16 @@ std::string first_word_hint(const std::string& word) {
 }
 
 // PREFIX/bin/halfbyte and PREFIX/libexec/halfbyte/halfbyte-model, in the build tree as where it is installed.
-ExitStatus become_model_program(std::string_view verb, char** argv) {
+ExitStatus become_model_program(const VerbInfo& verb, char** argv) {
   const auto program = model_program();
   std::error_code ignored;
   if (!std::filesystem::exists(program, ignored)) {
-    throw Error(ErrorCode::kNotFound, "'" + std::string(verb) +
+    throw Error(ErrorCode::kNotFound, "'" + std::string(verb.name) +
                                           "' runs a model, and this halfbyte was built without LibTorch (" +
                                           program.string() + " is missing): build it with -DHALFBYTE_WITH_TORCH=ON");
   }
   check_room_for(program);
-  become(program, argv);
+  become(program, argv, verb.waits_asleep);
 }
 
 void add_common_options(OptionParser& parser, CommonOptions& common) {
@@ -83,7 +83,7 @@ ExitStatus help(const VerbInfo& verb, const OptionParser& parser, bool is_json) 
 ExitStatus run_verb(const VerbInfo& verb, const VerbRow& row, int argc, char** argv) {
   OptionParser parser("halfbyte " + std::string(verb.name));
   CommonOptions common;
-  common.run_with_model = [&verb, argv] { return become_model_program(verb.name, argv); };
+  common.run_with_model = [&verb, argv] { return become_model_program(verb, argv); };
   const Action action = row.prepare(parser, common);
   add_common_options(parser, common);
   if (!parser.parse(argc, argv)) return help(verb, parser, is_json_wanted(argc, argv));
@@ -126,7 +126,7 @@ ExitStatus dispatch(std::span<const VerbRow> rows, int argc, char** argv) {
   for (const VerbRow& row : rows) {
     if (row.name == word) return run_verb(*verb, row, argc, argv);
   }
-  if (verb->home == Home::kModel) return become_model_program(verb->name, argv);
+  if (verb->home == Home::kModel) return become_model_program(*verb, argv);
   refuse_first_word(word);
 }
 

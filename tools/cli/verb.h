@@ -22,6 +22,8 @@ struct VerbInfo {
   std::string_view summary;   // one line of `halfbyte --help`
   std::string_view examples;  // the end of `halfbyte VERB --help`
   Home home;
+  // Its products are large and it takes long: threads that wait for others sleep, instead of taking their cores.
+  bool waits_asleep = false;
 };
 
 std::span<const VerbInfo> verbs() noexcept;

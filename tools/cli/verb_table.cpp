@@ -12,7 +12,8 @@ constexpr VerbInfo kVerbs[] = {
                  "'*down_proj*=sym_int8'\n"
                  "  halfbyte quantize llama-bf16 llama-4bit --dry-run\n"
                  "  halfbyte quantize llama-bf16 llama-4bit --memory-limit 256MiB --shard-size 2GB --resume",
-     .home = Home::kCore},
+     .home = Home::kCore,
+     .waits_asleep = true},
     {.name = "inspect",
      .summary = "say what a checkpoint holds and what each tensor was before",
      .examples = "  halfbyte inspect llama-4bit\n"
@@ -62,14 +63,16 @@ constexpr VerbInfo kVerbs[] = {
      .examples = "  halfbyte perplexity llama-4bit --text book.txt --ctx 512\n"
                  "  halfbyte perplexity llama-4bit --text book.txt --against llama-bf16\n"
                  "  halfbyte perplexity llama-4bit --text book.txt --policies all",
-     .home = Home::kModel},
+     .home = Home::kModel,
+     .waits_asleep = true},
     {.name = "evaluate",
      .summary = "measure what a checkpoint lost of the original, with intervals",
      .examples =
          "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt\n"
          "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt --windows 160 --json\n"
          "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt --dtype amp:bfloat16 --compute auto",
-     .home = Home::kModel},
+     .home = Home::kModel,
+     .waits_asleep = true},
     {.name = "tokenize",
      .summary = "split a text into token ids, or make text of them",
      .examples = "  halfbyte tokenize llama-4bit --text 'Once upon a time' --pieces\n"
