@@ -105,7 +105,13 @@ def parsed():
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the raw figures; those that it has are kept")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="draw bits against KL divergence as SVG")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not (pathlib.Path(options.model) / "config.json").is_file():
+        parser.error(f"{options.model}: is no model's directory (it has no config.json)")
+    for path in filter(None, (options.text, options.calibrate, options.halfbyte)):
+        if not pathlib.Path(path).is_file():
+            parser.error(f"{path}: is no file")
+    return options
 
 
 def main():
