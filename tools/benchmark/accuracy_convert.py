@@ -59,7 +59,7 @@ class LlamaCpp(Tool):
 
     def __init__(self, place):
         super().__init__(place)
-        self.programs = place.scratch.llama(LLAMA_PROGRAMS)
+        self.programs = place.scratch.llama(LLAMA_PROGRAMS).resolve()
         self.original = place.made("original.gguf", lambda path: place.scratch.convert_to_gguf(place.python(), place.model, path))
         self.check()
 
@@ -112,7 +112,7 @@ class IkLlamaCpp(LlamaCpp):
         if not place.ik_llama_cpp:
             raise Absent("no folder of its programs was given")
         Tool.__init__(self, place)
-        self.programs = pathlib.Path(place.ik_llama_cpp)
+        self.programs = pathlib.Path(place.ik_llama_cpp).resolve()
         missing = [name for name in LLAMA_PROGRAMS if not (self.programs / name).exists()]
         if missing:
             raise Absent(f"{self.programs} has no {missing[0]}")

@@ -39,7 +39,7 @@ class Place:
         return made(self.folder / name, make)
 
     def step(self, *words):
-        self.scratch.step(*words)
+        self.scratch.step(*words, cwd=self.folder)  # llama.cpp's programs leave logs where they run
 
     def python(self):
         return self.scratch.environment("accuracy-venv", *PACKAGES)

@@ -62,7 +62,7 @@ class Scratch:
     def environment(self, name, *packages):
         """A Python with PyTorch's CPU build and these packages, unless one was given."""
         if self.given_python:
-            return pathlib.Path(self.given_python)
+            return pathlib.Path(self.given_python).absolute()
         venv = self.folder / name
         if not (venv / "ready").exists():
             self.step(sys.executable, "-m", "venv", venv)
