@@ -63,9 +63,11 @@ Run::Run(const Job& job)
 
 std::string Run::embed(StatesWriter out) const {
   const models::Embedding embedding = runner_.embedding();
-  for (std::span rest(job_.tokens.sequences); !rest.empty(); rest = rest.subspan(std::min(kSequences, rest.size()))) {
+  for (std::span rest(job_.tokens.sequences); !rest.empty();) {
     models::PassWatch::check();
-    out.write(embedding.forward(tensor_of(rest.first(std::min(kSequences, rest.size())))));
+    const std::span some = rest.first(std::min(kSequences, rest.size()));
+    out.write(embedding.forward(tensor_of(some)));
+    rest = rest.subspan(some.size());
   }
   return out.hash();
 }

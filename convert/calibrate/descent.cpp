@@ -16,7 +16,6 @@ namespace {
 
 // Columns whose changes reach each other one by one; all others learn of a block's at once.
 constexpr std::int64_t kBlock = 128;
-
 constexpr std::int64_t kRows = 1024;  // of which products are taken at once
 
 using Values = std::array<float, kBlock>;

@@ -8,8 +8,9 @@
 
 namespace halfbyte::convert::calibrate {
 
-// Chooses `out`'s codes again, with the scales that it has: each pass takes every column once. What the products lose,
-// tr((W - Q) H (W - Q)^T), falls with each change. Shapes: weights (rows, columns), moments H (columns, columns),
+// Each pass takes every group of `out` once: its scale is fitted to its codes where it is its own and the group lies in
+// one block of columns, then its codes are chosen again. What the products lose, tr((W - Q) H (W - Q)^T), falls with
+// each change. Shapes: weights (rows, columns), moments H (columns, columns),
 // symmetric with a positive diagonal, both float32 and contiguous. Errors: kInterrupted.
 void descend(const at::Tensor& weights, const at::Tensor& moments, int passes, PackedMatrix& out, int threads);
 

@@ -26,6 +26,12 @@ std::vector<float> to_floats(const std::byte* bytes, Dtype dtype, std::size_t co
   return out;
 }
 
+float to_float(const std::byte* bytes, Dtype dtype) {
+  float out;
+  quant::convert(bytes, dtype, reinterpret_cast<std::byte*>(&out), Dtype::kFloat32, 1);
+  return out;
+}
+
 }  // namespace
 
 PackedLayout::PackedLayout(const PlannedTensor& planned, MatrixSize size)
@@ -193,7 +199,7 @@ float PackedMatrix::storable_scale(std::size_t group, float wanted) const {
   } else {
     std::byte stored[sizeof(float)];
     quant::convert(reinterpret_cast<const std::byte*>(&wanted), Dtype::kFloat32, stored, scale_dtype_, 1);
-    quant::convert(stored, scale_dtype_, reinterpret_cast<std::byte*>(&out), Dtype::kFloat32, 1);
+    out = to_float(stored, scale_dtype_);
   }
   const bool is_usable = out * scale > 0 && std::isfinite(1.0f / out) && std::isfinite(out * largest_code(*scheme_));
   return is_usable ? out : scale;
@@ -215,7 +221,7 @@ void PackedMatrix::set_scale(std::size_t group, float scale) {
 
 float PackedMatrix::row_scale_of(std::size_t group) const {
   const std::size_t row = group / static_cast<std::size_t>(row_groups_);
-  return to_floats(at(layout_.row_scales) + row * kRowScaleBytes, Dtype::kBfloat16, 1).front();
+  return to_float(at(layout_.row_scales) + row * kRowScaleBytes, Dtype::kBfloat16);
 }
 
 void PackedMatrix::set_row(std::int64_t row, std::span<const std::uint8_t> codes, std::span<const float> weights) {

@@ -23,8 +23,8 @@ std::optional<int> output_columns() noexcept;
 std::filesystem::path executable_path();  // of this process
 
 // Becomes `program`, with argv as this process had it; OpenMP's threads sleep where they wait, if so asked and the
-// environment has no other word. A Ctrl-C then waits for the program's InterruptWatch. Returns
-// only by throwing. Errors: kNotFound, kIo.
+// environment has no other word. A Ctrl-C then waits for the program's InterruptWatch. Returns only by throwing.
+// Errors: kNotFound, kIo.
 [[noreturn]] void become(const std::filesystem::path& program, char** argv, bool waits_asleep);
 
 struct Finished {
