@@ -45,8 +45,10 @@ std::uint64_t Calibration::disk_bytes(const files::Checkpoint& source, const Pla
     const MatrixStack stack = stack_of(source, planned);
     out += stack.count * PackedLayout(planned, stack.size).size_bytes;
   }
+  const std::uint64_t streams = method_.follows_quantized ? 2 : 1;
   if (source.architecture)
-    out += 2 * static_cast<std::uint64_t>(token_count(tokens_) * source.model_config().hidden_size) * sizeof(float);
+    out += 2 * streams * static_cast<std::uint64_t>(token_count(tokens_) * source.model_config().hidden_size) *
+           sizeof(float);
   return out;
 }
 

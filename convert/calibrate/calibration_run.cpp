@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
+#include "convert/calibrate/expert_path.h"
 #include "loader/files/file_tree.h"
 #include "models/modules/pass_watch.h"
 #include "quant/threads.h"
@@ -21,15 +22,24 @@ const models::DenseLinear& dense(const models::Linear& linear) {
   return static_cast<const models::DenseLinear&>(linear);
 }
 
-// Products in bfloat16 where the machine is fast in it and every weight stays what it is.
-DtypePolicy policy_of(const Run::Job& job) {
+// Products in bfloat16 where the machine is fast in it and every weight of the original stays what it is. Those that
+// were quantised are rounded to it, by a fortieth of what they lost before.
+bool is_bfloat16(const Run::Job& job) {
   const auto is_exact = [&](const PlannedTensor& planned) {
     return !planned.scheme || job.source.tensors[planned.source].dtype == Dtype::kBfloat16;
   };
-  const bool is_original = job.calibrate.inputs == CalibrationInputs::kOriginal;
-  const bool is_bfloat16 = has_fast_bfloat16() && is_original && std::ranges::all_of(job.plan.tensors, is_exact);
-  return is_bfloat16 ? DtypePolicy::amp(Dtype::kBfloat16) : DtypePolicy::float32();
+  return has_fast_bfloat16() && std::ranges::all_of(job.plan.tensors, is_exact);
 }
+
+DtypePolicy policy_of(const Run::Job& job) {
+  return is_bfloat16(job) ? DtypePolicy::amp(Dtype::kBfloat16) : DtypePolicy::float32();
+}
+
+LayersInMemory in_memory(const Run::Job& job, StatesShape states) {
+  return {states, is_bfloat16(job) ? 2U : 4U, job.method.follows_quantized};
+}
+
+at::ScalarType factors() { return has_fast_bfloat16() ? at::kBFloat16 : at::kFloat; }
 
 // The product computes from here on with what its codes stand for.
 void put_back(const models::Linear& linear, const PackedMatrix& matrix, int threads) {
@@ -54,7 +64,9 @@ Run::Run(const Job& job)
       layers_(runner_.config().num_hidden_layers),
       files_(job.place.directory, {std::ssize(job.tokens.sequences), std::ssize(job.tokens.sequences.front()),
                                    runner_.config().hidden_size}),
-      memory_(plan_memory(job.source, job.plan, runner_.config(), files_.shape(), job.calibrate.memory_limit)) {
+      memory_(plan_memory(job.source, job.plan, runner_.config(), in_memory(job, files_.shape()),
+                          job.calibrate.memory_limit)) {
+  if (job.method.follows_quantized) quantized_.emplace(job.source, policy_of(job));
   for (std::size_t i = 0; i < job.plan.tensors.size(); ++i) {
     const PlannedTensor& planned = job.plan.tensors[i];
     if (planned.scheme && planned.tied_to.empty()) planned_.emplace(job.source.tensors[planned.source].name, i);
@@ -82,7 +94,7 @@ void Run::run(const Take& take) {
   report(finished);
   if (finished == layers_) return;
   if (!done.empty()) given = done.back().states;
-  if (goes_on && !files_.holds(files_.states(finished), given, job_.options.stop)) {
+  if (goes_on && !holds_states(finished, done)) {
     embed(StatesWriter(files_.states(0), files_.shape()));
     for (std::int64_t layer = 0; layer < finished; ++layer) advance(layer, done[static_cast<std::size_t>(layer)]);
   }
@@ -115,6 +127,16 @@ std::vector<LayerRecord> Run::earlier_layers(std::string given) const {
   return out;
 }
 
+// What the layer is given, as the layers before it gave it.
+bool Run::holds_states(std::int64_t layer, const std::vector<LayerRecord>& done) const {
+  const auto holds = [&](const files::fs::path& path, const std::string& hash) {
+    return files_.holds(path, hash, job_.options.stop);
+  };
+  if (done.empty()) return false;
+  if (!holds(files_.states(layer), done.back().states)) return false;
+  return !quantized_ || holds(files_.quantized_states(layer), done.back().quantized);
+}
+
 bool Run::is_sound(const LayerRecord& record, std::int64_t layer) const {
   const files::fs::path codes = files_.codes(layer);
   if (record.source != hash_of_tensors(job_.source, prefix_of(layer), job_.options.stop)) return false;
@@ -135,49 +157,67 @@ std::string Run::prefix_of(std::int64_t layer) const {
   return std::string(runner_.config().naming->layers) + "." + std::to_string(layer) + ".";
 }
 
-LayerPass Run::pass() const {
-  return {runner_, [this](const models::Linear& linear) { return place_of(linear).has_value(); },
-          has_fast_bfloat16() ? at::kBFloat16 : at::kFloat};
+std::function<bool(const models::Linear&)> Run::is_wanted() const {
+  return [this](const models::Linear& linear) { return place_of(linear).has_value(); };
 }
+
+LayerPass Run::pass() const { return {runner_, is_wanted(), factors()}; }
 
 void Run::advance(std::int64_t layer, const LayerRecord& record) {
   runner_.load(layer);
-  if (job_.calibrate.inputs != CalibrationInputs::kOriginal) put_back_all(record, layer);
   StatesWriter next(files_.states(layer + 1), files_.shape());
   pass().run(StatesFile(files_.states(layer), files_.shape()), &next);
+  if (!quantized_) return;
+  quantized_->load(layer);
+  put_back_all(record, layer);
+  advance_quantized(layer);
+}
+
+std::string Run::advance_quantized(std::int64_t layer) {
+  StatesWriter next = next_states(layer, files_.quantized_states(layer + 1));
+  const auto is_wanted = [](const models::Linear&) { return false; };
+  LayerPass(*quantized_, is_wanted).run(StatesFile(files_.quantized_states(layer), files_.shape()), &next);
+  return next.hash();
+}
+
+// Behind the last layer nobody reads them.
+StatesWriter Run::next_states(std::int64_t layer, files::fs::path path) const {
+  return layer + 1 == layers_ ? StatesWriter() : StatesWriter(path, files_.shape());
 }
 
 LayerRecord Run::run_layer(std::int64_t layer) {
   runner_.load(layer);
   LayerRecord record;
   record.source = hash_of_tensors(job_.source, prefix_of(layer), job_.options.stop);
-  const StatesFile given(files_.states(layer), files_.shape());
-  const bool is_last = layer + 1 == layers_;
-  StatesWriter next = is_last ? StatesWriter() : StatesWriter(files_.states(layer + 1), files_.shape());
   CodesWriter codes(files_.codes(layer));
-  LayerPass pass = this->pass();
-  choose_all(pass, layer, given, &next, codes, record);
+  quantized_ ? choose_in_turn(layer, codes, record) : choose_by_original(layer, codes, record);
   record.codes = codes.hash();
-  record.states = next.hash();
   return record;
 }
 
-void Run::choose_all(LayerPass& pass, std::int64_t layer, const States& given, StatesSink* output, CodesWriter& codes,
-                     LayerRecord& record) {
-  const CalibrationInputs inputs = job_.calibrate.inputs;
-  if (inputs == CalibrationInputs::kSequential) {
-    while (std::optional<Moments> stage = pass.next_stage(given)) choose(*stage, true, codes, record);
-    return pass.run(given, output);
+void Run::choose_by_original(std::int64_t layer, CodesWriter& codes, LayerRecord& record) {
+  const StatesFile given(files_.states(layer), files_.shape());
+  StatesWriter next = next_states(layer, files_.states(layer + 1));
+  LayerPass pass = this->pass();
+  StatesSink* output = &next;
+  while (std::optional<Moments> some = pass.gather_some(given, memory_.moments, output)) {
+    output = nullptr;
+    choose(*some, codes, record);
   }
-  const bool goes_on_quantized = inputs == CalibrationInputs::kQuantized;
-  StatesSink* original = goes_on_quantized ? nullptr : output;
-  while (std::optional<Moments> some = pass.gather_some(given, memory_.moments, original)) {
-    original = nullptr;
-    choose(*some, false, codes, record);
-  }
-  if (!goes_on_quantized) return;
-  put_back_all(record, layer);
-  pass.run(given, output);
+  record.states = next.hash();
+}
+
+void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& record) {
+  quantized_->load(layer);
+  const StatesFile given(files_.states(layer), files_.shape());
+  const StatesFile quantized(files_.quantized_states(layer), files_.shape());
+  PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors());
+  while (std::optional<Moments> stage = pass.next_stage(memory_.moments)) choose(*stage, codes, record);
+  if (layer + 1 == layers_) return;
+  StatesWriter next(files_.states(layer + 1), files_.shape());
+  this->pass().run(given, &next);
+  record.states = next.hash();
+  record.quantized = advance_quantized(layer);
 }
 
 // "X.weight", or the tensor that an expert's matrix is stacked in: "A.experts.3.B" lies in "A.experts.B".
@@ -190,11 +230,11 @@ std::optional<Run::Place> Run::place_of(const models::Linear& linear) const {
   return Place{found->second, expert->expert};
 }
 
-void Run::choose(Moments& moments, bool is_put_back, CodesWriter& codes, LayerRecord& record) const {
-  for (Part& part : moments.parts()) choose(part, is_put_back, codes, record);
+void Run::choose(Moments& moments, CodesWriter& codes, LayerRecord& record) const {
+  for (Part& part : moments.parts()) choose(part, codes, record);
 }
 
-void Run::choose(Part& part, bool is_put_back, CodesWriter& codes, LayerRecord& record) const {
+void Run::choose(Part& part, CodesWriter& codes, LayerRecord& record) const {
   const int threads = threads_of(job_.options);
   std::vector<at::Tensor> weights;
   std::vector<Place> places;
@@ -209,18 +249,18 @@ void Run::choose(Part& part, bool is_put_back, CodesWriter& codes, LayerRecord& 
   for (PackedMatrix& each : matrices) out.push_back(&each);
   const Method& method = method_for(job_.method, part.tokens, weights.front().size(1));
   record.searched += &method == &job_.method ? 0 : std::ssize(matrices);
-  Inputs inputs{part.take_moments(), part.tokens};
+  Inputs inputs{part.take_moments(), std::move(part.drift), part.tokens};
   method.run(inputs, weights, out, threads);
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     record.matrices.push_back({places[i].tensor, places[i].matrix, codes.add(matrices[i].bytes())});
-    if (is_put_back) put_back(*part.linears[i], matrices[i], threads);
+    if (quantized_) put_back(*part.linears[i], matrices[i], threads);
   }
 }
 
 void Run::put_back_all(const LayerRecord& record, std::int64_t layer) const {
   const files::InputFile codes(files_.codes(layer));
   std::vector<std::byte> bytes;
-  for (const models::DenseLinear* linear : runner_.linears()) {
+  for (const models::DenseLinear* linear : quantized_->linears()) {
     const auto place = place_of(*linear);
     const auto is_here = [&](const StoredMatrix& each) {
       return place && each.tensor == place->tensor && each.matrix == place->matrix;

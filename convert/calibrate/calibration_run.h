@@ -13,6 +13,7 @@
 #include "convert/calibrate/layer_runner.h"
 #include "convert/calibrate/memory.h"
 #include "convert/calibrate/method.h"
+#include "convert/calibrate/paired_pass.h"
 #include "convert/calibrator.h"
 
 namespace halfbyte::convert::calibrate {
@@ -49,24 +50,30 @@ class Run {
   std::string embed(StatesWriter out) const;
   // Those of an earlier run that can be believed, from the first layer on.
   std::vector<LayerRecord> earlier_layers(std::string given) const;
+  bool holds_states(std::int64_t layer, const std::vector<LayerRecord>& done) const;
   bool is_sound(const LayerRecord& record, std::int64_t layer) const;
   bool fits_plan(const StoredMatrix& stored, std::uint64_t size_bytes) const;
   // Through a layer whose codes are there, for what it gives.
   void advance(std::int64_t layer, const LayerRecord& record);
   LayerRecord run_layer(std::int64_t layer);
-  void choose_all(LayerPass& pass, std::int64_t layer, const States& given, StatesSink* output, CodesWriter& codes,
-                  LayerRecord& record);
+  void choose_by_original(std::int64_t layer, CodesWriter& codes, LayerRecord& record);
+  void choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& record);
+  // Through the quantised layer, whose codes are put back.
+  std::string advance_quantized(std::int64_t layer);
   void report(std::int64_t layers_done) const;
   std::string prefix_of(std::int64_t layer) const;
+  std::function<bool(const models::Linear&)> is_wanted() const;
   LayerPass pass() const;
+  StatesWriter next_states(std::int64_t layer, files::fs::path path) const;
 
   std::optional<Place> place_of(const models::Linear& linear) const;
-  void choose(Moments& moments, bool is_put_back, CodesWriter& codes, LayerRecord& record) const;
-  void choose(Part& part, bool is_put_back, CodesWriter& codes, LayerRecord& record) const;
+  void choose(Moments& moments, CodesWriter& codes, LayerRecord& record) const;
+  void choose(Part& part, CodesWriter& codes, LayerRecord& record) const;
   void put_back_all(const LayerRecord& record, std::int64_t layer) const;
 
   Job job_;
   LayerRunner runner_;
+  std::optional<LayerRunner> quantized_;  // where the method follows it
   std::int64_t layers_;
   LayerFiles files_;
   CalibrationMemory memory_;

@@ -31,13 +31,19 @@ void hash_bytes(const files::DataFile& file, std::uint64_t begin, std::uint64_t 
 json json_of(const LayerRecord& record) {
   json matrices = json::array();
   for (const StoredMatrix& each : record.matrices) matrices.push_back({each.tensor, each.matrix, each.begin});
-  return {{"given", record.given},   {"source", record.source},     {"codes", record.codes},
-          {"states", record.states}, {"searched", record.searched}, {"matrices", matrices}};
+  return {{"given", record.given},   {"source", record.source},       {"codes", record.codes},
+          {"states", record.states}, {"quantized", record.quantized}, {"searched", record.searched},
+          {"matrices", matrices}};
 }
 
 std::optional<LayerRecord> layer_record(const json& value) try {
-  LayerRecord out{value.at("given"),  value.at("source"),   value.at("codes"),
-                  value.at("states"), value.at("searched"), {}};
+  LayerRecord out{value.at("given"),
+                  value.at("source"),
+                  value.at("codes"),
+                  value.at("states"),
+                  value.at("quantized"),
+                  value.at("searched"),
+                  {}};
   for (const json& each : value.at("matrices")) out.matrices.push_back({each.at(0), each.at(1), each.at(2)});
   return out;
 } catch (const json::exception&) {
@@ -55,6 +61,10 @@ std::uint64_t CodesWriter::add(std::span<const std::byte> bytes) {
 path LayerFiles::codes(std::int64_t layer) const { return directory_ / ("codes-" + std::to_string(layer)); }
 
 path LayerFiles::states(std::int64_t layer) const { return directory_ / ("states-" + std::to_string(layer % 2)); }
+
+path LayerFiles::quantized_states(std::int64_t layer) const {
+  return layer == 0 ? states(0) : directory_ / ("quantized-" + std::to_string(layer % 2));
+}
 
 bool LayerFiles::holds(const path& path, const std::string& hash, const std::stop_token& stop) const try {
   if (!files::is_sole_regular_file(path)) return false;

@@ -27,7 +27,8 @@ struct LayerRecord {
   std::string given;          // the hidden states that the layer was given
   std::string source;         // its tensors
   std::string codes;          // the file of its codes
-  std::string states;         // the hidden states that it gave; of the last layer empty
+  std::string states;         // the hidden states that it gave; of the last layer nobody's
+  std::string quantized;      // those of the quantised model, where the method follows it
   std::int64_t searched = 0;  // matrices that had too few tokens for the method
   std::vector<StoredMatrix> matrices;
 };
@@ -57,6 +58,8 @@ class LayerFiles {
   files::fs::path codes(std::int64_t layer) const;
   // What the layer is given: in one file and in another by turns, so that a layer's stay until the next ones are whole.
   files::fs::path states(std::int64_t layer) const;
+  // What the quantised model gives it; the first layer has but one kind.
+  files::fs::path quantized_states(std::int64_t layer) const;
   StatesShape shape() const noexcept { return shape_; }
 
   // Whether a whole file of these bytes is there.

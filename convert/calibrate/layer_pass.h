@@ -4,20 +4,12 @@
 #include <functional>
 #include <optional>
 #include <set>
-#include <string>
 
 #include "convert/calibrate/layer_runner.h"
 #include "convert/calibrate/moments.h"
 #include "convert/calibrate/states.h"
 
 namespace halfbyte::convert::calibrate {
-
-// "A.experts.3.B", the product of an expert of a stack "A.experts.B".
-struct ExpertPath {
-  std::string stack;
-  std::size_t expert;
-};
-std::optional<ExpertPath> expert_path(const std::string& path);
 
 class LayerPass {
  public:
@@ -36,17 +28,11 @@ class LayerPass {
   at::Tensor gather(const at::Tensor& input, Moments& moments) const;
   // The same, a batch in memory at a time. `output` null: what the layer gives is not needed.
   void run(const States& input, StatesSink* output) const;
-  // Of the first products whose inputs were not gathered yet: those that share their input, and of experts all that
-  // stand alike. No more of the layer is run than they need. Nothing: all were.
-  std::optional<Moments> next_stage(const at::Tensor& input) { return next_stage(StatesInMemory(input)); }
-  std::optional<Moments> next_stage(const States& input);
   // As many of those whose inputs were not gathered yet as have room in so many bytes of sums, but one at least.
   // Nothing: all were.
   std::optional<Moments> gather_some(const States& input, std::uint64_t most_bytes, StatesSink* output);
 
  private:
-  std::optional<Moments> finish(Moments moments);
-
   const LayerRunner& runner_;
   std::function<bool(const models::Linear&)> is_wanted_;
   at::ScalarType factors_;

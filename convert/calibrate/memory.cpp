@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "convert/calibrate/layer_pass.h"
 #include "loader/files/matrix_shape.h"
@@ -16,37 +17,43 @@ constexpr std::uint64_t kFixedBytes = std::uint64_t{128} << 20;
 
 // What one layer takes, the most of each.
 struct Needs {
-  std::uint64_t weights = 0;      // in float32
+  std::uint64_t weights = 0;      // as they are multiplied
   std::uint64_t stored = 0;       // its largest tensor, while it is read
   std::uint64_t moments = 0;      // the largest sums
   std::uint64_t choosing = 0;     // beside the moments and their factor: weights, codes, errors
+  std::uint64_t wanted = 0;       // paired: weights that make up for what was lost, of products that share an input
   std::uint64_t activations = 0;  // between the products, for a batch
 
   std::uint64_t without_moments() const noexcept { return kFixedBytes + weights; }
   std::uint64_t least() const noexcept {
-    return without_moments() + std::max({stored, moments + activations, 2 * moments + choosing});
+    const std::uint64_t gathered = wanted > 0 ? 2 * moments : moments;  // with the drift
+    return without_moments() + std::max({stored, gathered + activations, 2 * moments + choosing + wanted});
   }
 };
 
-Needs needs_of(const files::Checkpoint& source, const Plan& plan, const std::string& prefix) {
+Needs needs_of(const files::Checkpoint& source, const Plan& plan, const LayersInMemory& layers,
+               const std::string& prefix) {
   Needs out;
+  std::map<std::uint64_t, std::uint64_t> wanted;  // by the width of the input
   for (const PlannedTensor& planned : plan.tensors) {
     const files::StoredTensor& tensor = source.tensors[planned.source];
     if (!tensor.name.starts_with(prefix)) continue;
     const std::uint64_t values = tensor.size_bytes * 8 / static_cast<std::uint64_t>(info(tensor.dtype).bits);
-    out.weights += values * kFloat;
+    out.weights += values * layers.weight_bytes * (layers.is_paired ? 2 : 1);
     out.stored = std::max(out.stored, tensor.size_bytes);
     if (!planned.scheme) continue;
     const MatrixSize size = stack_of(source, planned).size;
     const auto rows = static_cast<std::uint64_t>(size.rows), columns = static_cast<std::uint64_t>(size.columns);
     out.moments = std::max(out.moments, columns * columns * kFloat);
     out.choosing = std::max(out.choosing, rows * columns * (kFloat + 1) + 2 * PackedLayout(planned, size).size_bytes);
+    if (layers.is_paired) out.wanted = std::max(out.wanted, wanted[columns] += rows * columns * kFloat);
   }
   return out;
 }
 
 void take_most(Needs& most, const Needs& one) {
-  for (auto member : {&Needs::weights, &Needs::stored, &Needs::moments, &Needs::choosing, &Needs::activations})
+  for (auto member :
+       {&Needs::weights, &Needs::stored, &Needs::moments, &Needs::choosing, &Needs::wanted, &Needs::activations})
     most.*member = std::max(most.*member, one.*member);
 }
 
@@ -67,21 +74,23 @@ MatrixStack stack_of(const files::Checkpoint& source, const PlannedTensor& plann
 }
 
 CalibrationMemory plan_memory(const files::Checkpoint& source, const Plan& plan, const models::ModelConfig& config,
-                              StatesShape states, std::optional<std::uint64_t> limit) {
+                              const LayersInMemory& layers, std::optional<std::uint64_t> limit) {
   if (!limit) return {std::numeric_limits<std::uint64_t>::max()};
   Needs most;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    take_most(most, needs_of(source, plan, std::string(config.naming->layers) + "." + std::to_string(layer) + "."));
-  most.activations = activations_of(config, states);
+    take_most(most,
+              needs_of(source, plan, layers, std::string(config.naming->layers) + "." + std::to_string(layer) + "."));
+  most.activations = activations_of(config, layers.states);
   const std::uint64_t used = files::current_rss_bytes(), needed = used + most.least();
   if (needed <= *limit) return {*limit - used - most.without_moments() - most.activations};
-  throw Error(ErrorCode::kNoResources, "the memory limit is " + files::printable_bytes(*limit) +
-                                           ", calibration of this model needs " + files::printable_bytes(needed) +
-                                           ": a layer's weights in float32 (" + files::printable_bytes(most.weights) +
-                                           "), the second moments of its widest input and their factor (" +
-                                           files::printable_bytes(2 * most.moments) +
-                                           ") and what LibTorch takes; give " + Option::kMemoryLimit + " " +
-                                           std::to_string((needed + 999'999) / 1'000'000) + "MB");
+  throw Error(
+      ErrorCode::kNoResources,
+      "the memory limit is " + files::printable_bytes(*limit) + ", calibration of this model needs " +
+          files::printable_bytes(needed) + ": " + (layers.is_paired ? "two layers' weights (" : "a layer's weights (") +
+          files::printable_bytes(most.weights) + "), the second moments of its widest input and their factor (" +
+          files::printable_bytes(2 * most.moments) + ") and what LibTorch takes; give " + Option::kMemoryLimit + " " +
+          std::to_string((needed + 999'999) / 1'000'000) + "MB" +
+          (layers.is_paired ? ", or --method gptq, which needs less" : ""));
 }
 
 }  // namespace halfbyte::convert::calibrate

@@ -22,8 +22,14 @@ struct CalibrationMemory {
   std::uint64_t moments = 0;  // of sums that are gathered in one pass
 };
 
+struct LayersInMemory {
+  StatesShape states;
+  std::uint64_t weight_bytes;  // of a weight in a layer
+  bool is_paired;              // the quantised layer beside the original's
+};
+
 // `limit`: of the process; nothing: none. Errors: kNoResources with the least that works.
 CalibrationMemory plan_memory(const files::Checkpoint& source, const Plan& plan, const models::ModelConfig& config,
-                              StatesShape states, std::optional<std::uint64_t> limit);
+                              const LayersInMemory& layers, std::optional<std::uint64_t> limit);
 
 }  // namespace halfbyte::convert::calibrate

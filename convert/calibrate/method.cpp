@@ -1,9 +1,13 @@
 #include "convert/calibrate/method.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <vector>
 
+#include <halfbyte/calibrate.h>
+
+#include "convert/calibrate/correction.h"
 #include "convert/calibrate/descent.h"
 #include "convert/calibrate/gptq.h"
 
@@ -25,27 +29,55 @@ std::vector<float> column_weights(const at::Tensor& moments) {
   return {weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel()};
 }
 
+std::span<const float> flat(const at::Tensor& values) {
+  return {values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel())};
+}
+
+void quantize(const at::Tensor& weights, std::span<const float> columns, PackedMatrix& out, int threads) {
+  out.quantize(flat(weights), columns, quant::Search::kSquaredError, threads);
+}
+
 void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
                    int threads) {
   const std::vector<float> columns = column_weights(inputs.moments);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const std::span values(weights[i].const_data_ptr<float>(), static_cast<std::size_t>(weights[i].numel()));
-    out[i]->quantize(values, columns, quant::Search::kSquaredError, threads);
-  }
+  for (std::size_t i = 0; i < weights.size(); ++i) quantize(weights[i], columns, *out[i], threads);
+}
+
+// `wanted`: what the codes are to stand for.
+void choose_codes(Inputs& inputs, std::optional<Feedback> feedback, std::span<const at::Tensor> wanted,
+                  std::span<PackedMatrix* const> out, int threads) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) gptq(wanted[i], *feedback, *out[i], threads);
+  feedback.reset();  // two matrices of their size are in memory, not more
+  for (std::size_t i = 0; i < wanted.size(); ++i) descend(wanted[i], inputs.moments, kPasses, *out[i], threads);
 }
 
 void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
   choose_scales(inputs, weights, out, threads);
   damp(inputs.moments);
-  std::optional<Feedback> feedback = feedback_of(inputs.moments);
-  for (std::size_t i = 0; i < weights.size(); ++i) gptq(weights[i], *feedback, *out[i], threads);
-  feedback.reset();  // two matrices of their size are in memory, not more
-  for (std::size_t i = 0; i < weights.size(); ++i) descend(weights[i], inputs.moments, kPasses, *out[i], threads);
+  choose_codes(inputs, feedback_of(inputs.moments), weights, out, threads);
 }
 
+void run_gptaq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
+  if (!inputs.drift.defined()) return run_gptq(inputs, weights, out, threads);
+  std::vector<at::Tensor> wanted;
+  for (const at::Tensor& each : weights) wanted.push_back(wanted_change(each, inputs.drift));
+  inputs.drift = at::Tensor();
+  const std::vector<float> columns = column_weights(inputs.moments);
+  damp(inputs.moments);
+  std::optional<Feedback> feedback = feedback_of(inputs.moments);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    wanted[i] = corrected(weights[i], wanted[i], *feedback);
+    quantize(wanted[i], columns, *out[i], threads);
+  }
+  choose_codes(inputs, std::move(feedback), wanted, out, threads);
+  for (std::size_t i = 0; i < weights.size(); ++i) out[i]->set_errors(flat(weights[i]), threads);
+}
+
+// From the one that needs least to the one that loses least.
 constexpr Method kMethods[] = {
-    {.name = "search", .tokens_a_column = 0.0, .run = choose_scales},
-    {.name = "gptq", .tokens_a_column = 0.5, .run = run_gptq},
+    {.name = "search", .tokens_a_column = 0.0, .follows_quantized = false, .run = choose_scales},
+    {.name = "gptq", .tokens_a_column = 0.5, .follows_quantized = false, .run = run_gptq},
+    {.name = "gptaq", .tokens_a_column = 0.5, .follows_quantized = true, .run = run_gptaq},
 };
 
 }  // namespace
@@ -53,6 +85,7 @@ constexpr Method kMethods[] = {
 std::span<const Method> methods() noexcept { return kMethods; }
 
 const Method* find_method(std::string_view name) noexcept {
+  if (name == kDefaultCalibrationMethod) return std::prev(std::end(kMethods));
   const auto found = std::ranges::find(kMethods, name, &Method::name);
   return found == std::end(kMethods) ? nullptr : found;
 }

@@ -18,16 +18,32 @@ namespace {
 // Columns that are multiplied at once: what lies wholly below the diagonal is left out.
 constexpr std::int64_t kPanel = 512;
 
-// The upper half of sums += x^T x. A product of bfloat16 is rounded once, after it was summed in float32.
-void add_products(const at::Tensor& x, at::Tensor& sums) {
-  const std::int64_t columns = x.size(1);
+// sums += x^T y. A product of bfloat16 is rounded once, after it was summed in float32.
+void add_product(const at::Tensor& x, const at::Tensor& y, at::Tensor& sums) {
   const bool is_rounded = x.scalar_type() != sums.scalar_type();
+  is_rounded ? sums.add_(at::mm(x.t(), y)) : sums.addmm_(x.t(), y);
+}
+
+// The upper half of sums += x^T x.
+void add_squares(const at::Tensor& x, at::Tensor& sums) {
+  const std::int64_t columns = x.size(1);
   for (std::int64_t begin = 0; begin < columns; begin += kPanel) {
     models::PassWatch::check();
     const std::int64_t count = std::min(kPanel, columns - begin);
-    const at::Tensor panel = x.narrow(1, begin, count).t(), rest = x.narrow(1, begin, columns - begin);
     at::Tensor to = sums.narrow(0, begin, count).narrow(1, begin, columns - begin);
-    is_rounded ? to.add_(at::mm(panel, rest)) : to.addmm_(panel, rest);
+    add_product(x.narrow(1, begin, count), x.narrow(1, begin, columns - begin), to);
+  }
+}
+
+// sums += (original - x)^T x.
+void add_drift(const at::Tensor& original, const at::Tensor& input, const at::Tensor& x, at::Tensor& sums) {
+  const std::int64_t columns = x.size(1);
+  const at::Tensor change = original.to(at::kFloat).sub(input).reshape({-1, columns}).to(x.scalar_type());
+  for (std::int64_t begin = 0; begin < columns; begin += kPanel) {
+    models::PassWatch::check();
+    const std::int64_t count = std::min(kPanel, columns - begin);
+    at::Tensor to = sums.narrow(0, begin, count);
+    add_product(change.narrow(1, begin, count), x, to);
   }
 }
 
@@ -64,11 +80,12 @@ bool Moments::is_shared(const at::Tensor& input) const {
   return last_.defined() && last_.is_same_size(input) && last_.data_ptr() == input.data_ptr();
 }
 
-std::uint64_t Moments::bytes_with(const models::Linear& linear, const at::Tensor& input) const {
+std::uint64_t Moments::bytes_with(const models::Linear& linear, const at::Tensor& input, bool has_drift) const {
+  if (is_known(linear) || is_shared(input)) return 0;
   std::uint64_t out = 0;
-  for (const Part& part : parts_) out += part.sums.nbytes();
+  for (const Part& part : parts_) out += part.sums.nbytes() + (part.drift.defined() ? part.drift.nbytes() : 0);
   const auto columns = static_cast<std::uint64_t>(input.size(-1));
-  return is_known(linear) || is_shared(input) ? out : out + columns * columns * sizeof(float);
+  return out + (has_drift ? 2 : 1) * columns * columns * sizeof(float);
 }
 
 Part& Moments::part_of(const models::Linear& linear, const at::Tensor& input) {
@@ -79,17 +96,21 @@ Part& Moments::part_of(const models::Linear& linear, const at::Tensor& input) {
     parts_[current_].linears.push_back(&linear);
     return parts_[current_];
   }
-  parts_.push_back({{&linear}, at::zeros({input.size(-1), input.size(-1)}, at::kFloat), 0});
+  parts_.push_back({{&linear}, at::zeros({input.size(-1), input.size(-1)}, at::kFloat), {}, 0});
   return parts_.back();
 }
 
-void Moments::add(const models::Linear& linear, const at::Tensor& input) {
+void Moments::add(const models::Linear& linear, const at::Tensor& input, const at::Tensor& original) {
   Part& part = part_of(linear, input);
   current_ = static_cast<std::size_t>(&part - parts_.data());
   last_ = input;
   if (part.linears.front() != &linear) return;  // its input was counted with the first one's
   const at::Tensor x = input.reshape({-1, input.size(-1)}).to(factors_);
-  add_products(x, part.sums);
+  add_squares(x, part.sums);
+  if (original.defined()) {
+    if (!part.drift.defined()) part.drift = at::zeros(part.sums.sizes(), at::kFloat);
+    add_drift(original, input, x, part.drift);
+  }
   part.tokens += x.size(0);
 }
 

@@ -17,6 +17,7 @@ namespace halfbyte::convert::calibrate {
 struct Part {
   std::vector<const models::Linear*> linears;  // in the order in which they were run
   at::Tensor sums;                             // (in_features, in_features), float32; its lower half is not filled
+  at::Tensor drift;                            // (X0 - X)^T X with the original's inputs X0; not defined: not asked for
   std::int64_t tokens = 0;
 
   // The whole matrix.
@@ -33,11 +34,12 @@ class Moments {
  public:
   // What is multiplied: what the products are given in float32, or rounded to bfloat16; the sums are float32.
   explicit Moments(at::ScalarType factors = at::kFloat) : factors_(factors) {}
-  void add(const models::Linear& linear, const at::Tensor& input);
+  // `original`: what the same product of the original is given for the same tokens; not defined: nobody asks.
+  void add(const models::Linear& linear, const at::Tensor& input, const at::Tensor& original = {});
   const std::vector<Part>& parts() const noexcept { return parts_; }
   std::vector<Part>& parts() noexcept { return parts_; }
-  // Of the sums, once this was added.
-  std::uint64_t bytes_with(const models::Linear& linear, const at::Tensor& input) const;
+  // Of the sums, once this was added; 0 where it adds to those that are there.
+  std::uint64_t bytes_with(const models::Linear& linear, const at::Tensor& input, bool has_drift = false) const;
 
  private:
   bool is_known(const models::Linear& linear) const;

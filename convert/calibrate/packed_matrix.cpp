@@ -246,6 +246,15 @@ void PackedMatrix::set_row(std::int64_t row, std::span<const std::uint8_t> codes
   }
 }
 
+void PackedMatrix::set_errors(std::span<const float> weights, int threads) {
+  const auto width = static_cast<std::size_t>(size_.columns);
+  files::parallel_for(static_cast<std::size_t>(size_.rows), threads, [&](std::size_t row) {
+    std::vector<std::uint8_t> codes(width);
+    this->codes(static_cast<std::int64_t>(row), codes);
+    set_row(static_cast<std::int64_t>(row), codes, weights.subspan(row * width, width));
+  });
+}
+
 void PackedMatrix::codes(std::int64_t row, std::span<std::uint8_t> out) const {
   const auto length = static_cast<std::size_t>(group_size_);
   const std::uint8_t mask = scheme_->bits == 8 ? 0xff : 0x0f;

@@ -70,6 +70,8 @@ class PackedMatrix {
   void codes(std::int64_t row, std::span<std::uint8_t> out) const;
   // Of a row: other codes, a byte each, with what they lose. Any threads, a row each.
   void set_row(std::int64_t row, std::span<const std::uint8_t> codes, std::span<const float> weights);
+  // What is recorded as lost: by these weights, rows * columns, instead of those that the codes were chosen for.
+  void set_errors(std::span<const float> weights, int threads);
   // The weights that its codes stand for: rows * columns.
   void values(std::span<float> out, int threads) const;
 

@@ -1,8 +1,21 @@
 #include "convert/calibrate/states.h"
 
+#include <algorithm>
+
 #include <ATen/ops/empty.h>
 
+#include "models/modules/pass_watch.h"
+
 namespace halfbyte::convert::calibrate {
+
+void for_each_batch(const StatesShape& shape, std::int64_t tokens,
+                    const std::function<void(std::int64_t begin, std::int64_t count)>& work) {
+  const std::int64_t batch = std::max<std::int64_t>(1, tokens / shape.tokens);
+  for (std::int64_t begin = 0; begin < shape.sequences; begin += batch) {
+    models::PassWatch::check();
+    work(begin, std::min(batch, shape.sequences - begin));
+  }
+}
 
 at::Tensor StatesFile::read(std::int64_t begin, std::int64_t count) const {
   at::Tensor out = at::empty({count, shape_.tokens, shape_.hidden_size}, at::kFloat);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,10 @@ class States {
   // Sequences [begin, begin + count). Errors: kIo.
   virtual at::Tensor read(std::int64_t begin, std::int64_t count) const = 0;
 };
+
+// Batches of about so many tokens, one sequence at least: work(begin, count). Errors: kInterrupted.
+void for_each_batch(const StatesShape& shape, std::int64_t tokens,
+                    const std::function<void(std::int64_t begin, std::int64_t count)>& work);
 
 // Takes sequences one batch after another, from the first one on. Errors: kIo, kNoResources.
 class StatesSink {

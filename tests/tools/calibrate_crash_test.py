@@ -73,8 +73,9 @@ class CalibrateCrash(CommandLineTest):
 
     def test_what_was_damaged_is_made_again(self):
         left, work = self.half_done("whole")
-        states = next(path for path in work.glob("calibration/states-*"))
-        damages = {"codes": work / "calibration/codes-0", "states": states, "journal": work / "journal"}
+        damages = {"codes": work / "calibration/codes-0", "journal": work / "journal"}
+        for kind in ("states", "quantized"):
+            damages[kind] = next(iter(work.glob(f"calibration/{kind}-*")))
         for name, path in damages.items():
             copy = self.scratch / name
             shutil.copytree(left.parent, copy)
@@ -83,8 +84,9 @@ class CalibrateCrash(CommandLineTest):
             data[len(data) * 2 // 3] ^= 1
             torn.write_bytes(data)
             self.resumes(copy / "result")
-        for path in work.glob("calibration/states-*"):
-            path.unlink()
+        for kind in ("states", "quantized"):
+            for path in work.glob(f"calibration/{kind}-*"):
+                path.unlink()
         self.resumes(left)
 
     def test_nobody_forgets_it_and_nothing_else_takes_it_up(self):

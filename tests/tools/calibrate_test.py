@@ -21,8 +21,10 @@ class Calibrate(HeldOutTest):
         alone = self.loss(self.quantize("alone"))
         search = self.loss(self.calibrated("search", "--method", "search"))
         gptq = self.loss(self.calibrated("gptq", "--method", "gptq"))
+        gptaq = self.loss(self.calibrated("gptaq", "--method", "gptaq"))
         self.assertLess(search, alone)  # .0061 of .0062
         self.assertLess(gptq, 0.75 * alone)  # .0041
+        self.assertLess(gptaq, 0.95 * gptq)
 
     def test_the_same_words_give_the_same_bytes(self):
         once, again = self.calibrated("once"), self.calibrated("again")
@@ -31,9 +33,9 @@ class Calibrate(HeldOutTest):
         self.succeeds("verify", once, "--against", TINY_LLAMA, "-q")
 
     def test_the_record_says_how(self):
-        manifest = json.loads((self.calibrated("gptq") / "halfbyte.json").read_text(encoding="utf-8"))
+        manifest = json.loads((self.calibrated("default") / "halfbyte.json").read_text(encoding="utf-8"))
         said = manifest["conversion"]["calibration"]
-        self.assertEqual((said["method"], said["tokens"], said["threads"]), ("gptq", 2048, 2))
+        self.assertEqual((said["method"], said["tokens"], said["threads"]), ("gptaq", 2048, 2))
         self.assertEqual(said.keys(), {"method", "text", "ids", "sequences", "tokens", "isa", "threads", "libtorch"})
 
     def test_the_built_in_text_and_what_is_said_of_it(self):
@@ -114,10 +116,10 @@ class Calibrate(HeldOutTest):
         mixtral = TINY_LLAMA.parent / "families/mixtral"
         words = ("--calibrate", ids, "--calibration-ctx", 32, "--group-size", 32, "--threads", 1, "-q")
         self.succeeds("quantize", mixtral, self.scratch / "alone", *words[4:])
-        for count in (1024, 32):  # with few tokens an expert sees fewer than gptq needs, or none
+        for count in (1024, 32):  # with few tokens an expert sees fewer than gptaq needs, or none
             result = self.scratch / f"experts{count}"
             notes = self.json_of("quantize", mixtral, result, *words, "--calibration-tokens", count)["notes"]
-            self.assertEqual(any("matrices saw too few tokens for gptq" in note for note in notes), count == 32, notes)
+            self.assertEqual(any("matrices saw too few tokens for gptaq" in note for note in notes), count == 32, notes)
             self.succeeds("verify", result, "--against", mixtral, "-q")
             self.assertNotEqual((result / "model.safetensors").read_bytes(), (self.scratch / "alone/model.safetensors").read_bytes())
 

@@ -28,7 +28,10 @@ void declare_calibration(OptionParser& parser, CalibrationWords& words) {
       .show_default();
   const std::vector<std::string> methods(std::begin(convert::kCalibrationMethods),
                                          std::end(convert::kCalibrationMethods));
-  parser.add_option("--method", words.method, "of calibration: scales alone (search), or codes too (gptq)")
+  parser
+      .add_option("--method", words.method,
+                  "of calibration: scales alone (search); codes too (gptq); and each product making up for what "
+                  "those before it lost (gptaq), which is what auto takes")
       .check(one_of(methods))
       .show_default();
 }

@@ -9,6 +9,7 @@
 
 #include <halfbyte/operators.h>
 
+#include "convert/calibrate/expert_path.h"
 #include "convert/calibrate/layer_pass.h"
 #include "convert/calibrate/sensitivity/gradients.h"
 #include "loader/guarded.h"
@@ -141,7 +142,7 @@ class MeasuredSensitivity::Run {
       }
     }
     const Method& method = method_for(*owner_.method_, part.tokens, weights.front().size(1));
-    Inputs inputs{part.take_moments(), part.tokens};
+    Inputs inputs{part.take_moments(), {}, part.tokens};
     method.run(inputs, weights, all, threads_);
     for (std::size_t i = 0; i < matrices.size(); ++i) keep_errors(*part.linears[i], samples[i], matrices[i]);
   }

@@ -16,10 +16,11 @@ namespace halfbyte::convert {
 
 inline constexpr std::int64_t kDefaultCalibrationTokens = 32768;
 inline constexpr std::int64_t kDefaultCalibrationContext = 256;
-// By name: scales searched with errors weighted by the inputs' second moments; and codes chosen one after another, each
-// error made up for by the later ones.
-inline constexpr const char* kCalibrationMethods[] = {"search", "gptq"};
-inline constexpr const char* kDefaultCalibrationMethod = "gptq";
+// By name: scales searched with errors weighted by the inputs' second moments; codes chosen one after another, each
+// error made up for by the later ones; the same with each product making up for what those before it have lost; and the
+// one of these that loses least, which is the last.
+inline constexpr const char* kCalibrationMethods[] = {"search", "gptq", "gptaq", "auto"};
+inline constexpr const char* kDefaultCalibrationMethod = "auto";
 
 // Sequences of tokens, as the model reads them: each with what its tokenizer puts before a text.
 struct CalibrationTokens {
@@ -43,16 +44,8 @@ CalibrationTokens read_calibration_text(const std::filesystem::path& text, const
 CalibrationTokens read_builtin_calibration(const std::filesystem::path& checkpoint,
                                            const CalibrationTextOptions& options = {});
 
-// What a layer is given while its inputs' moments are gathered.
-enum class CalibrationInputs : std::uint8_t {
-  kOriginal,    // what the unquantised model gives it
-  kQuantized,   // what the layers before it give once they are quantised
-  kSequential,  // and within it, what its own products give once they are
-};
-
 struct CalibrateOptions {
   std::string method = kDefaultCalibrationMethod;
-  CalibrationInputs inputs = CalibrationInputs::kOriginal;
   // Of the process while it calibrates; nothing: as much as it needs. Units: bytes.
   std::optional<std::uint64_t> memory_limit = {};
   // Called now and then with how many tokens' worth of calibration is done, and of all; from one thread.

@@ -1,0 +1,42 @@
+// One layer twice: the original's, and the same with what was quantised so far; and what the products of both are given
+// for the same tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "convert/calibrate/layer_runner.h"
+#include "convert/calibrate/moments.h"
+#include "convert/calibrate/states.h"
+
+namespace halfbyte::convert::calibrate {
+
+class PairedPass {
+ public:
+  struct Layer {
+    const LayerRunner& runner;
+    const States& given;
+  };
+
+  // `is_wanted`: whether the product's inputs are to be gathered; asked by its path. `factors`: as of Moments.
+  PairedPass(Layer original, Layer quantized, std::function<bool(const models::Linear&)> is_wanted,
+             at::ScalarType factors)
+      : original_(original), quantized_(quantized), is_wanted_(std::move(is_wanted)), factors_(factors) {}
+
+  // Of the first products of the quantised layer whose inputs were not gathered yet: those that share their input, and
+  // of experts all that stand alike; with their drift, but for experts, which the two layers may give different tokens.
+  // As many as have room in so many bytes of sums, but one at least. No more of the layers is run than they need.
+  // Nothing: all were.
+  std::optional<Moments> next_stage(std::uint64_t most_bytes);
+
+ private:
+  Layer original_, quantized_;
+  std::function<bool(const models::Linear&)> is_wanted_;
+  at::ScalarType factors_;
+  std::set<std::string> done_;  // paths
+};
+
+}  // namespace halfbyte::convert::calibrate
