@@ -211,11 +211,11 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
   quantized_->load(layer);
   const StatesFile given(files_.states(layer), files_.shape());
   const StatesFile quantized(files_.quantized_states(layer), files_.shape());
-  PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors());
+  const bool is_last = layer + 1 == layers_;
+  StatesWriter next = next_states(layer, files_.states(layer + 1));
+  PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors(), is_last ? nullptr : &next);
   while (std::optional<Moments> stage = pass.next_stage(memory_.moments)) choose(*stage, codes, record);
-  if (layer + 1 == layers_) return;
-  StatesWriter next(files_.states(layer + 1), files_.shape());
-  this->pass().run(given, &next);
+  if (is_last) return;
   record.states = next.hash();
   record.quantized = advance_quantized(layer);
 }

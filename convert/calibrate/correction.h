@@ -9,12 +9,12 @@
 
 namespace halfbyte::convert::calibrate {
 
-// W C, what corrected() takes. Shapes: weights W (rows, columns), drift C = (X0 - X)^T X (columns, columns), float32,
+// W C, what correct() takes. Shapes: weights W (rows, columns), drift C = (X0 - X)^T X (columns, columns), float32,
 // where X0 is what the original's product is given and X what the quantised model's is.
 at::Tensor wanted_change(const at::Tensor& weights, const at::Tensor& drift);
 
-// W + b W C H^-1: at b = 1 what comes nearest to W X0 when it is given X. b is less, since both are known from one text.
-// `change`: W C, whose memory is reused; `feedback`: of the damped moments H of X.
-at::Tensor corrected(const at::Tensor& weights, const at::Tensor& change, const Feedback& feedback);
+// W + b W C H^-1: at b = 1 what comes nearest to W X0 when it is given X. b is less, since both are known from one
+// text. `change`: W C, and the result. `feedback`: of the damped moments H of X. Errors: kInterrupted.
+void correct(const at::Tensor& weights, const Feedback& feedback, at::Tensor& change);
 
 }  // namespace halfbyte::convert::calibrate

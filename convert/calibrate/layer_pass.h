@@ -15,7 +15,7 @@ class LayerPass {
  public:
   // Tokens that pass a layer at once, about: enough for products to run at full speed, and few enough that what lies
   // between them stays small.
-  static constexpr std::int64_t kTokens = 2048;
+  static constexpr std::int64_t kTokens = 1024;
 
   // `is_wanted`: whether the product's inputs are to be gathered.
   // `factors`: as of Moments.

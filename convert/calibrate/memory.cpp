@@ -12,48 +12,59 @@ namespace halfbyte::convert::calibrate {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
-// What LibTorch and the products' own buffers take beyond what is in memory before the first layer: measured.
-constexpr std::uint64_t kFixedBytes = std::uint64_t{128} << 20;
+// What LibTorch, the products' own buffers and the allocator's gaps take beyond what is in memory before the first
+// layer: measured.
+constexpr std::uint64_t kFixedBytes = std::uint64_t{288} << 20;
 
 // What one layer takes, the most of each.
 struct Needs {
   std::uint64_t weights = 0;      // as they are multiplied
   std::uint64_t stored = 0;       // its largest tensor, while it is read
-  std::uint64_t moments = 0;      // the largest sums
-  std::uint64_t choosing = 0;     // beside the moments and their factor: weights, codes, errors
-  std::uint64_t wanted = 0;       // paired: weights that make up for what was lost, of products that share an input
+  std::uint64_t moments = 0;      // the largest sums, with the drift
+  std::uint64_t choosing = 0;     // moments and their factor, and what is made of weights of that width
+  std::uint64_t beside = 0;       // the same without the moments: others may have been gathered with them
   std::uint64_t activations = 0;  // between the products, for a batch
 
   std::uint64_t without_moments() const noexcept { return kFixedBytes + weights; }
   std::uint64_t least() const noexcept {
-    const std::uint64_t gathered = wanted > 0 ? 2 * moments : moments;  // with the drift
-    return without_moments() + std::max({stored, gathered + activations, 2 * moments + choosing + wanted});
+    return without_moments() + std::max({stored, moments + activations, choosing});
   }
+};
+
+// Of the products whose input has one width.
+struct Width {
+  std::uint64_t all = 0;   // their weights in float32 and the result: those that share their input are chosen together
+  std::uint64_t most = 0;  // what the largest takes beside: what is left to choose, codes
 };
 
 Needs needs_of(const files::Checkpoint& source, const Plan& plan, const LayersInMemory& layers,
                const std::string& prefix) {
   Needs out;
-  std::map<std::uint64_t, std::uint64_t> wanted;  // by the width of the input
+  const std::uint64_t copies = layers.is_paired ? 2 : 1;
+  std::map<std::uint64_t, Width> widths;
   for (const PlannedTensor& planned : plan.tensors) {
     const files::StoredTensor& tensor = source.tensors[planned.source];
     if (!tensor.name.starts_with(prefix)) continue;
     const std::uint64_t values = tensor.size_bytes * 8 / static_cast<std::uint64_t>(info(tensor.dtype).bits);
-    out.weights += values * layers.weight_bytes * (layers.is_paired ? 2 : 1);
+    out.weights += copies * values * layers.weight_bytes;
     out.stored = std::max(out.stored, tensor.size_bytes);
     if (!planned.scheme) continue;
     const MatrixSize size = stack_of(source, planned).size;
     const auto rows = static_cast<std::uint64_t>(size.rows), columns = static_cast<std::uint64_t>(size.columns);
-    out.moments = std::max(out.moments, columns * columns * kFloat);
-    out.choosing = std::max(out.choosing, rows * columns * (kFloat + 1) + 2 * PackedLayout(planned, size).size_bytes);
-    if (layers.is_paired) out.wanted = std::max(out.wanted, wanted[columns] += rows * columns * kFloat);
+    const std::uint64_t square = columns * columns * kFloat;
+    Width& width = widths[columns];
+    width.all += copies * rows * columns * kFloat + PackedLayout(planned, size).size_bytes;
+    width.most = std::max(width.most, rows * columns * (kFloat + 1));
+    out.moments = std::max(out.moments, copies * square);
+    out.beside = std::max(out.beside, square + width.all + width.most);
+    out.choosing = std::max(out.choosing, 2 * square + width.all + width.most);
   }
   return out;
 }
 
 void take_most(Needs& most, const Needs& one) {
   for (auto member :
-       {&Needs::weights, &Needs::stored, &Needs::moments, &Needs::choosing, &Needs::wanted, &Needs::activations})
+       {&Needs::weights, &Needs::stored, &Needs::moments, &Needs::choosing, &Needs::beside, &Needs::activations})
     most.*member = std::max(most.*member, one.*member);
 }
 
@@ -82,15 +93,18 @@ CalibrationMemory plan_memory(const files::Checkpoint& source, const Plan& plan,
               needs_of(source, plan, layers, std::string(config.naming->layers) + "." + std::to_string(layer) + "."));
   most.activations = activations_of(config, layers.states);
   const std::uint64_t used = files::current_rss_bytes(), needed = used + most.least();
-  if (needed <= *limit) return {*limit - used - most.without_moments() - most.activations};
+  if (needed <= *limit) {
+    const std::uint64_t room = *limit - used - most.without_moments(), taken = std::max(most.activations, most.beside);
+    return {room > taken ? room - taken : 0};  // one product's are gathered in any case, for which there is room
+  }
   throw Error(
       ErrorCode::kNoResources,
       "the memory limit is " + files::printable_bytes(*limit) + ", calibration of this model needs " +
           files::printable_bytes(needed) + ": " + (layers.is_paired ? "two layers' weights (" : "a layer's weights (") +
           files::printable_bytes(most.weights) + "), the second moments of its widest input and their factor (" +
-          files::printable_bytes(2 * most.moments) + ") and what LibTorch takes; give " + Option::kMemoryLimit + " " +
-          std::to_string((needed + 999'999) / 1'000'000) + "MB" +
-          (layers.is_paired ? ", or --method gptq, which needs less" : ""));
+          files::printable_bytes((layers.is_paired ? 1 : 2) * most.moments) + ") and what LibTorch takes; give " +
+          Option::kMemoryLimit + " " + std::to_string((needed + 999'999) / 1'000'000) + "MB" +
+          (layers.is_paired ? ", or take the method gptq, which needs less" : ""));
 }
 
 }  // namespace halfbyte::convert::calibrate

@@ -66,18 +66,21 @@ void run_gptaq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<Pa
   damp(inputs.moments);
   std::optional<Feedback> feedback = feedback_of(inputs.moments);
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    wanted[i] = corrected(weights[i], wanted[i], *feedback);
+    correct(weights[i], *feedback, wanted[i]);
     quantize(wanted[i], columns, *out[i], threads);
   }
   choose_codes(inputs, std::move(feedback), wanted, out, threads);
   for (std::size_t i = 0; i < weights.size(); ++i) out[i]->set_errors(flat(weights[i]), threads);
 }
 
+// Beside gptq, in seven schemes of small-llama: .78 to .82; of tiny-llama: .84 to .86.
+constexpr double kLossLeft = 0.82;
+
 // From the one that needs least to the one that loses least.
 constexpr Method kMethods[] = {
-    {.name = "search", .tokens_a_column = 0.0, .follows_quantized = false, .run = choose_scales},
-    {.name = "gptq", .tokens_a_column = 0.5, .follows_quantized = false, .run = run_gptq},
-    {.name = "gptaq", .tokens_a_column = 0.5, .follows_quantized = true, .run = run_gptaq},
+    {.name = "search", .tokens_a_column = 0.0, .follows_quantized = false, .loss_left = 1.0, .run = choose_scales},
+    {.name = "gptq", .tokens_a_column = 0.5, .follows_quantized = false, .loss_left = 1.0, .run = run_gptq},
+    {.name = "gptaq", .tokens_a_column = 0.5, .follows_quantized = true, .loss_left = kLossLeft, .run = run_gptaq},
 };
 
 }  // namespace

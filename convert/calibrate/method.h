@@ -23,6 +23,8 @@ struct Method {
   double tokens_a_column;
   // What the inputs are: those of the original, or those that what was quantised before gives.
   bool follows_quantized;
+  // What is left of a loss that was measured of each product by itself: those behind it may make up for some of it.
+  double loss_left;
   // Fills `out`, one for each of `weights`, which share their input. Shapes: weights (rows, in_features), float32,
   // contiguous.
   void (*run)(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads);

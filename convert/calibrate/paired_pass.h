@@ -22,9 +22,14 @@ class PairedPass {
   };
 
   // `is_wanted`: whether the product's inputs are to be gathered; asked by its path. `factors`: as of Moments.
+  // `output`: takes what the original layer gives, in the last stage; null: nobody does.
   PairedPass(Layer original, Layer quantized, std::function<bool(const models::Linear&)> is_wanted,
-             at::ScalarType factors)
-      : original_(original), quantized_(quantized), is_wanted_(std::move(is_wanted)), factors_(factors) {}
+             at::ScalarType factors, StatesSink* output)
+      : original_(original),
+        quantized_(quantized),
+        is_wanted_(std::move(is_wanted)),
+        factors_(factors),
+        output_(output) {}
 
   // Of the first products of the quantised layer whose inputs were not gathered yet: those that share their input, and
   // of experts all that stand alike; with their drift, but for experts, which the two layers may give different tokens.
@@ -36,7 +41,9 @@ class PairedPass {
   Layer original_, quantized_;
   std::function<bool(const models::Linear&)> is_wanted_;
   at::ScalarType factors_;
+  StatesSink* output_;          // null: it has all
   std::set<std::string> done_;  // paths
+  bool has_all_ = false;
 };
 
 }  // namespace halfbyte::convert::calibrate

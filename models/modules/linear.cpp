@@ -21,6 +21,7 @@ DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bia
 
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
   try {
+    Tap::given(*this, input);
     const at::Tensor x = operand(input);
     const auto product = [&](const at::Tensor& rows) {
       return operators::dense_linear(rows, weight_, bias(), result ? result : dtypes_.result);

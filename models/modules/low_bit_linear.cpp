@@ -61,6 +61,7 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
   try {
+    models::Tap::given(*this, input);
     const at::Tensor x = operand(input);
     const auto type = result ? result : dtypes_.result;
     const auto product = [&](const at::Tensor& rows) {

@@ -6,7 +6,8 @@ namespace halfbyte::models {
 
 constinit thread_local Tap* Tap::innermost_ = nullptr;
 
-Tap::Tap(Product product) : product_(std::move(product)), outer_(std::exchange(innermost_, this)) {}
+Tap::Tap(Given given, Product product)
+    : given_(std::move(given)), product_(std::move(product)), outer_(std::exchange(innermost_, this)) {}
 
 Tap::~Tap() { innermost_ = outer_; }
 

@@ -19,22 +19,32 @@ class Tap {
   // tokens alone. Both are the pass's own tensors: not to be written to, and kept only by who has the memory. Shapes:
   // input (.., in_features), result (.., out_features).
   using Product = std::function<void(const Linear& linear, const at::Tensor& input, const at::Tensor& result)>;
+  // The same before the product is computed: what it throws ends the pass there.
+  using Given = std::function<void(const Linear& linear, const at::Tensor& input)>;
 
-  explicit Tap(Product product);
+  explicit Tap(Product product) : Tap({}, std::move(product)) {}
+  explicit Tap(Given given) : Tap(std::move(given), {}) {}
   ~Tap();
   Tap(const Tap&) = delete;
   Tap& operator=(const Tap&) = delete;
 
   static bool is_there() noexcept { return innermost_ != nullptr; }  // in this thread
-  // For every product: gives the result back.
+  // For every product: before it, and after it, which gives the result back.
+  static void given(const Linear& linear, const at::Tensor& input) {
+    if (innermost_ && innermost_->given_) [[unlikely]]
+      innermost_->given_(linear, input);
+  }
   static at::Tensor product(const Linear& linear, const at::Tensor& input, at::Tensor result) {
-    if (innermost_) [[unlikely]]
+    if (innermost_ && innermost_->product_) [[unlikely]]
       innermost_->product_(linear, input, result);
     return result;
   }
 
  private:
+  Tap(Given given, Product product);
+
   static constinit thread_local Tap* innermost_;
+  Given given_;
   Product product_;
   Tap* outer_;
 };

@@ -42,6 +42,11 @@ std::map<std::string, at::Tensor> inputs_of(const LayerRunner& runner, const at:
   return out;
 }
 
+struct Kept final : StatesSink {
+  at::Tensor states;
+  void write(const at::Tensor& more) override { states = states.defined() ? at::cat({states, more}) : more; }
+};
+
 // A layer of tiny-llama as it was, and with weights that are a little off, as rounding leaves them.
 class Layers {
  public:
@@ -74,9 +79,11 @@ TEST_CASE("paired pass: moments of what the quantised layer is given, and its dr
   const at::Tensor states = random({kSequences, kTokens, layers.original.config().hidden_size}, 1);
   const at::Tensor drifted = states + random(states.sizes(), 2) * 0.1;
   const StatesInMemory given(states), given_quantized(drifted);
-  PairedPass pass({layers.original, given}, {layers.quantized, given_quantized},
-                  [](const models::Linear& linear) { return linear.path().find("k_proj") == std::string::npos; },
-                  at::kFloat);
+  Kept result;
+  PairedPass pass(
+      {layers.original, given}, {layers.quantized, given_quantized},
+      [](const models::Linear& linear) { return linear.path().find("k_proj") == std::string::npos; }, at::kFloat,
+      &result);
   const auto originals = inputs_of(layers.original, states);
   std::set<std::string> seen;
   std::size_t stages = 0;
@@ -96,6 +103,7 @@ TEST_CASE("paired pass: moments of what the quantised layer is given, and its dr
     }
     layers.spoil(part.linears.front()->path());  // what comes behind is given other inputs from here on
   }
+  CHECK(result.states.equal(layers.original.forward(states)));
   CHECK(stages == 4);
   CHECK(seen.size() == 6);
 }
@@ -103,12 +111,12 @@ TEST_CASE("paired pass: moments of what the quantised layer is given, and its dr
 TEST_CASE("correction: between the weights and what comes nearest to the original's results", "[gptaq]") {
   constexpr std::int64_t kColumns = 96;
   const at::Tensor original = random({400, kColumns}, 3), x = original + random(original.sizes(), 4) * 0.3;
-  const at::Tensor weights = random({20, kColumns}, 5), moments = x.t().mm(x);
+  const at::Tensor weights = random({700, kColumns}, 5), moments = x.t().mm(x);
   damp(moments);
   const at::Tensor drift = (original - x).t().mm(x);
-  const at::Tensor found = corrected(weights, wanted_change(weights, drift), feedback_of(moments));
-  const at::Tensor whole =
-      at::linalg_solve(moments.to(at::kDouble), weights.mm(drift).to(at::kDouble), /*left=*/false);
+  at::Tensor found = wanted_change(weights, drift);
+  correct(weights, feedback_of(moments), found);
+  const at::Tensor whole = at::linalg_solve(moments.to(at::kDouble), weights.mm(drift).to(at::kDouble), /*left=*/false);
   const at::Tensor change = (found - weights).to(at::kDouble);
   const double share = ((change * whole).sum() / whole.square().sum()).item<double>();
   CHECK(share > 0.3);
