@@ -5,12 +5,15 @@
 """
 import pathlib
 import re
+import subprocess
 import sys
 
 import sizes
 
 # Includes go one way only: a folder may include itself and those before it.
 FOLDERS = ["quant", "models", "loader", "convert", "tools"]
+TOP_LEVEL = {*FOLDERS, "tests", "cmake", "docs", ".ci", "CMakeLists.txt", "CMakePresets.json", "pyproject.toml", ".clang-format", ".clang-tidy",
+             ".gitignore", "LICENSE", "README.md", "CONTRIBUTING.md", "SECURITY.md"}
 # Where LibTorch may be included; everything else must build and run without it.
 TORCH_FOLDERS = ["quant/operators/", "models/", "loader/", "convert/calibrate/", "tools/model/"]
 TORCH_FREE_INSIDE = ["models/architectures/", "models/json/", "loader/files/"]
@@ -134,8 +137,19 @@ def check_flags(source):
             yield f"{source.name}:{line}: only tools/ speaks command line ({found.group()}); name the option (halfbyte/option.h)"
 
 
+def check_top_level(root):
+    """Beside the folders of the sources stands what convention asks for: of what git keeps, where it is there."""
+    names = {path.name for path in root.iterdir()}
+    if (root / ".git").exists():
+        kept = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z"], capture_output=True, check=True).stdout
+        names = {name.split("/")[0] for name in kept.decode().split("\0") if name}
+    for name in sorted(names - TOP_LEVEL):
+        yield f"{name}: does not belong in the top level"
+
+
 def violations(root):
     root = pathlib.Path(root)
+    yield from check_top_level(root)
     yield from check_all_sizes(root)
     layout = Layout(read_sources(root))
     for source in layout.sources.values():

@@ -51,6 +51,8 @@ PLANTED = [
                                .replace("\n}", "\n  };\n}")}, None),
     ("a table in a long function", {"tests/a.cpp": "void f() {\n  const Row rows[] = {\n" + ROW * 9 + "  };\n" + LINE * 39 + "}\n"},
      "tests/a.cpp:1: a function of 42 lines"),
+    ("a stray log", {"llama.log": ""}, "llama.log: does not belong"),
+    ("what convention asks for", {"docs/a.md": "", "README.md": "", ".gitignore": ""}, None),
     ("a table of options", {"tools/a.cpp": function("void f(OptionParser& parser)", 50, '  parser.add_option("--a", a, "b");\n')}, None),
 ]
 

@@ -2,9 +2,11 @@
 import json
 import random
 import shutil
+import signal
+import subprocess
 import unittest
 
-from command_line import MODEL_PROGRAM, TINY_LLAMA, copy_of_tiny_llama
+from command_line import MODEL_PROGRAM, PROGRAM, TINY_LLAMA, copy_of_tiny_llama, messages_of, wait_until
 from held_out import TOKENS, HeldOutTest
 
 
@@ -109,6 +111,22 @@ class Calibrate(HeldOutTest):
             path = self.lines("bad.jsonl", [bad])
             self.fails(3, ["bad.jsonl: line 1: ", said], "quantize", TINY_LLAMA, self.scratch / "none", "--calibrate", path)
         self.assertFalse((self.scratch / "none.partial").exists())
+
+    def test_ctrl_c_ends_it_and_resume_goes_on(self):
+        words = ["quantize", TINY_LLAMA, self.scratch / "stopped", "--calibrate", self.read, "--calibration-tokens", 8192, "--threads", 1]
+        work = self.scratch / "stopped.partial"
+        for more, is_left in (((), False), (("--resume",), True)):
+            with subprocess.Popen([PROGRAM, *map(str, words), *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  encoding="utf-8") as process:
+                wait_until((work / "calibration/quantized-1").exists, process)
+                process.send_signal(signal.SIGINT)
+                messages = messages_of(process)
+            self.assertEqual((process.returncode, messages.count("\n")), (130, 1), messages)
+            self.assertEqual((work.exists(), (self.scratch / "stopped").exists()), (is_left, False))
+        self.succeeds(*words, "--resume", "-q")
+        self.succeeds(*words[:2], self.scratch / "whole", *words[3:], "-q")
+        for name in ("model.safetensors", "halfbyte.json"):
+            self.assertEqual((self.scratch / "stopped" / name).read_bytes(), (self.scratch / "whole" / name).read_bytes(), name)
 
     def test_a_mixture_of_experts(self):
         numbers = random.Random(3)
