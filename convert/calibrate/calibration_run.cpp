@@ -1,5 +1,9 @@
 #include "convert/calibrate/calibration_run.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
@@ -37,6 +41,13 @@ DtypePolicy policy_of(const Run::Job& job) {
 
 LayersInMemory in_memory(const Run::Job& job, StatesShape states) {
   return {states, is_bfloat16(job) ? 2U : 4U, job.method.follows_quantized};
+}
+
+// What the passes' activations took: the allocator would keep it for more of their size.
+void give_back_pages() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 at::ScalarType factors() { return has_fast_bfloat16() ? at::kBFloat16 : at::kFloat; }
@@ -214,7 +225,11 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
   const bool is_last = layer + 1 == layers_;
   StatesWriter next = next_states(layer, files_.states(layer + 1));
   PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors(), is_last ? nullptr : &next);
-  while (std::optional<Moments> stage = pass.next_stage(memory_.moments)) choose(*stage, codes, record);
+  while (std::optional<Moments> stage = pass.next_stage(memory_.moments)) {
+    runner_.unload();  // choosing takes the memory
+    choose(*stage, codes, record);
+    runner_.load(layer);
+  }
   if (is_last) return;
   record.states = next.hash();
   record.quantized = advance_quantized(layer);
@@ -231,6 +246,7 @@ std::optional<Run::Place> Run::place_of(const models::Linear& linear) const {
 }
 
 void Run::choose(Moments& moments, CodesWriter& codes, LayerRecord& record) const {
+  give_back_pages();
   for (Part& part : moments.parts()) choose(part, codes, record);
 }
 

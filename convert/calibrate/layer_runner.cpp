@@ -58,9 +58,13 @@ models::Embedding LayerRunner::embedding() const {
 
 at::Tensor LayerRunner::embed(const at::Tensor& tokens) const { return embedding().forward(tokens).to(at::kFloat); }
 
-void LayerRunner::load(std::int64_t layer) {
+void LayerRunner::unload() {
   linears_.clear();
   module_.reset();
+}
+
+void LayerRunner::load(std::int64_t layer) {
+  unload();
   LoadReport report;
   CheckpointSource tensors(source_, options_, report);
   module_ =

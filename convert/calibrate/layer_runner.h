@@ -31,6 +31,7 @@ class LayerRunner {
 
   // Puts this layer in the place of the one before.
   void load(std::int64_t layer);
+  void unload();
   // Those of the layer, by the names that the checkpoint has for them.
   const std::vector<models::DenseLinear*>& linears() const noexcept { return linears_; }
   // Shape: (windows, tokens, hidden_size), kept.
