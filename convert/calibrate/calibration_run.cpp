@@ -231,6 +231,7 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
     runner_.load(layer);
   }
   if (is_last) return;
+  if (pass.lacks_output()) this->pass().run(given, &next);
   record.states = next.hash();
   record.quantized = advance_quantized(layer);
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "convert/calibrate/expert_path.h"
 #include "convert/calibrate/layer_pass.h"
 #include "loader/files/matrix_shape.h"
 #include "loader/files/printable.h"
@@ -33,7 +34,8 @@ struct Needs {
 
 // Of the products whose input has one width.
 struct Width {
-  std::uint64_t all = 0;   // their weights in float32 and the result: those that share their input are chosen together
+  // Their weights in float32 and the result: those that share their input are chosen together; of experts two at most.
+  std::uint64_t all = 0, expert = 0;
   std::uint64_t most = 0;  // what the largest takes beside: what is left to choose, codes
 };
 
@@ -53,11 +55,14 @@ Needs needs_of(const files::Checkpoint& source, const Plan& plan, const LayersIn
     const auto rows = static_cast<std::uint64_t>(size.rows), columns = static_cast<std::uint64_t>(size.columns);
     const std::uint64_t square = columns * columns * kFloat;
     Width& width = widths[columns];
-    width.all += copies * rows * columns * kFloat + PackedLayout(planned, size).size_bytes;
+    const std::uint64_t chosen = copies * rows * columns * kFloat + PackedLayout(planned, size).size_bytes;
+    const bool is_expert = tensor.shape.size() == 3 || expert_path(tensor.name.substr(0, tensor.name.rfind('.')));
+    is_expert ? width.expert = std::max(width.expert, 2 * chosen) : width.all += chosen;
     width.most = std::max(width.most, rows * columns * (kFloat + 1));
     out.moments = std::max(out.moments, copies * square);
-    out.beside = std::max(out.beside, square + width.all + width.most);
-    out.choosing = std::max(out.choosing, 2 * square + width.all + width.most);
+    const std::uint64_t beside = square + std::max(width.all, width.expert) + width.most;
+    out.beside = std::max(out.beside, beside);
+    out.choosing = std::max(out.choosing, square + beside);
   }
   return out;
 }

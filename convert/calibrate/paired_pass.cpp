@@ -1,6 +1,7 @@
 #include "convert/calibrate/paired_pass.h"
 
-#include <map>
+#include <algorithm>
+#include <vector>
 
 #include "convert/calibrate/expert_path.h"
 #include "convert/calibrate/layer_pass.h"
@@ -18,62 +19,88 @@ std::string stack_of(const std::string& path) {
   return expert ? expert->stack : "";
 }
 
-// The first products that are left, and those that belong to them. Which they are is known after the first run.
+// What a product was given.
+struct Given {
+  const models::Linear* linear;
+  at::Tensor input;  // held, so that no other input can lie where it does
+};
+
+// The first products of the quantised layer that are left, and those that belong to them. Which they are, but for
+// experts, is known after its first run.
 class Stage {
  public:
-  using Take = std::function<void(const models::Linear&, const at::Tensor& input)>;
+  using IsLeft = std::function<bool(const models::Linear&)>;
 
-  explicit Stage(std::function<bool(const models::Linear&)> is_left) : is_left_(std::move(is_left)) {}
+  explicit Stage(IsLeft is_left) : is_left_(std::move(is_left)) {}
 
-  // The layer as far as they need it, with what each is given. Once it is known that nothing is left behind them, and
-  // where `is_whole`, all of it: its result then.
-  at::Tensor run(const LayerRunner& runner, const at::Tensor& states, bool is_whole, const Take& take) {
-    last_ = at::Tensor();
-    missing_ = members_;
+  // The quantised layer, as far as they need it.
+  std::vector<Given> of_quantized(const LayerRunner& runner, const at::Tensor& states) {
+    std::vector<Given> out;
+    std::size_t missing = members_.size();
     const models::Tap tap([&](const models::Linear& linear, const at::Tensor& input) {
-      if (is_left_(linear)) see(linear, input, take);
-      if (is_known_ && missing_.empty() && !is_of_experts() && !(is_whole && is_last_)) throw Enough();
+      if (is_left_(linear)) see(linear, input, out);
+      if (is_known_ && !is_of_experts() && out.size() >= missing) throw Enough();
     });
     try {
-      const at::Tensor out = runner.forward(states);
-      is_known_ = true;
-      return out;
+      runner.forward(states);
     } catch (const Enough&) {
-      is_known_ = true;
-      return {};
     }
+    if (!is_known_) is_last_ = !first_.empty() && !is_of_experts() && !has_others_;
+    is_known_ = true;
+    return out;
   }
 
+  // What the original's are given for the same tokens. With `output` all of the layer is run, for its result.
+  std::vector<Given> of_original(const LayerRunner& runner, const at::Tensor& states, StatesSink* output) const {
+    std::vector<Given> out;
+    const models::Tap tap([&](const models::Linear& linear, const at::Tensor& input) {
+      if (members_.contains(linear.path())) out.push_back({&linear, input});
+      if (!output && out.size() == members_.size()) throw Enough();
+    });
+    try {
+      const at::Tensor result = runner.forward(states);
+      if (output) output->write(result);
+    } catch (const Enough&) {
+    }
+    return out;
+  }
+
+  // Whether nothing is left behind them, by the first run; experts that it did not choose may be.
   bool is_last() const noexcept { return is_last_; }
-
- private:
-  void see(const models::Linear& linear, const at::Tensor& input, const Take& take) {
-    const std::string& path = linear.path();
-    if (first_.empty()) first_ = path;
-    if (is_member(path, input)) {
-      last_ = input;
-      if (!is_known_) members_.insert(path);
-      missing_.erase(path);
-      return take(linear, input);
-    }
-    is_last_ = false;
-    if (stack_of(path).empty()) throw Enough();
-  }
-
-  bool is_member(const std::string& path, const at::Tensor& input) const {
-    if (path == first_ || members_.contains(path)) return true;
-    if (last_.defined() && last_.data_ptr() == input.data_ptr() && last_.is_same_size(input)) return true;
-    return is_of_experts() && stack_of(path) == stack_of(first_);
-  }
-  // Other batches may be given to other experts.
+  // Whether something else that is left was seen.
+  bool has_others() const noexcept { return has_others_; }
+  // The two layers may give an expert different tokens.
   bool is_of_experts() const { return !stack_of(first_).empty(); }
 
-  std::function<bool(const models::Linear&)> is_left_;
+ private:
+  void see(const models::Linear& linear, const at::Tensor& input, std::vector<Given>& out) {
+    const std::string& path = linear.path();
+    if (first_.empty()) first_ = path;
+    if (is_member(path, input, out)) {
+      if (!is_known_) members_.insert(path);
+      return out.push_back({&linear, input});
+    }
+    has_others_ = true;
+    if (!is_known_ && !is_of_experts()) throw Enough();
+  }
+
+  bool is_member(const std::string& path, const at::Tensor& input, const std::vector<Given>& seen) const {
+    if (path == first_ || (!is_of_experts() && members_.contains(path))) return true;
+    if (!seen.empty() && seen.back().input.data_ptr() == input.data_ptr() && seen.back().input.is_same_size(input))
+      return true;
+    return is_of_experts() && stack_of(path) == stack_of(first_);
+  }
+
+  IsLeft is_left_;
   std::string first_;
-  std::set<std::string> members_, missing_;  // paths
-  bool is_known_ = false, is_last_ = true;
-  at::Tensor last_;  // held, so that no other input can lie where it does
+  std::set<std::string> members_;  // paths
+  bool is_known_ = false, is_last_ = false, has_others_ = false;
 };
+
+at::Tensor input_of(const std::string& path, const std::vector<Given>& all) {
+  const auto found = std::ranges::find(all, path, [](const Given& given) { return given.linear->path(); });
+  return found == all.end() ? at::Tensor() : found->input;
+}
 
 }  // namespace
 
@@ -82,25 +109,22 @@ std::optional<Moments> PairedPass::next_stage(std::uint64_t most_bytes) {
   Moments moments(factors_);
   bool has_room = true;
   Stage stage([&](const models::Linear& linear) { return is_wanted_(linear) && !done_.contains(linear.path()); });
-  std::map<std::string, at::Tensor> originals;
-  const auto keep = [&](const models::Linear& linear, const at::Tensor& input) {
-    if (!expert_path(linear.path())) originals.emplace(linear.path(), input);
-  };
-  const auto add = [&](const models::Linear& linear, const at::Tensor& input) {
-    const auto found = originals.find(linear.path());
-    const at::Tensor original = found == originals.end() ? at::Tensor() : found->second;
-    if (moments.bytes_with(linear, input, original.defined()) <= most_bytes || moments.parts().empty())
-      return moments.add(linear, input, original);
-    has_room = false;
-  };
   for_each_batch(original_.given.shape(), LayerPass::kTokens, [&](std::int64_t begin, std::int64_t count) {
-    originals.clear();
-    const at::Tensor given = stage.run(original_.runner, original_.given.read(begin, count), output_ != nullptr, keep);
-    if (stage.is_last() && output_) output_->write(given);
-    stage.run(quantized_.runner, quantized_.given.read(begin, count), false, add);
+    const std::vector<Given> inputs = stage.of_quantized(quantized_.runner, quantized_.given.read(begin, count));
+    StatesSink* output = stage.is_last() ? output_ : nullptr;
+    std::vector<Given> originals;
+    if (output || !(inputs.empty() || stage.is_of_experts()))
+      originals = stage.of_original(original_.runner, original_.given.read(begin, count), output);
+    for (const Given& given : inputs) {
+      const at::Tensor original = input_of(given.linear->path(), originals);
+      if (moments.bytes_with(*given.linear, given.input, original.defined()) <= most_bytes || moments.parts().empty())
+        moments.add(*given.linear, given.input, original);
+      else
+        has_room = false;
+    }
   });
   if (stage.is_last()) output_ = nullptr;  // it has all
-  has_all_ = stage.is_last() && has_room;
+  has_all_ = stage.is_last() && has_room && !stage.has_others();
   for (const Part& part : moments.parts())
     for (const models::Linear* linear : part.linears) done_.insert(linear->path());
   if (moments.parts().empty()) return std::nullopt;

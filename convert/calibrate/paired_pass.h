@@ -22,7 +22,7 @@ class PairedPass {
   };
 
   // `is_wanted`: whether the product's inputs are to be gathered; asked by its path. `factors`: as of Moments.
-  // `output`: takes what the original layer gives, in the last stage; null: nobody does.
+  // `output`: may take what the original layer gives, in the last stage; null: nobody does.
   PairedPass(Layer original, Layer quantized, std::function<bool(const models::Linear&)> is_wanted,
              at::ScalarType factors, StatesSink* output)
       : original_(original),
@@ -36,6 +36,8 @@ class PairedPass {
   // As many as have room in so many bytes of sums, but one at least. No more of the layers is run than they need.
   // Nothing: all were.
   std::optional<Moments> next_stage(std::uint64_t most_bytes);
+  // Whether `output` is still to be written, after the last stage: where that was of experts, or there was none.
+  bool lacks_output() const noexcept { return output_ != nullptr; }
 
  private:
   Layer original_, quantized_;

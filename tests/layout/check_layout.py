@@ -5,6 +5,7 @@
 """
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -139,10 +140,11 @@ def check_flags(source):
 
 def check_top_level(root):
     """Beside the folders of the sources stands what convention asks for: of what git keeps, where it is there."""
-    names = {path.name for path in root.iterdir()}
-    if (root / ".git").exists():
-        kept = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z"], capture_output=True, check=True).stdout
-        names = {name.split("/")[0] for name in kept.decode().split("\0") if name}
+    names = {path.name for path in root.iterdir()} - {"build", ".venv", ".cache", ".git"}
+    if (root / ".git").exists() and shutil.which("git"):
+        kept = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z"], capture_output=True, check=False)
+        if kept.returncode == 0:
+            names = {name.split("/")[0] for name in kept.stdout.decode().split("\0") if name}
     for name in sorted(names - TOP_LEVEL):
         yield f"{name}: does not belong in the top level"
 

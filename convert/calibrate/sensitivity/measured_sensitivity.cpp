@@ -187,7 +187,7 @@ class MeasuredSensitivity::Run {
     std::vector<double>& losses = losses_[*place_of(linear)];
     const at::Tensor results = x.matmul(errors.weights.t()).view({x.size(0), std::ssize(losses), gradient.size(1)});
     const at::Tensor squares = (results * gradient.unsqueeze(1)).sum(0).square().sum(-1, false, at::kDouble);
-    const double loss_left = owner_.method_ ? owner_.method_->loss_left : 1.0;
+    const double loss_left = owner_.method_ && !expert_path(linear.path()) ? owner_.method_->loss_left : 1.0;
     for (std::size_t way = 0; way < losses.size(); ++way)
       losses[way] += loss_left * errors.share * squares.const_data_ptr<double>()[way] / (2 * predicted_);
   }

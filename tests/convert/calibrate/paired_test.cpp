@@ -1,5 +1,6 @@
 #include "convert/calibrate/paired_pass.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -47,10 +48,10 @@ struct Kept final : StatesSink {
   void write(const at::Tensor& more) override { states = states.defined() ? at::cat({states, more}) : more; }
 };
 
-// A layer of tiny-llama as it was, and with weights that are a little off, as rounding leaves them.
+// A layer as it was, and with weights that are a little off, as rounding leaves them.
 class Layers {
  public:
-  Layers() {
+  explicit Layers(const std::string& model = "tiny-llama") : source_(files::open_checkpoint(tests::data(model))) {
     original.load(kLayer);
     quantized.load(kLayer);
     spoil("");
@@ -65,7 +66,7 @@ class Layers {
   }
 
  private:
-  files::Checkpoint source_ = files::open_checkpoint(tests::data("tiny-llama"));
+  files::Checkpoint source_;
 
  public:
   LayerRunner original{source_, DtypePolicy::float32()}, quantized{source_, DtypePolicy::float32()};
@@ -106,6 +107,39 @@ TEST_CASE("paired pass: moments of what the quantised layer is given, and its dr
   CHECK(result.states.equal(layers.original.forward(states)));
   CHECK(stages == 4);
   CHECK(seen.size() == 6);
+}
+
+TEST_CASE("paired pass: all experts that the quantised layer chooses, whatever the original's chooses", "[gptaq]") {
+  operators::register_operators();
+  Layers layers("families/mixtral");
+  const at::Tensor states = random({1, 1, layers.original.config().hidden_size}, 1);
+  const at::Tensor drifted = random(states.sizes(), 2);
+  const StatesInMemory given(states), given_quantized(drifted);
+  Kept result;
+  const auto is_wanted = [](const models::Linear& linear) { return linear.path().find("gate") == std::string::npos; };
+  PairedPass pass({layers.original, given}, {layers.quantized, given_quantized}, is_wanted, at::kFloat, &result);
+  const std::uint64_t room = GENERATE(1, 1 << 30);
+  std::set<std::string> seen, wanted;
+  while (const std::optional<Moments> stage = pass.next_stage(room)) {
+    const auto inputs = inputs_of(layers.quantized, drifted);
+    for (const calibrate::Part& part : stage->parts()) {
+      const std::string& path = part.linears.front()->path();
+      CAPTURE(path);
+      const at::Tensor x = inputs.at(path);
+      CHECK(off(part.moments().to(at::kDouble), x.t().mm(x)) < 1e-5);
+      CHECK(part.drift.defined() == (path.find("experts") == std::string::npos));
+      for (const models::Linear* linear : part.linears) CHECK(seen.insert(linear->path()).second);
+    }
+  }
+  const auto originals = inputs_of(layers.original, states);
+  for (const auto& [path, input] : inputs_of(layers.quantized, drifted))
+    if (path.find("gate") == std::string::npos) wanted.insert(path);
+  CHECK(seen == wanted);
+  CHECK(std::ranges::any_of(originals, [&](const auto& each) {
+    return each.first.find("experts") != std::string::npos && !wanted.contains(each.first);
+  }));
+  CHECK(pass.lacks_output());
+  CHECK(!result.states.defined());
 }
 
 TEST_CASE("correction: between the weights and what comes nearest to the original's results", "[gptaq]") {
