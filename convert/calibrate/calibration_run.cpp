@@ -27,7 +27,7 @@ const models::DenseLinear& dense(const models::Linear& linear) {
 }
 
 // Products in bfloat16 where the machine is fast in it and every weight of the original stays what it is. Those that
-// were quantised are rounded to it, by a fortieth of what they lost before.
+// were quantised are rounded to it, by a fortieth of what they lost before at most.
 bool is_bfloat16(const Run::Job& job) {
   const auto is_exact = [&](const PlannedTensor& planned) {
     return !planned.scheme || job.source.tensors[planned.source].dtype == Dtype::kBfloat16;
@@ -40,7 +40,7 @@ DtypePolicy policy_of(const Run::Job& job) {
 }
 
 LayersInMemory in_memory(const Run::Job& job, StatesShape states) {
-  return {states, is_bfloat16(job) ? 2U : 4U, job.method.follows_quantized};
+  return {states, is_bfloat16(job) ? sizeof(at::BFloat16) : sizeof(float), job.method.follows_quantized};
 }
 
 // What the passes' activations took: the allocator would keep it for more of their size.
@@ -172,12 +172,12 @@ std::function<bool(const models::Linear&)> Run::is_wanted() const {
   return [this](const models::Linear& linear) { return place_of(linear).has_value(); };
 }
 
-LayerPass Run::pass() const { return {runner_, is_wanted(), factors()}; }
+LayerPass Run::pass(const LayerRunner& runner) const { return {runner, is_wanted(), factors()}; }
 
 void Run::advance(std::int64_t layer, const LayerRecord& record) {
   runner_.load(layer);
   StatesWriter next(files_.states(layer + 1), files_.shape());
-  pass().run(StatesFile(files_.states(layer), files_.shape()), &next);
+  pass(runner_).run(StatesFile(files_.states(layer), files_.shape()), &next);
   if (!quantized_) return;
   quantized_->load(layer);
   put_back_all(record, layer);
@@ -185,19 +185,17 @@ void Run::advance(std::int64_t layer, const LayerRecord& record) {
 }
 
 std::string Run::advance_quantized(std::int64_t layer) {
-  StatesWriter next = next_states(layer, files_.quantized_states(layer + 1));
-  const auto is_wanted = [](const models::Linear&) { return false; };
-  LayerPass(*quantized_, is_wanted).run(StatesFile(files_.quantized_states(layer), files_.shape()), &next);
+  StatesWriter next(files_.quantized_states(layer + 1), files_.shape());
+  pass(*quantized_).run(StatesFile(files_.quantized_states(layer), files_.shape()), &next);
   return next.hash();
 }
 
 // Behind the last layer nobody reads them.
-StatesWriter Run::next_states(std::int64_t layer, files::fs::path path) const {
-  return layer + 1 == layers_ ? StatesWriter() : StatesWriter(path, files_.shape());
+StatesWriter Run::next_states(std::int64_t layer) const {
+  return layer + 1 == layers_ ? StatesWriter() : StatesWriter(files_.states(layer + 1), files_.shape());
 }
 
 LayerRecord Run::run_layer(std::int64_t layer) {
-  runner_.load(layer);
   LayerRecord record;
   record.source = hash_of_tensors(job_.source, prefix_of(layer), job_.options.stop);
   CodesWriter codes(files_.codes(layer));
@@ -207,9 +205,10 @@ LayerRecord Run::run_layer(std::int64_t layer) {
 }
 
 void Run::choose_by_original(std::int64_t layer, CodesWriter& codes, LayerRecord& record) {
+  runner_.load(layer);
   const StatesFile given(files_.states(layer), files_.shape());
-  StatesWriter next = next_states(layer, files_.states(layer + 1));
-  LayerPass pass = this->pass();
+  StatesWriter next = next_states(layer);
+  LayerPass pass = this->pass(runner_);
   StatesSink* output = &next;
   while (std::optional<Moments> some = pass.gather_some(given, memory_.moments, output)) {
     output = nullptr;
@@ -223,15 +222,17 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
   const StatesFile given(files_.states(layer), files_.shape());
   const StatesFile quantized(files_.quantized_states(layer), files_.shape());
   const bool is_last = layer + 1 == layers_;
-  StatesWriter next = next_states(layer, files_.states(layer + 1));
+  StatesWriter next = next_states(layer);
   PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors(), is_last ? nullptr : &next);
-  while (std::optional<Moments> stage = pass.next_stage(memory_.moments)) {
+  while (!pass.has_all()) {
+    runner_.load(layer);
+    std::optional<Moments> stage = pass.next_stage(memory_.moments);
+    if (!stage) break;
     runner_.unload();  // choosing takes the memory
     choose(*stage, codes, record);
-    runner_.load(layer);
   }
   if (is_last) return;
-  if (pass.lacks_output()) this->pass().run(given, &next);
+  if (pass.lacks_output()) this->pass(runner_).run(given, &next);
   record.states = next.hash();
   record.quantized = advance_quantized(layer);
 }

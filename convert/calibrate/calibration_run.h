@@ -63,8 +63,8 @@ class Run {
   void report(std::int64_t layers_done) const;
   std::string prefix_of(std::int64_t layer) const;
   std::function<bool(const models::Linear&)> is_wanted() const;
-  LayerPass pass() const;
-  StatesWriter next_states(std::int64_t layer, files::fs::path path) const;
+  LayerPass pass(const LayerRunner& runner) const;
+  StatesWriter next_states(std::int64_t layer) const;
 
   std::optional<Place> place_of(const models::Linear& linear) const;
   void choose(Moments& moments, CodesWriter& codes, LayerRecord& record) const;

@@ -5,8 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include <halfbyte/calibrate.h>
-
 #include "convert/calibrate/correction.h"
 #include "convert/calibrate/descent.h"
 #include "convert/calibrate/gptq.h"
@@ -43,34 +41,27 @@ void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::spa
   for (std::size_t i = 0; i < weights.size(); ++i) quantize(weights[i], columns, *out[i], threads);
 }
 
-// `wanted`: what the codes are to stand for.
-void choose_codes(Inputs& inputs, std::optional<Feedback> feedback, std::span<const at::Tensor> wanted,
-                  std::span<PackedMatrix* const> out, int threads) {
-  for (std::size_t i = 0; i < wanted.size(); ++i) gptq(wanted[i], *feedback, *out[i], threads);
-  feedback.reset();  // two matrices of their size are in memory, not more
-  for (std::size_t i = 0; i < wanted.size(); ++i) descend(wanted[i], inputs.moments, kPasses, *out[i], threads);
-}
-
+// Where there is a drift, codes stand for weights that make up for it, and what is recorded as lost is what they are
+// off from the weights.
 void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
-  choose_scales(inputs, weights, out, threads);
-  damp(inputs.moments);
-  choose_codes(inputs, feedback_of(inputs.moments), weights, out, threads);
-}
-
-void run_gptaq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out, int threads) {
-  if (!inputs.drift.defined()) return run_gptq(inputs, weights, out, threads);
-  std::vector<at::Tensor> wanted;
-  for (const at::Tensor& each : weights) wanted.push_back(wanted_change(each, inputs.drift));
+  std::vector<at::Tensor> wanted(weights.begin(), weights.end());
+  const bool has_drift = inputs.drift.defined();
+  if (has_drift)
+    for (at::Tensor& each : wanted) each = wanted_change(each, inputs.drift);
   inputs.drift = at::Tensor();
   const std::vector<float> columns = column_weights(inputs.moments);
   damp(inputs.moments);
   std::optional<Feedback> feedback = feedback_of(inputs.moments);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    correct(weights[i], *feedback, wanted[i]);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (has_drift) correct(weights[i], *feedback, wanted[i]);
     quantize(wanted[i], columns, *out[i], threads);
+    gptq(wanted[i], *feedback, *out[i], threads);
   }
-  choose_codes(inputs, std::move(feedback), wanted, out, threads);
-  for (std::size_t i = 0; i < weights.size(); ++i) out[i]->set_errors(flat(weights[i]), threads);
+  feedback.reset();  // two matrices of their size are in memory, not more
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    descend(wanted[i], inputs.moments, kPasses, *out[i], threads);
+    if (has_drift) out[i]->set_errors(flat(weights[i]), threads);
+  }
 }
 
 // Beside gptq, in seven schemes of small-llama: .78 to .82; of tiny-llama: .84 to .86.
@@ -80,7 +71,7 @@ constexpr double kLossLeft = 0.82;
 constexpr Method kMethods[] = {
     {.name = "search", .tokens_a_column = 0.0, .follows_quantized = false, .loss_left = 1.0, .run = choose_scales},
     {.name = "gptq", .tokens_a_column = 0.5, .follows_quantized = false, .loss_left = 1.0, .run = run_gptq},
-    {.name = "gptaq", .tokens_a_column = 0.5, .follows_quantized = true, .loss_left = kLossLeft, .run = run_gptaq},
+    {.name = "gptaq", .tokens_a_column = 0.5, .follows_quantized = true, .loss_left = kLossLeft, .run = run_gptq},
 };
 
 }  // namespace
@@ -88,7 +79,7 @@ constexpr Method kMethods[] = {
 std::span<const Method> methods() noexcept { return kMethods; }
 
 const Method* find_method(std::string_view name) noexcept {
-  if (name == kDefaultCalibrationMethod) return std::prev(std::end(kMethods));
+  if (name == "auto") return std::prev(std::end(kMethods));
   const auto found = std::ranges::find(kMethods, name, &Method::name);
   return found == std::end(kMethods) ? nullptr : found;
 }

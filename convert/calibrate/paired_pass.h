@@ -36,6 +36,8 @@ class PairedPass {
   // As many as have room in so many bytes of sums, but one at least. No more of the layers is run than they need.
   // Nothing: all were.
   std::optional<Moments> next_stage(std::uint64_t most_bytes);
+  // Whether the inputs of all were gathered, as far as is known: then no stage is left.
+  bool has_all() const noexcept { return has_all_; }
   // Whether `output` is still to be written, after the last stage: where that was of experts, or there was none.
   bool lacks_output() const noexcept { return output_ != nullptr; }
 

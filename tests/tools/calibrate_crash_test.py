@@ -76,7 +76,9 @@ class CalibrateCrash(CommandLineTest):
         for name in ("calibration/codes-0", "journal", "calibration/states-*", "calibration/quantized-*"):
             copy = self.scratch / name.replace("*", "all")
             shutil.copytree(left.parent, copy)
-            for torn in (copy / work.name).glob(name):
+            paths = list((copy / work.name).glob(name))
+            self.assertTrue(paths, name)
+            for torn in paths:
                 data = bytearray(torn.read_bytes())
                 data[len(data) * 2 // 3] ^= 1
                 torn.write_bytes(data)
