@@ -166,12 +166,12 @@ void ScaleSearch::run(const kernels::Weighed& tile) {
   }
   propose_neighbours();
   consider(tile, is_affine() ? 4 : 2);
-  if (context_.search == Search::kLengthened && is_lengthened(tile)) lengthen(tile);
+  if (context_.search == Search::kLengthened && can_lengthen()) lengthen(tile);
 }
 
-// Calibration weighs errors by columns, and makes up for what is lost in another way.
-bool ScaleSearch::is_lengthened(const kernels::Weighed& tile) const noexcept {
-  return refinements_ > 0 && !tile.importance && context_.scheme->decode != Decode::kOffset;
+// In 8 bits there is nothing to it, and a scale does not lengthen what lies about an offset.
+bool ScaleSearch::can_lengthen() const noexcept {
+  return refinements_ > 0 && context_.scheme->decode != Decode::kOffset;
 }
 
 // What the codes stand for has the squares of the weights less those of the errors, as with any scale of least squares.
@@ -180,7 +180,7 @@ void ScaleSearch::lengthen(const kernels::Weighed& tile) {
   float squares[kLanes] = {};  // in units of the base scale, as errors are
   for (std::size_t i = 0; i < context_.length * kLaneCount; ++i) {
     const float value = tile.values[i] * base_inverse_[i % kLaneCount];
-    squares[i % kLaneCount] += value * value;
+    squares[i % kLaneCount] += value * value * (tile.importance ? tile.importance[i] : 1.0f);
   }
   for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
     const float kept = squares[lane] - best_error_[lane];

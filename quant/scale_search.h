@@ -45,7 +45,7 @@ class ScaleSearch {
   void propose();
   void propose_affine();
   void propose_neighbours();
-  bool is_lengthened(const kernels::Weighed& tile) const noexcept;
+  bool can_lengthen() const noexcept;
   void lengthen(const kernels::Weighed& tile);
   void set(std::size_t candidate, std::size_t lane, float scale, float low);
   void consider(const kernels::Weighed& tile, std::size_t count);

@@ -124,7 +124,7 @@ TEST_CASE("lengthened scales keep the weights' length for a hundredth of the err
   }
 }
 
-TEST_CASE("nothing is lengthened that is exact, in 8 bits, or weighed by columns", "[quant]") {
+TEST_CASE("nothing is lengthened that is exact or in 8 bits, and columns count by their weights", "[quant]") {
   std::vector<float> codes(64);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<float>(i % 16) - 8.0f;
   const Scheme& scheme = halfbyte::scheme(SchemeId::kSymInt4);
@@ -139,9 +139,10 @@ TEST_CASE("nothing is lengthened that is exact, in 8 bits, or weighed by columns
   };
   CHECK_FALSE(is_alike({&scheme, 32}));
   CHECK(is_alike({&halfbyte::scheme(SchemeId::kSymInt8), 32}));
-  GroupOptions weighed{&scheme, 32};
+  GroupOptions weighed{&scheme, 32, Search::kLengthened};
   weighed.column_weights = columns;
-  CHECK(is_alike(weighed));
+  CHECK(quantized(weights, 256, weighed).scales == quantized(weights, 256, {&scheme, 32, Search::kLengthened}).scales);
+  CHECK_FALSE(is_alike(weighed));
 }
 
 }  // namespace

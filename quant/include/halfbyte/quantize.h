@@ -17,8 +17,8 @@ enum class Search : std::uint8_t {
   kAbsmax,        // the scale that maps the largest weight to the largest code
   kSquaredError,  // the stored scale that minimises the group's squared error ("search")
   // The default: that one made longer by about what it takes off the group's length ("lengthened"): up to a hundredth
-  // more squared error, never more than kAbsmax's, and less loss of the model. With column weights, in 8 bits, and in
-  // schemes with offsets or row scales it is kSquaredError.
+  // more squared error, never more than kAbsmax's, and less loss of the model. In 8 bits, and in schemes with offsets
+  // or row scales, it is kSquaredError.
   kLengthened,
 };
 
