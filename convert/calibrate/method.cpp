@@ -31,11 +31,14 @@ std::span<const float> flat(const at::Tensor& values) {
   return {values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel())};
 }
 
+void quantize(const at::Tensor& weights, std::span<const float> columns, PackedMatrix& out, int threads) {
+  out.quantize(flat(weights), columns, quant::Search::kSquaredError, threads);
+}
+
 void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
                    int threads) {
   const std::vector<float> columns = column_weights(inputs.moments);
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    out[i]->quantize(flat(weights[i]), columns, quant::Search::kLengthened, threads);
+  for (std::size_t i = 0; i < weights.size(); ++i) quantize(weights[i], columns, *out[i], threads);
 }
 
 // Where there is a drift, codes stand for weights that make up for it, and what is recorded as lost is what they are
@@ -51,7 +54,7 @@ void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<Pac
   std::optional<Feedback> feedback = feedback_of(inputs.moments);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (has_drift) correct(weights[i], *feedback, wanted[i]);
-    out[i]->quantize(flat(wanted[i]), columns, quant::Search::kSquaredError, threads);
+    quantize(wanted[i], columns, *out[i], threads);
     gptq(wanted[i], *feedback, *out[i], threads);
   }
   feedback.reset();  // two matrices of their size are in memory, not more
