@@ -88,6 +88,10 @@ bool has_headers(const files::Manifest& there, const ResultLayout& layout) {
   });
 }
 
+std::string_view name_of(quant::Search search) {
+  return std::ranges::find(quant::searches(), search, &quant::SearchName::search)->name;
+}
+
 // Without each tensor's losses: what was chosen of them stands with the tensors.
 json budget_record(const Mix& mix) {
   json out{{"bits_per_weight", mix.bits()}, {"predicted_kl", mix.loss}, {"measured", *mix.measured}};
@@ -121,7 +125,7 @@ json conversion_record(const QuantizeOptions& options) {
   const Scheme* scheme = find_scheme(name_of_scheme);
   json out{{"scheme", name_of_scheme},
            {"group_size", options.group_size.value_or(scheme ? scheme->default_group : kDefaultGroupSize)},
-           {"search", options.search.value_or(kDefaultSearch) == quant::Search::kAbsmax ? "absmax" : "search"},
+           {"search", name_of(options.search.value_or(kDefaultSearch))},
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};
   if (options.calibrator) out["calibration"] = options.calibrator->record();

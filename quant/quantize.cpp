@@ -16,6 +16,9 @@
 namespace halfbyte::quant {
 namespace {
 
+constexpr SearchName kSearches[] = {
+    {"lengthened", Search::kLengthened}, {"search", Search::kSquaredError}, {"absmax", Search::kAbsmax}};
+
 void check(const FloatRows& source, const GroupOptions& options) {
   if (!options.scheme) throw std::invalid_argument("quantize_rows: no scheme");
   if (options.group_size <= 0 || source.in_features % options.group_size != 0) {
@@ -35,6 +38,8 @@ void check(const FloatRows& source, const GroupOptions& options) {
 }
 
 }  // namespace
+
+std::span<const SearchName> searches() noexcept { return kSearches; }
 
 void ErrorStats::add(const ErrorStats& other) noexcept {
   sum_squared_error += other.sum_squared_error;

@@ -97,7 +97,7 @@ void RowScaleSearch::choose(std::size_t lanes, std::int8_t* bytes) {
   std::ranges::fill(second_.error, kInfinity);
   propose();
   consider(ways_.size(), ratios_.size());
-  if (context_.search == Search::kSquaredError) {
+  if (context_.search != Search::kAbsmax) {
     propose_beside(first_, 0);
     propose_beside(second_, kBeside);
     consider(1, 2 * kBeside);

@@ -58,6 +58,16 @@ constexpr GridRow kGrids[] = {{SchemeId::kSymInt4, kGridSym4, 2},
 
 const GridRow& grid_for(const Scheme& scheme) { return *std::ranges::find(kGrids, scheme.id, &GridRow::scheme); }
 
+// Scales of least squares make a group shorter than it was, by the error's share of its squares. All matrices together
+// are then off in one direction, and attention weighs something else against the MLP. So scales end up longer by this
+// many times that share, as long as the squared error grows by no more than a hundredth. Loss, in the mean of four
+// searches that differ at random, groups of 32 and 64: small-llama 1.3 and 1.3 % less, tiny-llama 0.2 and 1.4.
+constexpr float kLengthening = 0.7f;
+constexpr float kMostGrowth = 0.01f;
+
+// `share`: squared error over the squares of what the codes stand for.
+float longer(float share) { return 1.0f + std::min(kLengthening * share, std::sqrt(kMostGrowth * share)); }
+
 // A last look about one bfloat16 step to each side, and at the zero points beside.
 constexpr float kNeighbours[] = {1.0f - 0.0055f, 1.0f + 0.0055f};
 constexpr float kNeighbourLows[] = {-1.0f, 1.0f};
@@ -147,6 +157,7 @@ void ScaleSearch::run(const kernels::Weighed& tile) {
   if (context_.search == Search::kAbsmax) return;
   std::fill_n(best_error_, kLanes, kInfinity);
   consider(tile, 1);
+  std::copy_n(best_error_, kLanes, first_error_);
   propose();
   consider(tile, candidates_);
   for (int i = 0; i < refinements_; ++i) {
@@ -155,6 +166,34 @@ void ScaleSearch::run(const kernels::Weighed& tile) {
   }
   propose_neighbours();
   consider(tile, is_affine() ? 4 : 2);
+  if (context_.search == Search::kLengthened && can_lengthen()) lengthen(tile);
+}
+
+// In 8 bits there is nothing to it, and a scale does not lengthen what lies about an offset.
+bool ScaleSearch::can_lengthen() const noexcept {
+  return refinements_ > 0 && context_.scheme->decode != Decode::kOffset;
+}
+
+// What the codes stand for has the squares of the weights less those of the errors, as with any scale of least squares.
+// No group ends up with a larger error than the first candidate's.
+void ScaleSearch::lengthen(const kernels::Weighed& tile) {
+  float squares[kLanes] = {};  // in units of the base scale, as errors are
+  for (std::size_t i = 0; i < context_.length * kLaneCount; ++i) {
+    const float value = tile.values[i] * base_inverse_[i % kLaneCount];
+    squares[i % kLaneCount] += value * value * (tile.importance ? tile.importance[i] : 1.0f);
+  }
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    const float kept = squares[lane] - best_error_[lane];
+    set(0, lane, best_scale_[lane] * (kept > 0.0f ? longer(best_error_[lane] / kept) : 1.0f), best_low_[lane]);
+  }
+  table().round_scales(context_.scale_dtype, largest_, 1, scale_.data(), inverse_.data());
+  measure(tile, 1);
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    const float ratio = scale_[lane] * base_inverse_[lane];
+    if (!(squared_[lane] * ratio * ratio < first_error_[lane])) continue;
+    best_scale_[lane] = scale_[lane];
+    best_inverse_[lane] = inverse_[lane];
+  }
 }
 
 void ScaleSearch::set(std::size_t candidate, std::size_t lane, float scale, float low) {

@@ -36,8 +36,7 @@ class ScaleSearch {
   void run(const kernels::Weighed& tile);
   const float* scales() const noexcept { return best_scale_; }
   const float* inverses() const noexcept { return best_inverse_; }
-  const float* lows() const noexcept { return best_low_; }      // least code: minus the zero point
-  const float* errors() const noexcept { return best_error_; }  // squared, in units of the largest weight; not absmax
+  const float* lows() const noexcept { return best_low_; }  // least code: minus the zero point
 
  private:
   const kernels::QuantizeTable& table() const noexcept { return *context_.kernels->quantize; }
@@ -46,6 +45,8 @@ class ScaleSearch {
   void propose();
   void propose_affine();
   void propose_neighbours();
+  bool can_lengthen() const noexcept;
+  void lengthen(const kernels::Weighed& tile);
   void set(std::size_t candidate, std::size_t lane, float scale, float low);
   void consider(const kernels::Weighed& tile, std::size_t count);
   void measure(const kernels::Weighed& tile, std::size_t count);
@@ -61,7 +62,8 @@ class ScaleSearch {
   float middle_[kernels::kLanes] = {};  // affine: half-way between the extremes
   float base_inverse_[kernels::kLanes] = {};
   float best_scale_[kernels::kLanes] = {}, best_inverse_[kernels::kLanes] = {}, best_low_[kernels::kLanes] = {};
-  float best_error_[kernels::kLanes] = {};
+  // Squared, in units of the base scale.
+  float first_error_[kernels::kLanes] = {}, best_error_[kernels::kLanes] = {};
   float refined_scale_[kernels::kLanes] = {}, refined_low_[kernels::kLanes] = {};
   std::vector<float> scale_, inverse_, low_;           // (candidates, kLanes)
   std::vector<float> squared_, slope_, codes_, part_;  // sums over the tile; part_: one chunk's three

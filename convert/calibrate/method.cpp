@@ -12,8 +12,10 @@
 namespace halfbyte::convert::calibrate {
 namespace {
 
-// A column that no token used still counts a little: another text may use it.
-constexpr float kLeastWeight = 1e-4f;
+// Of the mean second moment, added to every column's: another text may use other columns. Loss of small-llama with and
+// without it, in the mean of searches that differ at random: `search` the same on the kind of text that was read and
+// 0.98 on another, `gptaq` 0.98 and 0.95. With 1.0 `search` loses 4 % more on the first.
+constexpr float kOfEveryColumn = 0.3f;
 
 // Over all columns after the first choice. On small-llama the loss falls by 6, 2 and 1 %; a fourth would take 0.5 %.
 constexpr int kPasses = 3;
@@ -22,8 +24,8 @@ constexpr int kPasses = 3;
 std::vector<float> column_weights(const at::Tensor& moments) {
   const at::Tensor diagonal = moments.diagonal().to(at::kFloat);
   const double mean = diagonal.mean().item<double>();
-  const at::Tensor weights =
-      mean > 0 ? (diagonal / mean).clamp_min(kLeastWeight).contiguous() : diagonal.new_ones(diagonal.sizes());
+  const at::Tensor weights = mean > 0 ? ((diagonal / mean + kOfEveryColumn) / (1.0f + kOfEveryColumn)).contiguous()
+                                      : diagonal.new_ones(diagonal.sizes());
   return {weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel()};
 }
 
@@ -31,14 +33,11 @@ std::span<const float> flat(const at::Tensor& values) {
   return {values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel())};
 }
 
-void quantize(const at::Tensor& weights, std::span<const float> columns, PackedMatrix& out, int threads) {
-  out.quantize(flat(weights), columns, quant::Search::kSquaredError, threads);
-}
-
 void choose_scales(Inputs& inputs, std::span<const at::Tensor> weights, std::span<PackedMatrix* const> out,
                    int threads) {
   const std::vector<float> columns = column_weights(inputs.moments);
-  for (std::size_t i = 0; i < weights.size(); ++i) quantize(weights[i], columns, *out[i], threads);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    out[i]->quantize(flat(weights[i]), columns, quant::Search::kLengthened, threads);
 }
 
 // Where there is a drift, codes stand for weights that make up for it, and what is recorded as lost is what they are
@@ -54,7 +53,7 @@ void run_gptq(Inputs& inputs, std::span<const at::Tensor> weights, std::span<Pac
   std::optional<Feedback> feedback = feedback_of(inputs.moments);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (has_drift) correct(weights[i], *feedback, wanted[i]);
-    quantize(wanted[i], columns, *out[i], threads);
+    out[i]->quantize(flat(wanted[i]), columns, quant::Search::kSquaredError, threads);
     gptq(wanted[i], *feedback, *out[i], threads);
   }
   feedback.reset();  // two matrices of their size are in memory, not more

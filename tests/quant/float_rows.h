@@ -13,7 +13,7 @@ namespace halfbyte::quant::test {
 
 inline constexpr Dtype kWeightDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16};
 
-inline constexpr Search kSearches[] = {Search::kAbsmax, Search::kSquaredError};
+inline constexpr Search kSearches[] = {Search::kAbsmax, Search::kSquaredError, Search::kLengthened};
 
 inline std::vector<int> bytes_of(const std::vector<std::byte>& bytes) {
   std::vector<int> values;

@@ -171,9 +171,12 @@ TEST_CASE("the search never does worse than absmax", "[quant]") {
       std::vector<float> weights = gaussian(static_cast<std::size_t>(c.group_size), seed, 1.0f);
       weights[seed % weights.size()] *= static_cast<float>(seed * seed);
       CAPTURE(scheme->name, c.in_features, c.group_size, seed);
-      const GroupOptions absmax{scheme, c.group_size, Search::kAbsmax}, search{scheme, c.group_size};
+      const GroupOptions absmax{scheme, c.group_size, Search::kAbsmax},
+          search{scheme, c.group_size, Search::kSquaredError};
+      const GroupOptions lengthened{scheme, c.group_size, Search::kLengthened};
       const double before = quantized(weights, c.group_size, absmax).stats.sum_squared_error;
       CHECK(quantized(weights, c.group_size, search).stats.sum_squared_error <= before * (1 + 1e-6));
+      CHECK(quantized(weights, c.group_size, lengthened).stats.sum_squared_error <= before * (1 + 1e-6));
     }
   }
 }

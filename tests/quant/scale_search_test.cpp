@@ -89,12 +89,60 @@ TEST_CASE("the search is within a percent of trying every stored scale", "[quant
       least += exhaustive(&weights[i], row.group_size, scheme);
     const double absmax =
         quantized(weights, 1024, {&scheme, row.group_size, Search::kAbsmax}).stats.sum_squared_error / least;
-    const double search = quantized(weights, 1024, {&scheme, row.group_size}).stats.sum_squared_error / least;
+    const double search =
+        quantized(weights, 1024, {&scheme, row.group_size, Search::kSquaredError}).stats.sum_squared_error / least;
     INFO(scheme.name << " g" << row.group_size << ": absmax " << absmax << ", search " << search);
     CHECK(absmax <= row.absmax);
     CHECK(search <= row.search);
     CHECK(search >= 1 - 1e-5);
   }
+}
+
+// How much of the weights their codes stand for: 1 where nothing of their length is lost.
+double gain(const std::vector<float>& weights, const std::vector<float>& values) {
+  double product = 0, squares = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    product += double{weights[i]} * values[i];
+    squares += double{weights[i]} * weights[i];
+  }
+  return product / squares;
+}
+
+TEST_CASE("lengthened scales keep the weights' length for a hundredth of the error", "[quant]") {
+  const std::vector<float> weights = to_floats(to_dtype(gaussian(64 * 1024, 22), Dtype::kBfloat16), Dtype::kBfloat16);
+  for (const SchemeId id :
+       {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kNf4, SchemeId::kFp4, SchemeId::kIq4Nl}) {
+    const Scheme& scheme = halfbyte::scheme(id);
+    CAPTURE(scheme.name);
+    const Packed search = quantized(weights, 1024, {&scheme, 32, Search::kSquaredError});
+    const Packed lengthened = quantized(weights, 1024, {&scheme, 32, Search::kLengthened});
+    CHECK(lengthened.stats.sum_squared_error > search.stats.sum_squared_error);
+    CHECK(lengthened.stats.sum_squared_error <= search.stats.sum_squared_error * 1.012);
+    const double lost = 1 - gain(weights, search.dequantized()), left = 1 - gain(weights, lengthened.dequantized());
+    CHECK(lost > 0.003);
+    CHECK(std::fabs(left) < 0.7 * lost);
+  }
+}
+
+TEST_CASE("nothing is lengthened that is exact or in 8 bits, and columns count by their weights", "[quant]") {
+  std::vector<float> codes(64);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<float>(i % 16) - 8.0f;
+  const Scheme& scheme = halfbyte::scheme(SchemeId::kSymInt4);
+  CHECK(quantized(codes, 64, {&scheme, 32, Search::kLengthened}).stats.sum_squared_error == 0);
+
+  const std::vector<float> weights = gaussian(4096, 23, 1.0f), columns(256, 1.0f);
+  const auto is_alike = [&](GroupOptions options) {
+    options.search = Search::kSquaredError;
+    const Packed search = quantized(weights, 256, options);
+    options.search = Search::kLengthened;
+    return quantized(weights, 256, options).scales == search.scales;
+  };
+  CHECK_FALSE(is_alike({&scheme, 32}));
+  CHECK(is_alike({&halfbyte::scheme(SchemeId::kSymInt8), 32}));
+  GroupOptions weighed{&scheme, 32, Search::kLengthened};
+  weighed.column_weights = columns;
+  CHECK(quantized(weights, 256, weighed).scales == quantized(weights, 256, {&scheme, 32, Search::kLengthened}).scales);
+  CHECK_FALSE(is_alike(weighed));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Words {
   std::string destination;
   std::string scheme = convert::kDefaultScheme;
   std::string group_size = std::to_string(convert::kDefaultGroupSize);
-  std::string search = "search";
+  std::string search{quant::searches().front().name};
   std::vector<std::string> keep;
   std::vector<std::string> scheme_for;
   int threads = 0;
@@ -51,12 +51,6 @@ struct Words {
   CalibrationWords calibration;
   BudgetWords budget;
 };
-
-struct SearchName {
-  const char* name;
-  quant::Search search;
-};
-constexpr SearchName kSearches[] = {{"search", quant::Search::kSquaredError}, {"absmax", quant::Search::kAbsmax}};
 
 // Those that no other program reads.
 std::string own_schemes() {
@@ -82,7 +76,7 @@ std::vector<std::string> group_size_names() {
 
 std::vector<std::string> search_names() {
   std::vector<std::string> names;
-  for (const SearchName& row : kSearches) names.emplace_back(row.name);
+  for (const quant::SearchName& row : quant::searches()) names.emplace_back(row.name);
   return names;
 }
 
@@ -115,7 +109,11 @@ void declare(OptionParser& parser, Words& words) {
                   "weights that share a scale; of hb4 32 and of hb4_fine 16 if not said")
       .check(one_of(group_size_names()))
       .show_default();
-  parser.add_option("--search", words.search, "how a scale is chosen: least squared error, or the largest weight alone")
+  parser
+      .add_option("--search", words.search,
+                  "how a scale is chosen: by least squared error and then made a little longer (docs/accuracy.md), by "
+                  "that alone, or by "
+                  "the largest weight")
       .check(one_of(search_names()))
       .show_default();
   parser.add_flag("--nested-scales", words.nested_scales,
@@ -159,7 +157,7 @@ void declare(OptionParser& parser, Words& words) {
 }
 
 quant::Search search_of(const std::string& word) {
-  return std::ranges::find(kSearches, word, &SearchName::name)->search;
+  return std::ranges::find(quant::searches(), word, &quant::SearchName::name)->search;
 }
 
 // Only what was said is set: without options that say how to quantise, a source that is quantised keeps its codes.

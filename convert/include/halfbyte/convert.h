@@ -21,7 +21,7 @@ namespace halfbyte::convert {
 
 inline constexpr const char* kDefaultScheme = "sym_int4";
 inline constexpr std::int64_t kDefaultGroupSize = 64;
-inline constexpr quant::Search kDefaultSearch = quant::Search::kSquaredError;
+inline constexpr quant::Search kDefaultSearch = quant::GroupOptions{}.search;
 
 // What chooses codes by what a model's layers are given: <halfbyte/calibrate.h> makes one.
 class Calibrator;
