@@ -44,9 +44,12 @@ struct Norm {
     weight = values;
   }
 
+  float factor(float sum_of_squares, std::size_t size) const {
+    return 1.0f / __builtin_sqrtf(sum_of_squares / static_cast<float>(size) + epsilon);
+  }
+
   void apply(const kernels::ActivationTable& table, const float* x, std::size_t size, float* out) const {
-    const float mean = table.sum_of_squares(x, size) / static_cast<float>(size);
-    table.scale(x, 1.0f / __builtin_sqrtf(mean + epsilon), weight, offset, size, out);
+    table.scale(x, factor(table.sum_of_squares(x, size), size), weight, offset, size, out);
   }
 };
 
@@ -109,8 +112,8 @@ class TokenHeads {
       : table_(table),
         kernels_(*table.activations),
         a_(a),
-        query_norm_(table, a.query_norm, a.head_dim, buffers().norm),
-        key_norm_(table, a.key_norm, a.head_dim, buffers().delta_norm),
+        query_norm_(table, a.query_norm, norm_size(a, a.heads), buffers().norm),
+        key_norm_(table, a.key_norm, norm_size(a, a.kv_heads), buffers().delta_norm),
         query_dtype_(kernels::to_float(a.query_dtype)),
         key_dtype_(kernels::to_float(a.key_dtype)),
         value_dtype_(kernels::to_float(a.value_dtype)) {}
@@ -118,13 +121,15 @@ class TokenHeads {
   bool run(std::int64_t row, std::int64_t token) const {
     const std::int64_t index = row * a_.tokens + token;
     bool is_finite = true;
+    const Rows queries{a_.query, query_norm_, factor_of_all(a_.query, query_norm_, index, a_.heads), query_dtype_};
     for (std::int64_t head = 0; head < a_.heads; ++head) {
       Byte* to = to_bytes(a_.queries) + place(index * a_.heads + head, query_dtype_);
-      is_finite &= turned(a_.query, query_norm_, row, token, head, query_dtype_, to);
+      is_finite &= turned(queries, row, token, head, to);
     }
+    const Rows keys{a_.key, key_norm_, factor_of_all(a_.key, key_norm_, index, a_.kv_heads), key_dtype_};
     for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
       const std::int64_t at = (row * a_.kv_heads + head) * a_.capacity + a_.past[row] + token;
-      is_finite &= turned(a_.key, key_norm_, row, token, head, key_dtype_, to_bytes(a_.keys) + place(at, key_dtype_));
+      is_finite &= turned(keys, row, token, head, to_bytes(a_.keys) + place(at, key_dtype_));
       table_.store(value_dtype_, source(a_.value, index, head), to_size(a_.head_dim),
                    to_bytes(a_.values) + place(at, value_dtype_));
     }
@@ -132,6 +137,26 @@ class TokenHeads {
   }
 
  private:
+  // The queries or the keys of a token.
+  struct Rows {
+    const HeadRows& heads;
+    const Norm& norm;
+    float factor;  // of all heads, where they are normalised together
+    kernels::Float dtype;
+  };
+
+  static std::int64_t norm_size(const PlaceHeads& a, std::int64_t heads) {
+    return a.norm == HeadNorm::kAllHeads ? heads * a.head_dim : a.head_dim;
+  }
+
+  float factor_of_all(const HeadRows& rows, const Norm& norm, std::int64_t index, std::int64_t heads) const {
+    if (!norm.weight || a_.norm != HeadNorm::kAllHeads) return 1.0f;
+    float sum = 0.0f;
+    for (std::int64_t head = 0; head < heads; ++head)
+      sum += kernels_.sum_of_squares(source(rows, index, head), to_size(a_.head_dim));
+    return norm.factor(sum, to_size(heads * a_.head_dim));
+  }
+
   std::size_t place(std::int64_t head, kernels::Float dtype) const {
     return to_size(head * a_.head_dim) * kFloatBytes[dtype];
   }
@@ -140,21 +165,31 @@ class TokenHeads {
     return rows.data + index * rows.token_stride + head * rows.head_stride;
   }
 
-  bool turned(const HeadRows& rows, const Norm& norm, std::int64_t row, std::int64_t token, std::int64_t head,
-              kernels::Float dtype, Byte* to) const {
+  void normalise(const Rows& rows, std::int64_t head, const float* x, float* out) const {
+    const std::size_t size = to_size(a_.head_dim);
+    if (a_.norm != HeadNorm::kAllHeads) return rows.norm.apply(kernels_, x, size, out);
+    kernels_.scale(x, rows.factor, rows.norm.weight + head * a_.head_dim, rows.norm.offset, size, out);
+  }
+
+  bool turned(const Rows& rows, std::int64_t row, std::int64_t token, std::int64_t head, Byte* to) const {
     const std::size_t size = to_size(a_.head_dim), pairs = to_size(a_.pairs);
-    float* both = at_least(buffers().row, 2 * a_.head_dim);
-    float* out = both + size;
-    const float* x = source(rows, row * a_.tokens + token, head);
-    if (norm.weight) {
-      norm.apply(kernels_, x, size, both);
-      x = both;
+    float* normal = at_least(buffers().row, 2 * a_.head_dim);
+    float* out = normal + size;
+    const float* x = source(rows.heads, row * a_.tokens + token, head);
+    const bool is_last = a_.norm == HeadNorm::kEachTurnedHead;
+    if (rows.norm.weight && !is_last) {
+      normalise(rows, head, x, normal);
+      x = normal;
     }
     const std::int64_t turn = token * a_.pairs;
     kernels_.rotate(x, a_.cosines[row] + turn, a_.sines[row] + turn, pairs, a_.is_interleaved, out);
     std::copy(x + 2 * pairs, x + size, out + 2 * pairs);
-    table_.store(dtype, out, size, to);
-    return table_.first_non_finite(dtype, to, size) == size;
+    if (rows.norm.weight && is_last) {
+      normalise(rows, head, out, normal);
+      out = normal;
+    }
+    table_.store(rows.dtype, out, size, to);
+    return table_.first_non_finite(rows.dtype, to, size) == size;
   }
 
   const kernels::Table& table_;

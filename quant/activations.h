@@ -37,12 +37,17 @@ struct HeadRows {
   std::int64_t token_stride, head_stride;
 };
 
+// What norms of queries and keys take together, and when: one weight of head_dim for all heads, or one of all heads'
+// values.
+enum class HeadNorm : std::uint8_t { kEachHead, kEachTurnedHead, kAllHeads };
+
 // Brings a pass's queries, keys and values where attention reads them. Shapes: queries (rows, tokens, heads, head_dim);
 // keys and values: caches (rows, kv_heads, capacity, head_dim), of which place past[row] on is written.
 struct PlaceHeads {
   std::int64_t rows, tokens, heads, kv_heads, head_dim;
   HeadRows query, key, value;  // token t of row r is at r * tokens + t
   RmsNorm query_norm, key_norm;
+  HeadNorm norm;
   std::int64_t pairs;  // of values that turn
   bool is_interleaved;
   const float* const* cosines;  // a row's (tokens, pairs)

@@ -56,6 +56,12 @@ inline constexpr Naming kExpertsInMlp = {.moe = "mlp"};
 inline constexpr Naming kStackedExperts = {
     .moe = "mlp", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"};
 
+// Norms after attention and MLP, none before.
+inline constexpr std::array kOutputNormNames = {Naming{.input_norm = "",
+                                                       .attention_output_norm = "post_attention_layernorm",
+                                                       .mlp_norm = "",
+                                                       .mlp_output_norm = "post_feedforward_layernorm"}};
+
 // Errors: kCorrupt, kUnsupported naming the field.
 ModelConfig parse_config(const Family& family, const ConfigReader& config);
 // Needs the model's head_dim and max_position_embeddings, and gives the latter what scaling makes of it.

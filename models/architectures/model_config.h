@@ -55,6 +55,10 @@ enum class QkvLayout : std::uint8_t {
   kFusedPerHead,  // rows of a head's query, key and value, head by head
 };
 
+// What norms of queries and keys take together, each with one weight of all heads or one a head's, and whether before
+// the rotary embedding or after it.
+enum class QueryKeyNorm : std::uint8_t { kNone, kEachHead, kEachTurnedHead, kAllHeads };
+
 // Experts of a layer that has them; num_experts is 0 where none does.
 struct MoeConfig {
   std::int64_t num_experts = 0;
@@ -82,7 +86,7 @@ struct ModelConfig {
   QkvLayout qkv = QkvLayout::kSeparate;
   bool qkv_bias = false;
   bool output_bias = false;
-  bool has_query_key_norm = false;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   double query_scale = 0.0;         // of query-key products
   double attention_softcap = 0.0;   // 0: none
   std::int64_t sliding_window = 0;  // of config.json; which layers slide, they say

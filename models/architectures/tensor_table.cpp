@@ -13,7 +13,12 @@ std::int64_t vocab(M m, L) { return m.vocab_size; }
 std::int64_t queries(M m, L) { return m.query_size(); }
 std::int64_t keys(M m, L) { return m.key_value_size(); }
 std::int64_t queries_keys_values(M m, L) { return m.query_size() + 2 * m.key_value_size(); }
-std::int64_t head(M m, L) { return m.head_dim; }
+std::int64_t query_norm(M m, L) {
+  return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.query_size() : m.head_dim;
+}
+std::int64_t key_norm(M m, L) {
+  return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.key_value_size() : m.head_dim;
+}
 std::int64_t inner(M m, L) { return m.intermediate_size; }
 std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
 std::int64_t experts(M m, L) { return m.moe.num_experts; }
@@ -23,7 +28,7 @@ std::int64_t expert_gate_and_up(M m, L) { return 2 * m.moe.intermediate_size; }
 bool has_final_norm(M m, L) { return m.has_final_norm; }
 bool is_qkv_separate(M m, L) { return m.qkv == QkvLayout::kSeparate; }
 bool is_qkv_fused(M m, L) { return m.qkv != QkvLayout::kSeparate; }
-bool has_query_key_norm(M m, L) { return m.has_query_key_norm; }
+bool has_query_key_norm(M m, L) { return m.query_key_norm != QueryKeyNorm::kNone; }
 bool is_gate_up_separate(M m, L) { return !m.is_gate_up_fused; }
 bool is_gate_up_fused(M m, L) { return m.is_gate_up_fused; }
 bool are_experts_apart(M m, L) { return m.naming->stacked_gate_up.empty(); }
@@ -40,8 +45,8 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::key, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::value, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::fused_qkv, P::kAttention, Role::kLinear, {queries_keys_values, hidden}, is_qkv_fused, &C::qkv_bias},
-    {&N::query_norm, P::kAttention, Role::kNorm, {head}, has_query_key_norm},
-    {&N::key_norm, P::kAttention, Role::kNorm, {head}, has_query_key_norm},
+    {&N::query_norm, P::kAttention, Role::kNorm, {query_norm}, has_query_key_norm},
+    {&N::key_norm, P::kAttention, Role::kNorm, {key_norm}, has_query_key_norm},
     {&N::attention_output, P::kAttention, Role::kLinear, {hidden, queries}, nullptr, &C::output_bias},
     {&N::layer_rotary, P::kAttention, Role::kBuffer},
     {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}},

@@ -29,6 +29,10 @@ std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
 
 Dtype dtype_of(const at::Tensor& tensor) { return from_torch(tensor.scalar_type()).value_or(Dtype::kFloat32); }
 
+// By QueryKeyNorm; the first without norms.
+constexpr quant::HeadNorm kHeadNorms[] = {quant::HeadNorm::kEachHead, quant::HeadNorm::kEachHead,
+                                          quant::HeadNorm::kEachTurnedHead, quant::HeadNorm::kAllHeads};
+
 // One pass over all layers. The residual sum of a layer's half waits as `delta` for the next norm, which adds it.
 class Forward {
  public:
@@ -218,6 +222,7 @@ class Forward {
     a.value = value;
     a.query_norm = view.query_norm;
     a.key_norm = view.key_norm;
+    a.norm = kHeadNorms[static_cast<std::size_t>(attention.norm())];
     const TurnsView& turns = work_.turns[attention.rope()];
     a.pairs = turns.pairs;
     a.is_interleaved = attention.is_interleaved();

@@ -72,8 +72,9 @@ bool fits(const ProductsView& view, std::int64_t in_features, std::initializer_l
 bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {
   const std::int64_t queries = attention.heads() * attention.head_dim();
   const std::int64_t keys = attention.kv_heads() * attention.head_dim();
-  if (!set(attention.query_norm(), attention.head_dim(), view.query_norm) ||
-      !set(attention.key_norm(), attention.head_dim(), view.key_norm) || !add(attention.inputs(), view.inputs) ||
+  const bool is_of_all = attention.norm() == QueryKeyNorm::kAllHeads;
+  if (!set(attention.query_norm(), is_of_all ? queries : attention.head_dim(), view.query_norm) ||
+      !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) || !add(attention.inputs(), view.inputs) ||
       !add(attention.output(), view.output))
     return false;
   const bool is_one = attention.layout() != QkvLayout::kSeparate;

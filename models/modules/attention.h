@@ -31,6 +31,7 @@ class Attention : public Mixer {
   std::int64_t window() const noexcept { return window_; }  // 0: none
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
+  QueryKeyNorm norm() const noexcept { return norm_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
   const RmsNorm* query_norm() const noexcept { return query_norm_.get(); }
   const RmsNorm* key_norm() const noexcept { return key_norm_.get(); }
@@ -39,6 +40,8 @@ class Attention : public Mixer {
  private:
   // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
   std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
+  // Query or key, normalised and turned. Shape: kept.
+  at::Tensor placed(const at::Tensor& x, const RmsNorm* norm, const RotaryTable& table) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
@@ -54,6 +57,7 @@ class Attention : public Mixer {
   std::int64_t window_;
   bool is_interleaved_;
   QkvLayout layout_;
+  QueryKeyNorm norm_;
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
   std::shared_ptr<RmsNorm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;

@@ -54,14 +54,16 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
-  const auto joined = [&](const at::Tensor& before, const at::Tensor& normalised, at::Tensor result,
-                          const std::shared_ptr<RmsNorm>& norm) {
-    if (norm) result = norm->forward(result);
-    return (is_residual_normalised_ ? normalised : before) + result;
+  const auto normalised = [](const at::Tensor& x, const std::shared_ptr<RmsNorm>& norm) {
+    return norm ? norm->forward(x) : x;
   };
-  const at::Tensor x = input_norm_->forward(input);
+  const auto joined = [&](const at::Tensor& before, const at::Tensor& x, const at::Tensor& result,
+                          const std::shared_ptr<RmsNorm>& norm) {
+    return (is_residual_normalised_ ? x : before) + normalised(result, norm);
+  };
+  const at::Tensor x = normalised(input, input_norm_);
   const at::Tensor middle = joined(input, x, mixer_->forward(x, session, pass), attention_output_norm_);
-  const at::Tensor y = mlp_norm_->forward(middle);
+  const at::Tensor y = normalised(middle, mlp_norm_);
   return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
 }
 

@@ -29,7 +29,7 @@ class DecoderLayer : public torch::nn::Module {
 
  private:
   bool is_residual_normalised_;
-  std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // output ones may be null
+  std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // null: none
   std::shared_ptr<Mixer> mixer_;
   const Attention* attention_;
   std::shared_ptr<FeedForward> feed_forward_;

@@ -1,11 +1,9 @@
-// Norms, rotary, gates and attention: the reference against their definitions in double, every level against the
+// Norms, gates and attention: the reference against their definitions in double, every level against the
 // reference.
 #include "quant/activations.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <vector>
 
 #include <halfbyte/linear.h>
@@ -16,37 +14,19 @@
 #include "quant/with_activations.h"
 #include "tests/catch.h"
 #include "tests/quant/levels.h"
+#include "tests/quant/random_values.h"
 
 namespace halfbyte::quant {
 namespace {
 
-using halfbyte::quant::test::tables;
+using namespace halfbyte::quant::test;
 using kernels::Byte;
 using kernels::Table;
-
-std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> values(0, spread);
-  std::vector<float> out(count);
-  for (float& value : out) value = values(random);
-  return out;
-}
-
-template <class T>
-std::byte* bytes(std::vector<T>& values) {
-  return reinterpret_cast<std::byte*>(values.data());
-}
-const std::byte* bytes(const std::vector<float>& values) { return reinterpret_cast<const std::byte*>(values.data()); }
 
 std::vector<std::uint16_t> to_bfloat16(const std::vector<float>& values) {
   std::vector<std::uint16_t> out(values.size());
   convert(bytes(values), Dtype::kFloat32, bytes(out), Dtype::kBfloat16, static_cast<std::int64_t>(values.size()));
   return out;
-}
-
-template <class T>
-bool is_same(const std::vector<T>& a, const std::vector<T>& b) {
-  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
@@ -120,103 +100,6 @@ TEST_CASE("a residual sum and its norm are what their definitions say, on every 
         CHECK(is_same(out.values, ref.values));
         CHECK(is_same(out.output, ref.output));
       }
-    }
-  }
-}
-
-// Rows of different pasts, and what the pass's queries and the caches hold after it.
-struct Placed {
-  std::vector<float> queries, keys, values;
-  bool is_finite = false;
-};
-
-constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8, kCapacity = 9;
-
-Placed place(const Table& table, bool is_interleaved, bool has_norm, float spread, Dtype dtype) {
-  const std::vector<std::int64_t> past = {5, 0};
-  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
-  const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = normal(kDim, 6);
-  std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
-  for (std::size_t i = 0; i < cosine.size(); ++i) {
-    cosine[i] = std::cos(static_cast<float>(i));
-    sine[i] = std::sin(static_cast<float>(i));
-  }
-  const float* cosines[] = {cosine.data() + 5 * kPairs, cosine.data()};
-  const float* sines[] = {sine.data() + 5 * kPairs, sine.data()};
-  Placed out{std::vector<float>(2 * kTokens * kHeads * kDim), std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7),
-             std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7)};
-  std::vector<std::uint16_t> halves(out.queries.size());
-  PlaceHeads a{};
-  a.rows = 2;
-  a.tokens = kTokens;
-  a.heads = kHeads;
-  a.kv_heads = kKeyHeads;
-  a.head_dim = kDim;
-  a.query = {products.data(), kAll, kDim};
-  a.key = {products.data() + kHeads * kDim, kAll, kDim};
-  a.value = {products.data() + (kHeads + kKeyHeads) * kDim, kAll, kDim};
-  if (has_norm) a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
-  a.pairs = kPairs;
-  a.is_interleaved = is_interleaved;
-  a.cosines = cosines;
-  a.sines = sines;
-  a.queries = dtype == Dtype::kFloat32 ? bytes(out.queries) : bytes(halves);
-  a.query_dtype = dtype;
-  a.keys = bytes(out.keys);
-  a.values = bytes(out.values);
-  a.key_dtype = a.value_dtype = Dtype::kFloat32;
-  a.capacity = kCapacity;
-  a.past = past.data();
-  out.is_finite = place_heads(table, a);
-  return out;
-}
-
-// `stored`: x turned by the angles of position `at`, what is not turned as it was.
-void check_turned(const float* stored, const float* x, std::int64_t at, bool is_interleaved) {
-  for (std::int64_t pair = 0; pair < kPairs; ++pair) {
-    const std::int64_t first = is_interleaved ? 2 * pair : pair, second = is_interleaved ? first + 1 : pair + kPairs;
-    const auto turn = static_cast<float>(at * kPairs + pair);
-    CHECK(stored[first] == Approx(x[first] * std::cos(turn) - x[second] * std::sin(turn)).margin(1e-6));
-    CHECK(stored[second] == Approx(x[second] * std::cos(turn) + x[first] * std::sin(turn)).margin(1e-6));
-  }
-  CHECK(std::equal(x + 2 * kPairs, x + kDim, stored + 2 * kPairs));
-}
-
-// The keys and values of one head of one row, over the whole cache.
-void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, bool is_interleaved) {
-  const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
-  for (std::int64_t at = 0; at < kCapacity; ++at) {
-    const std::int64_t token = at - (row == 0 ? 5 : 0);
-    const float* stored = placed.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
-    if (token < 0 || token >= kTokens) {
-      CHECK(stored[0] == -7.0f);  // left alone
-      continue;
-    }
-    const float* x =
-        products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
-    check_turned(stored, x, at, is_interleaved);
-    const float* value = placed.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
-    CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
-  }
-}
-
-TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations][levels]") {
-  for (const bool is_interleaved : {false, true}) {
-    const Placed ref = place(kernels::kRef, is_interleaved, false, 1, Dtype::kFloat32);
-    CHECK(ref.is_finite);
-    for (std::int64_t row = 0; row < 2; ++row) {
-      for (std::int64_t head = 0; head < kKeyHeads; ++head) check_stored(ref, row, head, is_interleaved);
-    }
-    for (const Table* table : tables()) {
-      for (const bool has_norm : {false, true}) {
-        const Placed wanted = place(kernels::kRef, is_interleaved, has_norm, 1, Dtype::kFloat32);
-        const Placed out = place(*table, is_interleaved, has_norm, 1, Dtype::kFloat32);
-        CHECK(is_same(out.queries, wanted.queries));
-        CHECK(is_same(out.keys, wanted.keys));
-        CHECK(is_same(out.values, wanted.values));
-      }
-      CHECK_FALSE(place(*table, is_interleaved, false, 1e5f, Dtype::kFloat16).is_finite);
-      CHECK(place(*table, is_interleaved, false, 1e5f, Dtype::kBfloat16).is_finite);
     }
   }
 }

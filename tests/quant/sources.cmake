@@ -3,6 +3,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/activations_test.cpp
     quant/dispatch_test.cpp
     quant/golden_bytes_test.cpp
+    quant/heads_test.cpp
     quant/int8_test.cpp
     quant/kernels_test.cpp
     quant/linear_test.cpp

@@ -22,13 +22,13 @@ void configure_qwen2(const ConfigReader& config, ModelConfig& model) {
 
 void configure_qwen3(const ConfigReader& config, ModelConfig& model) {
   set_attention_bias(config, model);
-  model.has_query_key_norm = true;
+  model.query_key_norm = QueryKeyNorm::kEachHead;
   slide_as_qwen(config, model);
 }
 
 void configure_qwen3_moe(const ConfigReader& config, ModelConfig& model) {
   set_attention_bias(config, model);
-  model.has_query_key_norm = true;
+  model.query_key_norm = QueryKeyNorm::kEachHead;
   if (config.boolean_or("use_sliding_window", false)) slide_all(config, model);
   choose_experts(config, model);
   model.moe.intermediate_size = config.integer("moe_intermediate_size", 1, kMaxSize);

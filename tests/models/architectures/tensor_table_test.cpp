@@ -24,7 +24,8 @@ constexpr Variant kVariants[] = {
     {"as parsed", [](ModelConfig&) {}},
     {"biases everywhere", [](ModelConfig& c) { c.qkv_bias = c.output_bias = c.mlp_bias = true; }},
     {"no biases", [](ModelConfig& c) { c.qkv_bias = c.output_bias = c.mlp_bias = false; }},
-    {"norms of queries and keys", [](ModelConfig& c) { c.has_query_key_norm = true; }},
+    {"norms of each query and key", [](ModelConfig& c) { c.query_key_norm = QueryKeyNorm::kEachHead; }},
+    {"norms of all queries and all keys", [](ModelConfig& c) { c.query_key_norm = QueryKeyNorm::kAllHeads; }},
     {"no final norm", [](ModelConfig& c) { c.has_final_norm = false; }},
     {"one layer without experts", [](ModelConfig& c) { c.layers.at(1).has_experts = false; }},
 };
@@ -89,7 +90,7 @@ TEST_CASE("a model has either of two forms of a module, and experts or an MLP, l
       const bool has_experts = config.layer(layer).has_experts;
       const bool is_stacked = !config.naming->stacked_down.empty();
       CHECK(count(config, &Naming::query, layer) + count(config, &Naming::fused_qkv, layer) == 1);
-      CHECK(count(config, &Naming::query_norm, layer) == (config.has_query_key_norm ? 1 : 0));
+      CHECK(count(config, &Naming::query_norm, layer) == (config.query_key_norm != QueryKeyNorm::kNone ? 1 : 0));
       CHECK(count(config, &Naming::gate, layer) + count(config, &Naming::fused_gate_up, layer) ==
             (has_experts ? 0 : 1));
       CHECK(count(config, &Naming::router, layer) == (has_experts ? 1 : 0));

@@ -1,0 +1,178 @@
+// Queries, keys and values on their way to attention: normalised, turned and stored. The reference against the
+// definitions, every level against the reference.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quant/activations.h"
+#include "quant/kernels/activation_kernels.h"
+#include "quant/with_activations.h"
+#include "tests/catch.h"
+#include "tests/quant/levels.h"
+#include "tests/quant/random_values.h"
+
+namespace halfbyte::quant {
+namespace {
+
+using namespace halfbyte::quant::test;
+using kernels::Table;
+
+// Rows of different pasts, and what the pass's queries and the caches hold after it.
+struct Placed {
+  std::vector<float> queries, keys, values;
+  bool is_finite = false;
+};
+
+constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8, kCapacity = 9;
+
+// Of all heads; of one, its begin.
+std::vector<float> norm_weight() { return normal(kHeads * kDim, 6); }
+
+Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype) {
+  const std::vector<std::int64_t> past = {5, 0};
+  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
+  const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = norm_weight();
+  std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
+  for (std::size_t i = 0; i < cosine.size(); ++i) {
+    cosine[i] = std::cos(static_cast<float>(i));
+    sine[i] = std::sin(static_cast<float>(i));
+  }
+  const float* cosines[] = {cosine.data() + 5 * kPairs, cosine.data()};
+  const float* sines[] = {sine.data() + 5 * kPairs, sine.data()};
+  Placed out{std::vector<float>(2 * kTokens * kHeads * kDim), std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7),
+             std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7)};
+  std::vector<std::uint16_t> halves(out.queries.size());
+  PlaceHeads a{};
+  a.rows = 2;
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.kv_heads = kKeyHeads;
+  a.head_dim = kDim;
+  a.query = {products.data(), kAll, kDim};
+  a.key = {products.data() + kHeads * kDim, kAll, kDim};
+  a.value = {products.data() + (kHeads + kKeyHeads) * kDim, kAll, kDim};
+  if (norm) {
+    a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
+    a.norm = *norm;
+  }
+  a.pairs = kPairs;
+  a.is_interleaved = is_interleaved;
+  a.cosines = cosines;
+  a.sines = sines;
+  a.queries = dtype == Dtype::kFloat32 ? bytes(out.queries) : bytes(halves);
+  a.query_dtype = dtype;
+  a.keys = bytes(out.keys);
+  a.values = bytes(out.values);
+  a.key_dtype = a.value_dtype = Dtype::kFloat32;
+  a.capacity = kCapacity;
+  a.past = past.data();
+  out.is_finite = place_heads(table, a);
+  return out;
+}
+
+// `stored`: x turned by the angles of position `at`, what is not turned as it was.
+void check_turned(const float* stored, const float* x, std::int64_t at, bool is_interleaved) {
+  for (std::int64_t pair = 0; pair < kPairs; ++pair) {
+    const std::int64_t first = is_interleaved ? 2 * pair : pair, second = is_interleaved ? first + 1 : pair + kPairs;
+    const auto turn = static_cast<float>(at * kPairs + pair);
+    CHECK(stored[first] == Approx(x[first] * std::cos(turn) - x[second] * std::sin(turn)).margin(1e-6));
+    CHECK(stored[second] == Approx(x[second] * std::cos(turn) + x[first] * std::sin(turn)).margin(1e-6));
+  }
+  CHECK(std::equal(x + 2 * kPairs, x + kDim, stored + 2 * kPairs));
+}
+
+// The keys and values of one head of one row, over the whole cache.
+void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, bool is_interleaved) {
+  const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
+  for (std::int64_t at = 0; at < kCapacity; ++at) {
+    const std::int64_t token = at - (row == 0 ? 5 : 0);
+    const float* stored = placed.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    if (token < 0 || token >= kTokens) {
+      CHECK(stored[0] == -7.0f);  // left alone
+      continue;
+    }
+    const float* x =
+        products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
+    check_turned(stored, x, at, is_interleaved);
+    const float* value = placed.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
+  }
+}
+
+constexpr std::optional<HeadNorm> kNorms[] = {std::nullopt, HeadNorm::kEachHead, HeadNorm::kEachTurnedHead,
+                                              HeadNorm::kAllHeads};
+
+using Head = std::vector<double>;
+
+double mean_square(std::span<const float> x) {
+  return std::inner_product(x.begin(), x.end(), x.begin(), 0.0) / static_cast<double>(x.size());
+}
+
+Head weighted(const Head& x, double mean, std::span<const float> weight) {
+  Head out;
+  for (std::size_t i = 0; i < x.size(); ++i) out.push_back(x[i] / std::sqrt(mean + 1e-6) * weight[i]);
+  return out;
+}
+
+Head turned(Head x, std::int64_t at) {
+  for (std::int64_t pair = 0; pair < kPairs; ++pair) {
+    const auto first = static_cast<std::size_t>(pair), second = static_cast<std::size_t>(pair + kPairs);
+    const double angle = static_cast<double>(at * kPairs + pair), before = x[first];
+    x[first] = before * std::cos(angle) - x[second] * std::sin(angle);
+    x[second] = x[second] * std::cos(angle) + before * std::sin(angle);
+  }
+  return x;
+}
+
+TEST_CASE("a norm of queries is of each head, of each that is turned, or of all together", "[activations]") {
+  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
+  const std::vector<float> products = normal(2 * kTokens * kAll, 5), weights = norm_weight();
+  const auto wanted = [&](HeadNorm norm, std::span<const float> token, std::size_t head, std::int64_t at) {
+    const auto own = token.subspan(head * kDim, kDim);
+    const Head x(own.begin(), own.end());
+    const std::span<const float> weight(weights);
+    if (norm == HeadNorm::kAllHeads)
+      return turned(weighted(x, mean_square(token), weight.subspan(head * kDim, kDim)), at);
+    if (norm == HeadNorm::kEachHead) return turned(weighted(x, mean_square(own), weight.first(kDim)), at);
+    const Head last = turned(x, at);
+    const std::vector<float> floats(last.begin(), last.end());
+    return weighted(last, mean_square(floats), weight.first(kDim));
+  };
+  for (const HeadNorm norm : {HeadNorm::kEachHead, HeadNorm::kEachTurnedHead, HeadNorm::kAllHeads}) {
+    const Placed ref = place(kernels::kRef, false, norm, 1, Dtype::kFloat32);
+    for (std::size_t i = 0; i < kTokens * kHeads; ++i) {  // of the row that has no past
+      const std::size_t token = kTokens + i / kHeads, head = i % kHeads;
+      const auto of_token = std::span(products).subspan(token * kAll, kHeads * kDim);
+      const Head out = wanted(norm, of_token, head, static_cast<std::int64_t>(i / kHeads));
+      for (std::size_t value = 0; value < kDim; ++value)
+        CHECK(ref.queries[(token * kHeads + head) * kDim + value] == Approx(out[value]).margin(1e-5));
+    }
+  }
+}
+
+TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations][levels]") {
+  for (const bool is_interleaved : {false, true}) {
+    const Placed ref = place(kernels::kRef, is_interleaved, std::nullopt, 1, Dtype::kFloat32);
+    CHECK(ref.is_finite);
+    for (std::int64_t row = 0; row < 2; ++row) {
+      for (std::int64_t head = 0; head < kKeyHeads; ++head) check_stored(ref, row, head, is_interleaved);
+    }
+    for (const Table* table : tables()) {
+      for (const std::optional<HeadNorm> norm : kNorms) {
+        const Placed wanted = place(kernels::kRef, is_interleaved, norm, 1, Dtype::kFloat32);
+        const Placed out = place(*table, is_interleaved, norm, 1, Dtype::kFloat32);
+        CHECK(is_same(out.queries, wanted.queries));
+        CHECK(is_same(out.keys, wanted.keys));
+        CHECK(is_same(out.values, wanted.values));
+      }
+      CHECK_FALSE(place(*table, is_interleaved, std::nullopt, 1e5f, Dtype::kFloat16).is_finite);
+      CHECK(place(*table, is_interleaved, std::nullopt, 1e5f, Dtype::kBfloat16).is_finite);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halfbyte::quant
