@@ -83,6 +83,10 @@ class ResidualRows {
         delta_norm_.apply(kernels_, delta, size, own);
         delta = own;
       }
+      if (a_.delta_scale != 1.0f) {
+        std::transform(delta, delta + size, own, [&](float value) { return value * a_.delta_scale; });
+        delta = own;
+      }
       kernels_.add(a_.base + begin, delta, size, stream);
     }
     const float* result = stream;

@@ -18,13 +18,14 @@ struct RmsNorm {
   float epsilon = 0;
 };
 
-// stream = base + delta_norm(delta), and norm(stream). Shapes: all (rows, size).
+// stream = base + delta_scale * delta_norm(delta), and norm(stream). Shapes: all (rows, size).
 struct ResidualNorm {
   std::int64_t rows, size;
   float* stream;
   const float* base;   // may be the stream, or `normalised`
   const float* delta;  // null: the stream is taken as it is
   RmsNorm delta_norm, norm;
+  float delta_scale = 1.0f;
   float* normalised;  // null: not wanted
   std::byte* output;  // the same in output_dtype; null: not wanted
   Dtype output_dtype;

@@ -99,6 +99,8 @@ struct ModelConfig {
   bool has_final_norm = true;
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;
+  double residual_scale = 1.0;  // of what attention and MLP add to the residual
+  double logit_scale = 1.0;
   double logit_softcap = 0.0;  // 0: none
 
   std::optional<std::int64_t> bos_token_id;

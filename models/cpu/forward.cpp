@@ -116,6 +116,7 @@ class Forward {
     a.base = base_;
     a.delta = delta_;
     a.delta_norm = delta_norm_;
+    a.delta_scale = delta_scale_;
     a.norm = norm;
     a.normalised = normalised;
     if (next) {
@@ -125,10 +126,11 @@ class Forward {
     quant::residual_norm(a);
   }
 
-  void wait(const float* delta, const quant::RmsNorm& norm, bool is_residual_normalised) {
+  void wait(const float* delta, const quant::RmsNorm& norm, const DecoderLayer& layer) {
     delta_ = delta;
     delta_norm_ = norm;
-    base_ = is_residual_normalised ? normalised_ : stream_;
+    delta_scale_ = static_cast<float>(layer.residual_scale());
+    base_ = layer.is_residual_normalised() ? normalised_ : stream_;
   }
 
   // The results are in `outputs`, one a product.
@@ -158,10 +160,10 @@ class Forward {
     normalise(view.input_norm, &view.inputs, is_kept ? normalised_ : nullptr);
     multiply(view.inputs, work_.operand.at_least(0), work_.products);
     attend(view);
-    wait(work_.delta.floats(0), view.attention_output_norm, is_kept);
+    wait(work_.delta.floats(0), view.attention_output_norm, *view.layer);
     normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
     const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
-    wait(result, view.mlp_output_norm, is_kept);
+    wait(result, view.mlp_output_norm, *view.layer);
   }
 
   // Where queries, keys and values stand in what the projections gave.
@@ -296,6 +298,7 @@ class Forward {
   const float* base_ = nullptr;  // what `delta_` is added to
   const float* delta_ = nullptr;
   quant::RmsNorm delta_norm_;
+  float delta_scale_ = 1.0f;
 };
 
 bool are_known(const at::Tensor& tokens, std::int64_t vocab_size) {

@@ -5,6 +5,7 @@
 #include <halfbyte/error.h>
 
 #include "models/modules/decoder.h"
+#include "models/modules/logits.h"
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
@@ -79,12 +80,11 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
-  at::Tensor logits = lm_head_->multiply(hidden, at::kFloat);
-  if (!is_finite(logits)) {
+  at::Tensor products = lm_head_->multiply(hidden, at::kFloat);
+  if (!is_finite(products)) {
     explain_not_finite(*this, policy_, [&] { return lm_head_->multiply(hidden, at::kFloat); });
   }
-  const double softcap = config_->logit_softcap;
-  return softcap == 0.0 ? logits : (logits / softcap).tanh_().mul_(softcap);
+  return logits_of(std::move(products), *config_);
 }
 
 at::Tensor CausalLM::forward(const at::Tensor& tokens) {

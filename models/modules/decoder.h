@@ -21,6 +21,7 @@ class DecoderLayer : public torch::nn::Module {
   const Mixer& mixer() const noexcept { return *mixer_; }
   const Attention* attention() const noexcept { return attention_; }  // null: another mixer
   bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
+  double residual_scale() const noexcept { return residual_scale_; }
   const RmsNorm* input_norm() const noexcept { return input_norm_.get(); }
   const RmsNorm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
   const RmsNorm* mlp_norm() const noexcept { return mlp_norm_.get(); }
@@ -29,6 +30,7 @@ class DecoderLayer : public torch::nn::Module {
 
  private:
   bool is_residual_normalised_;
+  double residual_scale_;
   std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // null: none
   std::shared_ptr<Mixer> mixer_;
   const Attention* attention_;

@@ -10,6 +10,7 @@
 
 #include "loader/checkpoint_source.h"
 #include "models/architectures/tensor_table.h"
+#include "models/modules/logits.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::int64_t kRows = 64;
 }  // namespace
 
 ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig& config)
-    : softcap_(config.logit_softcap) {
+    : config_(config) {
   LoadOptions options;
   options.dtype = DtypePolicy::float32();
   LoadReport report;
@@ -35,8 +36,7 @@ ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig&
 }
 
 at::Tensor ModelHead::logits(const at::Tensor& hidden) const {
-  const at::Tensor out = head_->multiply(norm_ ? norm_->forward(hidden) : hidden, at::kFloat);
-  return softcap_ == 0.0 ? out : (out / softcap_).tanh().mul(softcap_);
+  return models::logits_of(head_->multiply(norm_ ? norm_->forward(hidden) : hidden, at::kFloat), config_);
 }
 
 at::Tensor ModelHead::drawn_gradient(const at::Tensor& hidden, std::int64_t first, at::Generator& random) const {

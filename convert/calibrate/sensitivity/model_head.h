@@ -15,7 +15,7 @@ namespace halfbyte::convert::calibrate {
 
 class ModelHead {
  public:
-  // In float32. Errors: kCorrupt where tensors are missing.
+  // In float32. The configuration must outlive it. Errors: kCorrupt where tensors are missing.
   ModelHead(const files::Checkpoint& source, const models::ModelConfig& config);
 
   // Draws a token from what the model says at each position from `first` on, and gives the gradient of the sum of their
@@ -28,7 +28,7 @@ class ModelHead {
 
   std::shared_ptr<models::RmsNorm> norm_;  // null: none
   std::shared_ptr<models::Linear> head_;
-  double softcap_;
+  const models::ModelConfig& config_;
 };
 
 }  // namespace halfbyte::convert::calibrate
