@@ -38,6 +38,10 @@ void slide_some(const ConfigReader& config, ModelConfig& model, const std::funct
   }
 }
 
+void turn_what_slides(ModelConfig& model) {
+  for (LayerConfig& layer : model.layers) layer.rope = layer.window > 0 ? 0 : kNoRope;
+}
+
 double switchable(const ConfigReader& config, const char* key, double fallback) {
   if (!config.is_given(key)) return fallback;
   return config.number_or(key, 0.0, 0.0, 1e9);

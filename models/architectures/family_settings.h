@@ -16,6 +16,8 @@ void slide_all(const ConfigReader& config, ModelConfig& model);
 // known.
 void slide_some(const ConfigReader& config, ModelConfig& model,
                 const std::function<bool(std::size_t layer)>& otherwise);
+// Those that slide turn by the rope, the others by none.
+void turn_what_slides(ModelConfig& model);
 // "num_experts" or "num_local_experts", in all layers. Errors: kCorrupt for more than a model can have.
 void choose_experts(const ConfigReader& config, ModelConfig& model);
 // "attention_bias" of all four projections.

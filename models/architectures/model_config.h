@@ -38,10 +38,13 @@ struct RopeConfig {
 // What mixes the tokens of a layer.
 enum class MixerKind : std::uint8_t { kAttention };
 
+// Of a layer whose attention knows of positions only by what is seen.
+inline constexpr std::size_t kNoRope = static_cast<std::size_t>(-1);
+
 // What may differ from layer to layer.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
-  std::size_t rope = 0;      // of ModelConfig::ropes
+  std::size_t rope = 0;      // of ModelConfig::ropes, or kNoRope
   std::int64_t window = 0;   // tokens back that a token sees, itself included; 0: all
   bool has_experts = false;  // instead of one MLP
 };

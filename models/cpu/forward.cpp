@@ -225,8 +225,9 @@ class Forward {
     a.query_norm = view.query_norm;
     a.key_norm = view.key_norm;
     a.norm = kHeadNorms[static_cast<std::size_t>(attention.norm())];
-    const TurnsView& turns = work_.turns[attention.rope()];
-    a.pairs = turns.pairs;
+    const bool turns_heads = attention.rope() != kNoRope;
+    const TurnsView& turns = work_.turns[turns_heads ? attention.rope() : 0];
+    a.pairs = turns_heads ? turns.pairs : 0;
     a.is_interleaved = attention.is_interleaved();
     a.cosines = turns.cosines.data();
     a.sines = turns.sines.data();

@@ -50,7 +50,7 @@ Attention::Attention(const WeightSet& weights, const ModelConfig& config, const 
       softcap_(config.attention_softcap),
       rope_(config.layer(layer).rope),
       window_(config.layer(layer).window),
-      is_interleaved_(config.ropes.at(rope_).is_interleaved),
+      is_interleaved_(rope_ != kNoRope && config.ropes.at(rope_).is_interleaved),
       layout_(config.qkv),
       norm_(config.query_key_norm) {
   constexpr ModuleName kInputs[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv};
@@ -131,8 +131,11 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 
-at::Tensor Attention::placed(const at::Tensor& x, const RmsNorm* norm, const RotaryTable& table) const {
-  const auto turned = [&](const at::Tensor& y) { return turn(y, table, compute_.stream.has_value(), is_interleaved_); };
+at::Tensor Attention::placed(const at::Tensor& x, const RmsNorm* norm, const Pass& pass) const {
+  const auto turned = [&](const at::Tensor& y) {
+    if (rope_ == kNoRope) return y;
+    return turn(y, pass.rotaries.at(rope_), compute_.stream.has_value(), is_interleaved_);
+  };
   if (!norm) return turned(x);
   if (norm_ == QueryKeyNorm::kEachTurnedHead) return norm->forward(turned(x));
   if (norm_ == QueryKeyNorm::kAllHeads) return turned(norm->forward(x.flatten(-2)).view(x.sizes()));
@@ -146,8 +149,8 @@ std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
   auto [query, key, value] = project(shared_operand(input, inputs_), pass);
-  query = compute_.as_operand(placed(query, query_norm_.get(), pass.rotaries.at(rope_)));
-  key = compute_.as_operand(placed(key, key_norm_.get(), pass.rotaries.at(rope_)));
+  query = compute_.as_operand(placed(query, query_norm_.get(), pass));
+  key = compute_.as_operand(placed(key, key_norm_.get(), pass));
   // Elsewhere than on the CPU each look would wait for the device.
   if (query.is_cpu() && !(is_finite(query) && is_finite(key))) session.note_not_finite();
   const at::Tensor& keys = cache(session).keys(key.scalar_type());

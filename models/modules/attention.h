@@ -27,7 +27,7 @@ class Attention : public Mixer {
   std::int64_t head_dim() const noexcept { return head_dim_; }
   double scale() const noexcept { return scale_; }
   double softcap() const noexcept { return softcap_; }
-  std::size_t rope() const noexcept { return rope_; }       // of the model's
+  std::size_t rope() const noexcept { return rope_; }       // of the model's, or kNoRope
   std::int64_t window() const noexcept { return window_; }  // 0: none
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
@@ -41,7 +41,7 @@ class Attention : public Mixer {
   // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
   std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
-  at::Tensor placed(const at::Tensor& x, const RmsNorm* norm, const RotaryTable& table) const;
+  at::Tensor placed(const at::Tensor& x, const RmsNorm* norm, const Pass& pass) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;

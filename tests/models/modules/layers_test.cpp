@@ -67,6 +67,26 @@ TEST_CASE("every layer turns by its own rope", "[layers]") {
   CHECK(difference(mixed, logits_of(both, false)) < 1e-4);
 }
 
+TEST_CASE("a layer may turn by no rope at all", "[layers]") {
+  ModelConfig config = llama(), still = llama();
+  config.layers.at(1).rope = kNoRope;
+  CHECK(difference(logits_of(config, true), logits_of(llama(), true)) > 1e-3);
+  CHECK(difference(logits_of(config, true), logits_of(config, false)) < 1e-4);
+  for (LayerConfig& layer : still.layers) layer.rope = kNoRope;
+  // Without positions the last token sees a set: the order of those before it is nothing to it.
+  const auto last = [&](const at::Tensor& tokens) {
+    const c10::InferenceMode guard;
+    const auto model = model_of(still);
+    Session session = model->make_session(1, kTokens);
+    return model->hidden(tokens, session).select(1, -1).clone();
+  };
+  still.layers.resize(1);
+  still.num_hidden_layers = 1;
+  const at::Tensor tokens = tokens_of(6, 5);
+  const at::Tensor swapped = at::cat({tokens.narrow(1, 0, 5).flip(1), tokens.narrow(1, 5, 1)}, 1);
+  CHECK(difference(last(tokens), last(swapped)) < 1e-5);
+}
+
 TEST_CASE("the buffers of several ropes have names of their own", "[layers]") {
   ModelConfig config = llama();
   config.ropes.push_back(local_rope());
