@@ -27,6 +27,10 @@ void ConfigReader::fail(const char* key, const std::string& wanted) const {
 }
 
 bool ConfigReader::has(const char* key) const { return object_.find(key).has_value(); }
+bool ConfigReader::is_text(const char* key) const {
+  const auto field = object_.find(key);
+  return field && field->as_string();
+}
 bool ConfigReader::is_given(const char* key) const { return object_.json().contains(key); }
 
 std::int64_t ConfigReader::integer(const char* key, std::int64_t low, std::int64_t high) const {

@@ -19,6 +19,7 @@ class ConfigReader {
   ConfigReader(const nlohmann::json& object, std::string where);
 
   bool has(const char* key) const;
+  bool is_text(const char* key) const;
   std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) const;
   std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
   double number(const char* key, double low, double high) const;

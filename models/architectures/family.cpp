@@ -65,6 +65,16 @@ void parse_tokens(const ConfigReader& config, ModelConfig& model) {
   model.eos_token_ids = config.token_ids("eos_token_id");
 }
 
+void add_sliding_rope(const Family& family, const ConfigReader& config, ModelConfig& model) {
+  RopeConfig rope = parse_sliding_rope(config, family, model);
+  if (rope == model.ropes.front()) return;
+  rope.name = kSlidingRope;
+  model.ropes.push_back(std::move(rope));
+  for (LayerConfig& layer : model.layers) {
+    if (layer.window > 0) layer.rope = 1;
+  }
+}
+
 }  // namespace
 
 ModelConfig parse_config(const Family& family, const ConfigReader& config) {
@@ -76,8 +86,9 @@ ModelConfig parse_config(const Family& family, const ConfigReader& config) {
   model.activation = parse_activation(config);
   model.query_scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
   model.layers.resize(static_cast<std::size_t>(model.num_hidden_layers));
-  model.ropes = {parse_rope(config, family.defaults, model)};
+  model.ropes = {parse_rope(config, family, model)};
   if (family.configure) family.configure(config, model);
+  if (family.turns_by_kind) add_sliding_rope(family, config, model);
   check_heads(family.keys, model);
   parse_tokens(config, model);
   return model;

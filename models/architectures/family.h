@@ -44,6 +44,8 @@ struct Family {
   void (*configure)(const ConfigReader& config, ModelConfig& model) = nullptr;
   // Where a model_type was given to models of another kind too: a field that only these have.
   const char* telling_key = nullptr;
+  // Layers that slide turn by another rope than those that see everything.
+  bool turns_by_kind = false;
 };
 
 // In the order in which messages name them.
@@ -64,8 +66,11 @@ inline constexpr std::array kOutputNormNames = {Naming{.input_norm = "",
 
 // Errors: kCorrupt, kUnsupported naming the field.
 ModelConfig parse_config(const Family& family, const ConfigReader& config);
-// Needs the model's head_dim and max_position_embeddings, and gives the latter what scaling makes of it.
-RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults, ModelConfig& model);
+// Needs the model's head_dim and max_position_embeddings, and gives the latter what scaling makes of it. Of a family
+// whose layers turn by kind: the rope of those that see everything.
+RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelConfig& model);
+// Of those that slide, where a family's layers turn by kind.
+RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model);
 std::string_view name(RopeType type) noexcept;
 
 constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model

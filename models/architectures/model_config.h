@@ -12,6 +12,9 @@ namespace halfbyte::models {
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
 
+// The name of the rope by which layers turn that slide, where others turn by another.
+inline constexpr const char* kSlidingRope = "sliding_attention";
+
 // Source: transformers modeling_rope_utils.py.
 struct RopeConfig {
   std::string name = "";  // among the ropes of a model that has several
@@ -31,6 +34,7 @@ struct RopeConfig {
 
   // Up to this many tokens the frequencies do not depend on how many there are; 0: they never do.
   std::int64_t fixed_length() const noexcept;
+  bool operator==(const RopeConfig&) const = default;
   // Below the rotary module's path.
   std::string buffer() const { return name.empty() ? "inv_freq" : name + ".inv_freq"; }
 };

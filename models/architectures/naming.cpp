@@ -39,6 +39,7 @@ std::vector<TensorPattern> patterns_of(const Naming& naming) {
     if (name.empty() || !has_place(naming, row.place)) continue;
     const std::string path = path_above(naming, row.place, "{}", "{}") + std::string(name);
     out.push_back({path + std::string(row.suffix()), row.role});
+    if (row.module == &Naming::rotary) out.push_back({path + "." + kSlidingRope + std::string(row.suffix()), row.role});
     if (row.role == Role::kLinear && row.place != Place::kExperts) out.push_back({path + ".bias", Role::kBias});
   }
   return out;

@@ -2,6 +2,7 @@
 // Source: transformers modeling_rope_utils.py.
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include <halfbyte/error.h>
 
@@ -110,6 +111,38 @@ std::int64_t rotary_dim(double partial, std::int64_t head_dim) {
           " turn with the position; rotary embedding needs an even number of at least 2");
 }
 
+constexpr const char* kFullRope = "full_attention";
+
+RopeConfig rope_of(const ConfigReader& config, const std::optional<ConfigReader>& scaling,
+                   const ConfigDefaults& defaults, ModelConfig& model) {
+  RopeConfig rope;
+  rope.theta = config.number_or("rope_theta", defaults.rope_theta, 1.0, 1e12);
+  double partial = config.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
+  if (scaling) {
+    rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
+    partial = scaling->number_or("partial_rotary_factor", partial, 0.0, 1.0);
+  }
+  rope.rotary_dim = rotary_dim(partial, model.head_dim);
+  rope.original_max_position_embeddings = model.max_position_embeddings;
+  if (!scaling) return rope;
+  const std::int64_t original =
+      scaling->integer_or("original_max_position_embeddings", model.max_position_embeddings, 1, kMaxSize);
+  rope.original_max_position_embeddings = config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
+  rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
+  kParsers[static_cast<std::size_t>(rope.type)](*scaling, rope, model);
+  return rope;
+}
+
+// "rope_parameters" (transformers 5), "rope_scaling" with "rope_type" or (older) "type".
+std::optional<ConfigReader> scaling_of(const ConfigReader& config) {
+  auto scaling = config.object("rope_parameters");
+  return scaling ? scaling : config.object("rope_scaling");
+}
+
+bool is_by_kind(const std::optional<ConfigReader>& scaling) {
+  return scaling && (scaling->has(kFullRope) || scaling->has(kSlidingRope));
+}
+
 }  // namespace
 
 std::string_view name(RopeType type) noexcept {
@@ -123,28 +156,20 @@ std::int64_t RopeConfig::fixed_length() const noexcept {
   return type == RopeType::kDynamic || type == RopeType::kLongrope ? original_max_position_embeddings : 0;
 }
 
-// "rope_parameters" (transformers 5), "rope_scaling" with "rope_type" or (older) "type".
-RopeConfig parse_rope(const ConfigReader& config, const ConfigDefaults& defaults, ModelConfig& model) {
-  RopeConfig rope;
-  rope.theta = config.number_or("rope_theta", defaults.rope_theta, 1.0, 1e12);
-  double partial = config.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
-  auto scaling = config.object("rope_parameters");
-  if (!scaling) scaling = config.object("rope_scaling");
-  if (scaling) {
-    if (scaling->has("full_attention")) {
-      throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
-    }
-    rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
-    partial = scaling->number_or("partial_rotary_factor", partial, 0.0, 1.0);
-  }
-  rope.rotary_dim = rotary_dim(partial, model.head_dim);
-  rope.original_max_position_embeddings = model.max_position_embeddings;
-  if (!scaling) return rope;
-  const std::int64_t original =
-      scaling->integer_or("original_max_position_embeddings", model.max_position_embeddings, 1, kMaxSize);
-  rope.original_max_position_embeddings = config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
-  rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
-  kParsers[static_cast<std::size_t>(rope.type)](*scaling, rope, model);
+RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelConfig& model) {
+  const auto scaling = scaling_of(config);
+  if (!is_by_kind(scaling)) return rope_of(config, scaling, family.defaults, model);
+  if (family.turns_by_kind) return rope_of(config, scaling->object(kFullRope), family.defaults, model);
+  throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
+}
+
+// Where "rope_scaling" is not by kind it is that of the layers that see everything; the base is that of all.
+RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model) {
+  ModelConfig unchanged = model;
+  const auto scaling = scaling_of(config);
+  RopeConfig rope =
+      rope_of(config, is_by_kind(scaling) ? scaling->object(kSlidingRope) : std::nullopt, family.defaults, unchanged);
+  if (scaling && !is_by_kind(scaling)) rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
   return rope;
 }
 
