@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "quant/kernels/activation_kernels.h"
@@ -31,17 +33,31 @@ float* at_least(std::vector<float>& buffer, std::int64_t count) {
   return buffer.data();
 }
 
-// A norm with its weight in float32, where it lies or in `buffer`.
-struct Norm {
-  const float* weight;
-  float offset, epsilon;
+float sum_of(const float* x, std::size_t size) {
+  constexpr std::size_t kSums = 16;
+  float sums[kSums] = {};
+  const std::size_t whole = size - size % kSums;
+  for (std::size_t i = 0; i < whole; i += kSums) {
+    for (std::size_t j = 0; j < kSums; ++j) sums[j] += x[i + j];
+  }
+  return std::accumulate(x + whole, x + size, std::accumulate(sums, sums + kSums, 0.0f));
+}
 
-  Norm(const kernels::Table& table, const RmsNorm& norm, std::int64_t size, std::vector<float>& buffer)
-      : weight(nullptr), offset(norm.offset), epsilon(norm.epsilon) {
+// A norm with its weight and bias in float32, in `buffer`.
+struct NormRow {
+  const float *weight, *bias;
+  float offset, epsilon;
+  bool is_centred;
+
+  NormRow(const kernels::Table& table, const Norm& norm, std::int64_t size, std::vector<float>& buffer)
+      : weight(nullptr), bias(nullptr), offset(norm.offset), epsilon(norm.epsilon), is_centred(norm.is_centred) {
     if (!norm.weight) return;
-    float* values = at_least(buffer, size);
+    float* values = at_least(buffer, norm.bias ? 2 * size : size);
     table.load(kernels::to_float(norm.dtype), to_bytes(norm.weight), to_size(size), values);
     weight = values;
+    if (!norm.bias) return;
+    table.load(kernels::to_float(norm.dtype), to_bytes(norm.bias), to_size(size), values + size);
+    bias = values + size;
   }
 
   float factor(float sum_of_squares, std::size_t size) const {
@@ -49,7 +65,13 @@ struct Norm {
   }
 
   void apply(const kernels::ActivationTable& table, const float* x, std::size_t size, float* out) const {
+    if (is_centred) {
+      const float mean = sum_of(x, size) / static_cast<float>(size);
+      std::transform(x, x + size, out, [&](float value) { return value - mean; });
+      x = out;
+    }
     table.scale(x, factor(table.sum_of_squares(x, size), size), weight, offset, size, out);
+    if (bias) std::transform(out, out + size, bias, out, std::plus<>());
   }
 };
 
@@ -106,7 +128,7 @@ class ResidualRows {
   const kernels::Table& table_;
   const kernels::ActivationTable& kernels_;
   const ResidualNorm& a_;
-  Norm norm_, delta_norm_;
+  NormRow norm_, delta_norm_;
 };
 
 // The heads of one token, one after another through a buffer of one head.
@@ -144,7 +166,7 @@ class TokenHeads {
   // The queries or the keys of a token.
   struct Rows {
     const HeadRows& heads;
-    const Norm& norm;
+    const NormRow& norm;
     float factor;  // of all heads, where they are normalised together
     kernels::Float dtype;
   };
@@ -153,7 +175,7 @@ class TokenHeads {
     return a.norm == HeadNorm::kAllHeads ? heads * a.head_dim : a.head_dim;
   }
 
-  float factor_of_all(const HeadRows& rows, const Norm& norm, std::int64_t index, std::int64_t heads) const {
+  float factor_of_all(const HeadRows& rows, const NormRow& norm, std::int64_t index, std::int64_t heads) const {
     if (!norm.weight || a_.norm != HeadNorm::kAllHeads) return 1.0f;
     float sum = 0.0f;
     for (std::int64_t head = 0; head < heads; ++head)
@@ -199,7 +221,7 @@ class TokenHeads {
   const kernels::Table& table_;
   const kernels::ActivationTable& kernels_;
   const PlaceHeads& a_;
-  Norm query_norm_, key_norm_;
+  NormRow query_norm_, key_norm_;
   kernels::Float query_dtype_, key_dtype_, value_dtype_;
 };
 

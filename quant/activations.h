@@ -10,12 +10,15 @@
 
 namespace halfbyte::quant {
 
-// x / sqrt(mean(x^2) + epsilon) * (weight + offset). Shape: weight (size of a row).
-struct RmsNorm {
+// x / sqrt(mean(x^2) + epsilon) * (weight + offset) + bias, where it is centred with x less its mean for x. Shapes:
+// weight, bias (size of a row).
+struct Norm {
   const std::byte* weight = nullptr;  // null: no norm
   Dtype dtype = Dtype::kFloat32;
   float offset = 0;
   float epsilon = 0;
+  bool is_centred = false;
+  const std::byte* bias = nullptr;  // in the weight's dtype; null: none
 };
 
 // stream = base + delta_scale * delta_norm(delta), and norm(stream). Shapes: all (rows, size).
@@ -24,7 +27,7 @@ struct ResidualNorm {
   float* stream;
   const float* base;   // may be the stream, or `normalised`
   const float* delta;  // null: the stream is taken as it is
-  RmsNorm delta_norm, norm;
+  Norm delta_norm, norm;
   float delta_scale = 1.0f;
   float* normalised;  // null: not wanted
   std::byte* output;  // the same in output_dtype; null: not wanted
@@ -47,7 +50,7 @@ enum class HeadNorm : std::uint8_t { kEachHead, kEachTurnedHead, kAllHeads };
 struct PlaceHeads {
   std::int64_t rows, tokens, heads, kv_heads, head_dim;
   HeadRows query, key, value;  // token t of row r is at r * tokens + t
-  RmsNorm query_norm, key_norm;
+  Norm query_norm, key_norm;
   HeadNorm norm;
   std::int64_t pairs;  // of values that turn
   bool is_interleaved;

@@ -33,7 +33,7 @@ void add_attention(const models::ModelConfig& model, const files::GgufFamily& fa
   out.number(prefix + "attention.head_count_kv", model.num_key_value_heads);
   out.number(prefix + "attention.key_length", model.head_dim);
   out.number(prefix + "attention.value_length", model.head_dim);
-  out.real(prefix + "attention.layer_norm_rms_epsilon", model.rms_norm_eps);
+  out.real(prefix + "attention.layer_norm_rms_epsilon", model.norm_eps);
   if (model.attention_softcap > 0) out.real(prefix + "attn_logit_softcapping", model.attention_softcap);
   if (model.logit_softcap > 0) out.real(prefix + "final_logit_softcapping", model.logit_softcap);
   if (model.sliding_window > 0 || family.window == files::GgufWindow::kRequired)

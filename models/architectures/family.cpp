@@ -56,7 +56,7 @@ void parse_sizes(const Family& family, const ConfigReader& config, ModelConfig& 
   model.vocab_size = config.integer(keys.vocab_size, 1, kMaxSize);
   model.max_position_embeddings =
       config.integer_or(keys.max_position_embeddings, defaults.max_position_embeddings, 1, kMaxSize);
-  model.rms_norm_eps = config.number_or(keys.rms_norm_eps, defaults.rms_norm_eps, 0.0, 1.0);
+  model.norm_eps = config.number_or(keys.rms_norm_eps, defaults.rms_norm_eps, 0.0, 1.0);
 }
 
 void parse_tokens(const ConfigReader& config, ModelConfig& model) {

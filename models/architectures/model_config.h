@@ -101,9 +101,12 @@ struct ModelConfig {
   bool mlp_bias = false;
   Activation activation = Activation::kSilu;
 
-  double rms_norm_eps = 1e-6;
-  double norm_offset = 0.0;  // added to norm weights
+  double norm_eps = 1e-6;
+  double norm_offset = 0.0;      // added to norm weights
+  bool is_norm_centred = false;  // LayerNorm: what is normalised is less its mean
+  bool norm_bias = false;
   bool has_final_norm = true;
+  bool is_parallel = false;             // attention and MLP read one norm's result, and both add to the residual
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;
   double residual_scale = 1.0;  // of what attention and MLP add to the residual

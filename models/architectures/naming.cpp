@@ -40,7 +40,8 @@ std::vector<TensorPattern> patterns_of(const Naming& naming) {
     const std::string path = path_above(naming, row.place, "{}", "{}") + std::string(name);
     out.push_back({path + std::string(row.suffix()), row.role});
     if (row.module == &Naming::rotary) out.push_back({path + "." + kSlidingRope + std::string(row.suffix()), row.role});
-    if (row.role == Role::kLinear && row.place != Place::kExperts) out.push_back({path + ".bias", Role::kBias});
+    const bool may_have_bias = row.role == Role::kLinear ? row.place != Place::kExperts : row.has_bias != nullptr;
+    if (may_have_bias) out.push_back({path + ".bias", Role::kBias});
   }
   return out;
 }

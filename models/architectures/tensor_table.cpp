@@ -40,7 +40,7 @@ using P = Place;
 // Module, place, role, shape, presence, bias.
 constexpr auto kTable = std::to_array<TensorRow>({
     {&N::embedding, P::kModel, Role::kEmbedding, {vocab, hidden}},
-    {&N::input_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::input_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::query, P::kAttention, Role::kLinear, {queries, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::key, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::value, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
@@ -49,8 +49,8 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::key_norm, P::kAttention, Role::kNorm, {key_norm}, has_query_key_norm},
     {&N::attention_output, P::kAttention, Role::kLinear, {hidden, queries}, nullptr, &C::output_bias},
     {&N::layer_rotary, P::kAttention, Role::kBuffer},
-    {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}},
-    {&N::mlp_norm, P::kLayer, Role::kNorm, {hidden}},
+    {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
+    {&N::mlp_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::gate, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
     {&N::up, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
     {&N::fused_gate_up, P::kMlp, Role::kLinear, {gate_and_up, hidden}, is_gate_up_fused, &C::mlp_bias},
@@ -61,8 +61,8 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::expert_down, P::kExpert, Role::kLinear, {hidden, expert_inner}, are_experts_apart},
     {&N::stacked_gate_up, P::kExperts, Role::kLinear, {experts, expert_gate_and_up, hidden}},
     {&N::stacked_down, P::kExperts, Role::kLinear, {experts, hidden, expert_inner}},
-    {&N::mlp_output_norm, P::kLayer, Role::kNorm, {hidden}},
-    {&N::final_norm, P::kModel, Role::kNorm, {hidden}, has_final_norm},
+    {&N::mlp_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
+    {&N::final_norm, P::kModel, Role::kNorm, {hidden}, has_final_norm, &C::norm_bias},
     {&N::head, P::kModel, Role::kHead, {vocab, hidden}},
     {&N::rotary, P::kModel, Role::kBuffer},
 });

@@ -108,7 +108,7 @@ class Forward {
   }
 
   // Adds what waits to the stream, and writes its norm for `next` to multiply, as float32 where that is asked for.
-  void normalise(const quant::RmsNorm& norm, const ProductsView* next, float* normalised) {
+  void normalise(const quant::Norm& norm, const ProductsView* next, float* normalised) {
     quant::ResidualNorm a{};
     a.rows = count_;
     a.size = hidden_;
@@ -126,7 +126,7 @@ class Forward {
     quant::residual_norm(a);
   }
 
-  void wait(const float* delta, const quant::RmsNorm& norm, const DecoderLayer& layer) {
+  void wait(const float* delta, const quant::Norm& norm, const DecoderLayer& layer) {
     delta_ = delta;
     delta_norm_ = norm;
     delta_scale_ = static_cast<float>(layer.residual_scale());
@@ -155,15 +155,27 @@ class Forward {
   }
 
   void layer(LayerView& view) {
-    const bool is_kept = view.layer->is_residual_normalised();
+    const bool is_parallel = view.layer->is_parallel(), is_kept = is_parallel || view.layer->is_residual_normalised();
     normalised_ = is_kept || !view.mlp ? work_.normalised.floats(count_ * hidden_) : nullptr;
     normalise(view.input_norm, &view.inputs, is_kept ? normalised_ : nullptr);
     multiply(view.inputs, work_.operand.at_least(0), work_.products);
     attend(view);
     wait(work_.delta.floats(0), view.attention_output_norm, *view.layer);
-    normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
+    if (is_parallel)
+      add_beside(view);
+    else
+      normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
     const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
     wait(result, view.mlp_output_norm, *view.layer);
+  }
+
+  // Adds what waits to the stream, and has the MLP read what the attention has read.
+  void add_beside(const LayerView& view) {
+    normalise({}, nullptr, nullptr);
+    if (!view.mlp) return;
+    std::byte* const operand = work_.operand.at_least(bytes_of_values(count_ * hidden_, view.gate_up.operand));
+    quant::convert(reinterpret_cast<const std::byte*>(normalised_), Dtype::kFloat32, operand, view.gate_up.operand,
+                   count_ * hidden_);
   }
 
   // Where queries, keys and values stand in what the projections gave.
@@ -298,7 +310,7 @@ class Forward {
   float* normalised_ = nullptr;  // null: nobody reads it
   const float* base_ = nullptr;  // what `delta_` is added to
   const float* delta_ = nullptr;
-  quant::RmsNorm delta_norm_;
+  quant::Norm delta_norm_;
   float delta_scale_ = 1.0f;
 };
 

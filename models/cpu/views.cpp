@@ -52,12 +52,19 @@ bool add(std::span<const std::shared_ptr<Linear>> linears, ProductsView& view) {
 }
 
 // No module: no norm.
-bool set(const RmsNorm* module, std::int64_t size, quant::RmsNorm& norm) {
+bool set(const Norm* module, std::int64_t size, quant::Norm& norm) {
   norm = {};
   if (!module) return true;
-  if (!operators::is_plain(module->weight()) || module->weight().numel() != size) return false;
-  norm = {operators::bytes_of(module->weight()), *from_torch(module->weight().scalar_type()),
-          static_cast<float>(module->offset()), static_cast<float>(module->epsilon())};
+  const at::Tensor &weight = module->weight(), &bias = module->bias();
+  if (!operators::is_plain(weight) || weight.numel() != size) return false;
+  norm = {.weight = operators::bytes_of(weight),
+          .dtype = *from_torch(weight.scalar_type()),
+          .offset = static_cast<float>(module->offset()),
+          .epsilon = static_cast<float>(module->epsilon()),
+          .is_centred = module->is_centred()};
+  if (!bias.defined()) return true;
+  if (!operators::is_plain(bias) || bias.numel() != size || bias.scalar_type() != weight.scalar_type()) return false;
+  norm.bias = operators::bytes_of(bias);
   return true;
 }
 

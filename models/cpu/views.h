@@ -26,7 +26,7 @@ struct ProductsView {
 
 struct LayerView {
   const DecoderLayer* layer;
-  quant::RmsNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
+  quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
   ProductsView inputs, output;  // of the attention
   const Mlp* mlp;               // null: experts, which run module by module
   ProductsView gate_up, down;
@@ -34,7 +34,7 @@ struct LayerView {
 
 struct ModelView {
   std::vector<LayerView> layers;
-  quant::RmsNorm norm;  // without a weight: none
+  quant::Norm norm;  // without a weight: none
 };
 
 // The embedding is a matrix. False where a layer mixes tokens otherwise than by attention, a tensor does not lie as

@@ -61,7 +61,7 @@ struct Side {
     return model.decoder().layers()[index]->forward(input, session, pass);
   }
   at::Tensor normalised() const {
-    const RmsNorm* norm = model.decoder().norm();
+    const Norm* norm = model.decoder().norm();
     return (norm ? norm->forward(stream) : stream).slice(1, 0, kHeadRows);
   }
 };

@@ -131,7 +131,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
 }
 
-at::Tensor Attention::placed(const at::Tensor& x, const RmsNorm* norm, const Pass& pass) const {
+at::Tensor Attention::placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const {
   const auto turned = [&](const at::Tensor& y) {
     if (rope_ == kNoRope) return y;
     return turn(y, pass.rotaries.at(rope_), compute_.stream.has_value(), is_interleaved_);

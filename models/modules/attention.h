@@ -10,7 +10,7 @@
 #include "models/modules/key_value_cache.h"
 #include "models/modules/mixer.h"
 #include "models/modules/model_weights.h"
-#include "models/modules/rms_norm.h"
+#include "models/modules/norm.h"
 
 namespace halfbyte::models {
 
@@ -33,15 +33,15 @@ class Attention : public Mixer {
   QkvLayout layout() const noexcept { return layout_; }
   QueryKeyNorm norm() const noexcept { return norm_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
-  const RmsNorm* query_norm() const noexcept { return query_norm_.get(); }
-  const RmsNorm* key_norm() const noexcept { return key_norm_.get(); }
+  const Norm* query_norm() const noexcept { return query_norm_.get(); }
+  const Norm* key_norm() const noexcept { return key_norm_.get(); }
   const Linear& output() const noexcept { return *output_; }
 
  private:
   // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
   std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
-  at::Tensor placed(const at::Tensor& x, const RmsNorm* norm, const Pass& pass) const;
+  at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
@@ -59,7 +59,7 @@ class Attention : public Mixer {
   QkvLayout layout_;
   QueryKeyNorm norm_;
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
-  std::shared_ptr<RmsNorm> query_norm_, key_norm_;  // null: none
+  std::shared_ptr<Norm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;
 };
 

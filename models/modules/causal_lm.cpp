@@ -96,7 +96,7 @@ void CausalLM::check_contract() const {
   std::vector<Violation> violations;
   for (const auto& item : named_modules()) {
     if (const auto* linear = dynamic_cast<const Linear*>(item.value().get())) linear->check(item.key(), violations);
-    if (const auto* norm = dynamic_cast<const RmsNorm*>(item.value().get())) norm->check(item.key(), violations);
+    if (const auto* norm = dynamic_cast<const Norm*>(item.value().get())) norm->check(item.key(), violations);
     check_device(item.key(), *item.value(), device(), violations);
   }
   if (violations.empty()) return;

@@ -16,11 +16,11 @@ std::vector<std::shared_ptr<Linear>> add_linears(torch::nn::Module& parent, cons
   return out;
 }
 
-std::shared_ptr<RmsNorm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
+std::shared_ptr<Norm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
                                   const ModelConfig& config, const Compute& compute) {
   auto weight = weights.parameter(module);
   if (!weight) return nullptr;
-  auto out = std::make_shared<RmsNorm>(std::move(*weight), config, compute);
+  auto out = std::make_shared<Norm>(std::move(*weight), weights.bias(module), config, compute);
   register_at(parent, config.naming->*module, out);
   return out;
 }

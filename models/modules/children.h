@@ -7,7 +7,7 @@
 
 #include "models/modules/linear.h"
 #include "models/modules/model_weights.h"
-#include "models/modules/rms_norm.h"
+#include "models/modules/norm.h"
 
 namespace halfbyte::models {
 
@@ -16,7 +16,7 @@ std::vector<std::shared_ptr<Linear>> add_linears(torch::nn::Module& parent, cons
                                                  std::span<const ModuleName> modules, const Naming& names,
                                                  const Compute& compute);
 // Null: there is none.
-std::shared_ptr<RmsNorm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
+std::shared_ptr<Norm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
                                   const ModelConfig& config, const Compute& compute);
 
 }  // namespace halfbyte::models

@@ -38,7 +38,9 @@ std::vector<std::int64_t> windows_of(const ModelConfig& config) {
 
 DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
                            std::int64_t index)
-    : is_residual_normalised_(config.is_residual_normalised), residual_scale_(config.residual_scale) {
+    : is_parallel_(config.is_parallel),
+      is_residual_normalised_(config.is_residual_normalised),
+      residual_scale_(config.residual_scale) {
   const Naming& names = *config.naming;
   const LayerConfig& layer = config.layer(index);
   const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
@@ -54,18 +56,18 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
-  const auto normalised = [](const at::Tensor& x, const std::shared_ptr<RmsNorm>& norm) {
+  const auto normalised = [](const at::Tensor& x, const std::shared_ptr<Norm>& norm) {
     return norm ? norm->forward(x) : x;
   };
   const auto joined = [&](const at::Tensor& before, const at::Tensor& x, const at::Tensor& result,
-                          const std::shared_ptr<RmsNorm>& norm) {
+                          const std::shared_ptr<Norm>& norm) {
     const at::Tensor& base = is_residual_normalised_ ? x : before;
     const at::Tensor added = normalised(result, norm);
     return base + (residual_scale_ == 1.0 ? added : added * residual_scale_);
   };
   const at::Tensor x = normalised(input, input_norm_);
   const at::Tensor middle = joined(input, x, mixer_->forward(x, session, pass), attention_output_norm_);
-  const at::Tensor y = normalised(middle, mlp_norm_);
+  const at::Tensor y = is_parallel_ ? x : normalised(middle, mlp_norm_);
   return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
 }
 

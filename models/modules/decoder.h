@@ -8,7 +8,7 @@
 
 #include "models/modules/attention.h"
 #include "models/modules/mlp.h"
-#include "models/modules/rms_norm.h"
+#include "models/modules/norm.h"
 #include "models/modules/rotary.h"
 
 namespace halfbyte::models {
@@ -20,18 +20,20 @@ class DecoderLayer : public torch::nn::Module {
 
   const Mixer& mixer() const noexcept { return *mixer_; }
   const Attention* attention() const noexcept { return attention_; }  // null: another mixer
+  bool is_parallel() const noexcept { return is_parallel_; }
   bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
   double residual_scale() const noexcept { return residual_scale_; }
-  const RmsNorm* input_norm() const noexcept { return input_norm_.get(); }
-  const RmsNorm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
-  const RmsNorm* mlp_norm() const noexcept { return mlp_norm_.get(); }
-  const RmsNorm* mlp_output_norm() const noexcept { return mlp_output_norm_.get(); }
+  const Norm* input_norm() const noexcept { return input_norm_.get(); }
+  const Norm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
+  const Norm* mlp_norm() const noexcept { return mlp_norm_.get(); }
+  const Norm* mlp_output_norm() const noexcept { return mlp_output_norm_.get(); }
   const FeedForward& feed_forward() const noexcept { return *feed_forward_; }
 
  private:
+  bool is_parallel_;
   bool is_residual_normalised_;
   double residual_scale_;
-  std::shared_ptr<RmsNorm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // null: none
+  std::shared_ptr<Norm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // null: none
   std::shared_ptr<Mixer> mixer_;
   const Attention* attention_;
   std::shared_ptr<FeedForward> feed_forward_;
@@ -68,7 +70,7 @@ class Decoder {
   const std::string& path() const noexcept { return path_; }
   const Embedding& embedding() const noexcept { return *embedding_; }
   std::span<const std::shared_ptr<DecoderLayer>> layers() const noexcept { return layers_; }
-  const RmsNorm* norm() const noexcept { return norm_.get(); }
+  const Norm* norm() const noexcept { return norm_.get(); }
 
  private:
   Compute compute_;
@@ -77,7 +79,7 @@ class Decoder {
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
-  std::shared_ptr<RmsNorm> norm_;  // null: none
+  std::shared_ptr<Norm> norm_;  // null: none
 };
 
 }  // namespace halfbyte::models

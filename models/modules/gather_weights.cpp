@@ -29,10 +29,11 @@ void gather(const ModuleAt& module, TensorSource& source, ModelWeights& weights)
   const TensorRow& row = *module.row;
   if (row.place == Place::kExperts)
     return gather_stack(module, source, weights.layers.at(static_cast<std::size_t>(module.layer)));
-  const bool is_product = row.role == Role::kLinear || row.role == Role::kHead;
-  set_of(module, weights)
-      .add(row.module, is_product ? source.linear(module.path, module.has_bias)
-                                  : LinearWeights{source.parameter(module.weight()), std::nullopt});
+  if (row.role == Role::kLinear || row.role == Role::kHead)
+    return set_of(module, weights).add(row.module, source.linear(module.path, module.has_bias));
+  LinearWeights parameters{source.parameter(module.weight()), std::nullopt};
+  if (module.has_bias) parameters.bias = source.parameter(module.bias());
+  set_of(module, weights).add(row.module, std::move(parameters));
 }
 
 }  // namespace

@@ -23,6 +23,11 @@ class WeightSet {
     const LinearWeights* found = find(module);
     return found ? std::optional(std::get<at::Tensor>(found->weight)) : std::nullopt;
   }
+  // Its bias; undefined: there is none.
+  at::Tensor bias(ModuleName module) const {
+    const LinearWeights* found = find(module);
+    return found ? found->bias.value_or(at::Tensor()) : at::Tensor();
+  }
 
  private:
   const LinearWeights* find(ModuleName module) const {

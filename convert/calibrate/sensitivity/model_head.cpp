@@ -29,7 +29,7 @@ ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig&
   const models::Compute compute(options.dtype);
   for (const models::ModuleAt& module : models::modules_of(config)) {
     if (module.row->module == &models::Naming::final_norm)
-      norm_ = std::make_shared<models::RmsNorm>(tensors.parameter(module.weight()), config, compute);
+      norm_ = std::make_shared<models::Norm>(tensors.parameter(module.weight()), config, compute);
     if (module.row->module == &models::Naming::head)
       head_ = models::make_linear(tensors.linear(module.path, module.has_bias), compute);
   }

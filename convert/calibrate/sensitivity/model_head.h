@@ -9,7 +9,7 @@
 
 #include "loader/files/checkpoint.h"
 #include "models/modules/linear.h"
-#include "models/modules/rms_norm.h"
+#include "models/modules/norm.h"
 
 namespace halfbyte::convert::calibrate {
 
@@ -26,7 +26,7 @@ class ModelHead {
  private:
   at::Tensor logits(const at::Tensor& hidden) const;
 
-  std::shared_ptr<models::RmsNorm> norm_;  // null: none
+  std::shared_ptr<models::Norm> norm_;  // null: none
   std::shared_ptr<models::Linear> head_;
   const models::ModelConfig& config_;
 };

@@ -185,7 +185,7 @@ TEST_CASE("the configuration comes from the metadata", "[gguf]") {
   CHECK(model.vocab_size == 8);
   CHECK(model.head_dim == 16);
   CHECK(model.num_key_value_heads == 1);
-  CHECK(model.rms_norm_eps == 1e-5);
+  CHECK(model.norm_eps == 1e-5);
   CHECK(model.ropes.at(0).theta == 500000.0);
   CHECK(model.tie_word_embeddings);
   CHECK(model.eos_token_ids == std::vector<std::int64_t>{2, 5});

@@ -1,4 +1,4 @@
-// Root-mean-square normalisation, always computed in float32.
+// Normalisation by root mean square, or by mean and deviation, always computed in float32.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,23 +8,27 @@
 
 namespace halfbyte::models {
 
-class RmsNorm : public torch::nn::Module {
+class Norm : public torch::nn::Module {
  public:
-  RmsNorm(at::Tensor weight, const ModelConfig& config, const Compute& compute);
+  // `bias` may be undefined.
+  Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const Compute& compute);
 
   // Shape: (..., size of the weight), kept; the result has the stream's dtype, or the promotion of the input's and the
   // weight's.
   at::Tensor forward(const at::Tensor& input) const;
   void check(const std::string& name, std::vector<Violation>& violations) const;
   const at::Tensor& weight() const noexcept { return weight_; }
+  const at::Tensor& bias() const noexcept { return bias_; }  // undefined: none
   double epsilon() const noexcept { return epsilon_; }
   double offset() const noexcept { return offset_; }
+  bool is_centred() const noexcept { return is_centred_; }
 
  private:
   Compute compute_;
   double epsilon_;
   double offset_;  // added to the weight
-  at::Tensor weight_;
+  bool is_centred_;
+  at::Tensor weight_, bias_;
 };
 
 }  // namespace halfbyte::models
