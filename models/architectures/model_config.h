@@ -66,12 +66,25 @@ enum class QkvLayout : std::uint8_t {
 // the rotary embedding or after it.
 enum class QueryKeyNorm : std::uint8_t { kNone, kEachHead, kEachTurnedHead, kAllHeads };
 
+// How a router's products become shares.
+enum class Scoring : std::uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+
 // Experts of a layer that has them; num_experts is 0 where none does.
 struct MoeConfig {
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
   std::int64_t intermediate_size = 0;
-  bool is_normalised = true;  // the chosen experts' shares sum to 1
+  std::int64_t shared_size = 0;  // of the MLP that every token takes beside them; 0: none
+  Scoring scoring = Scoring::kSoftmax;
+  bool has_correction = false;  // a bias of each expert, which counts for the choice alone
+  // Of `groups` equal ones in the order of the experts, the best `chosen_groups` are chosen from. A group is as good as
+  // the sum of its best `group_best` scores.
+  std::int64_t groups = 1;
+  std::int64_t chosen_groups = 1;
+  std::int64_t group_best = 2;
+  bool is_normalised = true;  // the chosen experts' shares sum to 1, before `scale`
+  double scale = 1.0;         // of shares
+  double jitter = 0.0;        // of kSparseMixer: experts whose products are within twice this of the best share
 };
 
 struct ModelConfig {
@@ -99,6 +112,7 @@ struct ModelConfig {
   std::int64_t sliding_window = 0;  // of config.json; which layers slide, they say
   bool is_gate_up_fused = false;    // one matrix: gate's rows, then up's
   bool mlp_bias = false;
+  bool head_bias = false;
   Activation activation = Activation::kSilu;
 
   double norm_eps = 1e-6;

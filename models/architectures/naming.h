@@ -45,6 +45,7 @@ struct Naming {
   // Below the path of the MLP that chooses among experts.
   std::string_view moe = "";  // instead of `mlp`
   std::string_view router = "gate";
+  std::string_view correction = "gate.e_score_correction_bias";  // a tensor, without ".weight"
   std::string_view experts = "experts";
   std::string_view expert_gate = "gate_proj";
   std::string_view expert_up = "up_proj";
@@ -53,6 +54,11 @@ struct Naming {
   // (experts, hidden_size, intermediate_size).
   std::string_view stacked_gate_up = "";
   std::string_view stacked_down = "";
+  // Of the MLP beside the experts.
+  std::string_view shared = "shared_experts";
+  std::string_view shared_gate = "gate_proj";
+  std::string_view shared_up = "up_proj";
+  std::string_view shared_down = "down_proj";
 };
 
 // One digit-run wildcard: "{}" in a pattern matches one or more digits; everything else matches itself.

@@ -23,6 +23,7 @@ std::int64_t inner(M m, L) { return m.intermediate_size; }
 std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
 std::int64_t experts(M m, L) { return m.moe.num_experts; }
 std::int64_t expert_inner(M m, L) { return m.moe.intermediate_size; }
+std::int64_t shared_inner(M m, L) { return m.moe.shared_size; }
 std::int64_t expert_gate_and_up(M m, L) { return 2 * m.moe.intermediate_size; }
 
 bool has_final_norm(M m, L) { return m.has_final_norm; }
@@ -31,6 +32,8 @@ bool is_qkv_fused(M m, L) { return m.qkv != QkvLayout::kSeparate; }
 bool has_query_key_norm(M m, L) { return m.query_key_norm != QueryKeyNorm::kNone; }
 bool is_gate_up_separate(M m, L) { return !m.is_gate_up_fused; }
 bool is_gate_up_fused(M m, L) { return m.is_gate_up_fused; }
+bool has_correction(M m, L) { return m.moe.has_correction; }
+bool has_shared(M m, L) { return m.moe.shared_size > 0; }
 bool are_experts_apart(M m, L) { return m.naming->stacked_gate_up.empty(); }
 
 using N = Naming;
@@ -56,14 +59,18 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::fused_gate_up, P::kMlp, Role::kLinear, {gate_and_up, hidden}, is_gate_up_fused, &C::mlp_bias},
     {&N::down, P::kMlp, Role::kLinear, {hidden, inner}, nullptr, &C::mlp_bias},
     {&N::router, P::kMoe, Role::kRouter, {experts, hidden}},
+    {&N::correction, P::kMoe, Role::kRouter, {experts}, has_correction},
     {&N::expert_gate, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_up, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_down, P::kExpert, Role::kLinear, {hidden, expert_inner}, are_experts_apart},
     {&N::stacked_gate_up, P::kExperts, Role::kLinear, {experts, expert_gate_and_up, hidden}},
     {&N::stacked_down, P::kExperts, Role::kLinear, {experts, hidden, expert_inner}},
+    {&N::shared_gate, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared},
+    {&N::shared_up, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared},
+    {&N::shared_down, P::kShared, Role::kLinear, {hidden, shared_inner}, has_shared},
     {&N::mlp_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::final_norm, P::kModel, Role::kNorm, {hidden}, has_final_norm, &C::norm_bias},
-    {&N::head, P::kModel, Role::kHead, {vocab, hidden}},
+    {&N::head, P::kModel, Role::kHead, {vocab, hidden}, nullptr, &C::head_bias},
     {&N::rotary, P::kModel, Role::kBuffer},
 });
 
@@ -79,6 +86,7 @@ bool has(const LayerConfig& layer, Place place) noexcept {
     case Place::kMoe:
     case Place::kExpert:
     case Place::kExperts:
+    case Place::kShared:
       return layer.has_experts;
   }
   return false;
@@ -146,7 +154,7 @@ class Walk {
 
 std::string_view TensorRow::suffix() const noexcept {
   if (role == Role::kBuffer) return ".inv_freq";
-  return place == Place::kExperts ? "" : ".weight";
+  return place == Place::kExperts || module == &Naming::correction ? "" : ".weight";
 }
 
 std::span<const TensorRow> tensor_table() noexcept { return kTable; }
@@ -154,12 +162,15 @@ std::span<const TensorRow> tensor_table() noexcept { return kTable; }
 const TensorRow& row_of(ModuleName module) noexcept { return *std::ranges::find(kTable, module, &TensorRow::module); }
 
 bool has_place(const Naming& naming, Place place) noexcept {
-  const bool is_of_experts = place == Place::kMoe || place == Place::kExpert || place == Place::kExperts;
+  const bool is_of_experts =
+      place == Place::kMoe || place == Place::kExpert || place == Place::kExperts || place == Place::kShared;
   return !is_of_experts || !naming.moe.empty();
 }
 
 std::string path_above(const Naming& naming, Place place, std::string_view layer, std::string_view expert) {
-  const auto below = [](const std::string& path, std::string_view name) { return path + std::string(name) + "."; };
+  const auto below = [](const std::string& path, std::string_view name) {
+    return name.empty() ? path : path + std::string(name) + ".";
+  };
   if (place == Place::kModel) return "";
   const std::string own = below(below("", naming.layers), layer);
   if (place == Place::kLayer) return own;
@@ -167,6 +178,7 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
   if (place == Place::kMlp) return below(own, naming.mlp);
   const std::string moe = below(own, naming.moe);
   if (place == Place::kMoe) return moe;
+  if (place == Place::kShared) return below(moe, naming.shared);
   const std::string experts = below(moe, naming.experts);
   return place == Place::kExperts ? experts : below(experts, expert);
 }

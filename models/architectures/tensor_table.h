@@ -23,6 +23,7 @@ enum class Place : std::uint8_t {
   kMoe,
   kExpert,   // an expert's own
   kExperts,  // one tensor of all experts
+  kShared,   // of the MLP beside the experts
 };
 
 // A module by what Naming calls it.

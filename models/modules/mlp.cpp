@@ -13,6 +13,7 @@
 #include "models/modules/children.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
+#include "models/modules/routing.h"
 
 namespace halfbyte::models {
 namespace {
@@ -25,6 +26,7 @@ at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 constexpr std::array<at::Tensor (*)(const at::Tensor&), 3> kActivations = {silu, gelu, gelu_tanh};
 
 constexpr MlpModules kDense = {{&Naming::gate, &Naming::up, &Naming::fused_gate_up}, {&Naming::down}};
+constexpr MlpModules kShared = {{&Naming::shared_gate, &Naming::shared_up, nullptr}, {&Naming::shared_down, nullptr}};
 constexpr MlpModules kExpert = {{&Naming::expert_gate, &Naming::expert_up, &Naming::stacked_gate_up},
                                 {&Naming::expert_down, &Naming::stacked_down}};
 
@@ -74,18 +76,22 @@ MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfi
   const LinearDtypes dtypes{.result = at::kFloat, .promotes = true};
   router_ = std::make_shared<DenseLinear>(*weights.modules.parameter(&Naming::router), std::nullopt, dtypes);
   register_at(*this, names.router, router_);
+  if (auto correction = weights.modules.parameter(&Naming::correction))
+    correction_ = register_buffer_at(*this, names.correction, std::move(*correction));
   for (const WeightSet& expert : weights.experts) {
-    const std::string path = std::string(names.experts) + "." + std::to_string(experts_.size());
+    const std::string above = names.experts.empty() ? "" : std::string(names.experts) + ".";
     experts_.push_back(std::make_shared<Mlp>(expert, kExpert, config, compute));
-    register_at(*this, path, experts_.back());
+    register_at(*this, above + std::to_string(experts_.size() - 1), experts_.back());
   }
+  if (!weights.modules.has(&Naming::shared_down)) return;
+  shared_ = std::make_shared<Mlp>(weights.modules, kShared, config, compute);
+  register_at(*this, names.shared, shared_);
 }
 
 at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
   const at::Tensor x = input.flatten(0, -2);
-  auto [shares, chosen] = router_->forward(x).softmax(-1).topk(config_.experts_per_token, -1);
-  if (config_.is_normalised) shares = shares / shares.sum(-1, /*keepdim=*/true);
-  const auto assignments = assign(chosen, shares, config_.num_experts);
+  const Routes routes = route(router_->forward(x), correction_, config_);
+  const auto assignments = assign(routes.chosen, routes.shares, config_.num_experts);
   at::Tensor out;
   for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
     const Assignment& assignment = assignments[expert];
@@ -96,6 +102,7 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
     if (!out.defined()) out = at::zeros({x.size(0), result.size(1)}, result.options());
     out.index_add_(0, tokens, result * share);
   }
+  if (shared_) out = out + shared_->forward(x);
   return out.view(input.sizes());
 }
 

@@ -41,7 +41,8 @@ class Mlp : public FeedForward {
   std::shared_ptr<Linear> down_;
 };
 
-// The router gives every token a share of each expert; the highest few are run, and their results added by share.
+// The router gives every token a few experts with a share of each (routing.h); their results are added by share, and
+// that of the MLP beside them where there is one.
 // Shares are computed in float32 under every policy but an explicit one's own dtype.
 class MixtureOfExperts : public FeedForward {
  public:
@@ -51,7 +52,9 @@ class MixtureOfExperts : public FeedForward {
  private:
   MoeConfig config_;
   std::shared_ptr<Linear> router_;
+  at::Tensor correction_;  // undefined: none
   std::vector<std::shared_ptr<Mlp>> experts_;
+  std::shared_ptr<Mlp> shared_;  // null: none
 };
 
 std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, const ModelConfig& config,

@@ -1,4 +1,4 @@
-// Modules at paths: checkpoints of some families name them "encoder.layers", and a module's name cannot hold a dot.
+// Modules and buffers at paths: checkpoints of some families name them "encoder.layers", and a module's name cannot hold a dot.
 #pragma once
 
 #include <memory>
@@ -10,5 +10,8 @@ namespace halfbyte::models {
 
 // Registers `child` below `root` as "a.b.c" says, with plain modules for what is missing in between.
 void register_at(torch::nn::Module& root, std::string_view path, std::shared_ptr<torch::nn::Module> child);
+
+// The same of a tensor, which is the last word's. Gives the tensor that the module holds.
+at::Tensor register_buffer_at(torch::nn::Module& root, std::string_view path, at::Tensor tensor);
 
 }  // namespace halfbyte::models

@@ -11,5 +11,6 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/low_bit_linear_test.cpp
     models/modules/overflow_test.cpp
     models/modules/rotary_test.cpp
+    models/modules/routing_test.cpp
     models/modules/session_test.cpp
     models/modules/tap_test.cpp)
