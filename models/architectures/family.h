@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -71,6 +72,8 @@ ModelConfig parse_config(const Family& family, const ConfigReader& config);
 RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelConfig& model);
 // Of those that slide, where a family's layers turn by kind.
 RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model);
+// "rope_parameters" (transformers 5), or "rope_scaling".
+std::optional<ConfigReader> rope_scaling_of(const ConfigReader& config);
 std::string_view name(RopeType type) noexcept;
 
 constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model

@@ -1,5 +1,8 @@
 #include "models/architectures/family_settings.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <halfbyte/error.h>
 
 #include "models/architectures/family.h"
@@ -48,7 +51,9 @@ double switchable(const ConfigReader& config, const char* key, double fallback) 
 }
 
 void choose_experts(const ConfigReader& config, ModelConfig& model) {
-  const char* count = config.has("num_experts") ? "num_experts" : "num_local_experts";
+  constexpr const char* kKeys[] = {"num_experts", "n_routed_experts", "num_local_experts"};
+  const auto key = std::ranges::find_if(kKeys, [&](const char* each) { return config.has(each); });
+  const char* count = key == std::end(kKeys) ? "num_local_experts" : *key;
   model.moe.num_experts = config.integer(count, 1, 1 << 16);
   model.moe.experts_per_token = config.integer("num_experts_per_tok", 1, model.moe.num_experts);
   for (LayerConfig& layer : model.layers) layer.has_experts = true;
@@ -58,6 +63,24 @@ void choose_experts(const ConfigReader& config, ModelConfig& model) {
                                        std::to_string(model.num_hidden_layers) + " layers makes " +
                                        std::to_string(experts) + " experts; expected at most " +
                                        std::to_string(kMaxExperts));
+}
+
+void choose_groups(const ConfigReader& config, ModelConfig& model) {
+  MoeConfig& moe = model.moe;
+  moe.groups = config.integer_or("n_group", 1, 1, moe.num_experts);
+  moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
+  const std::int64_t size = moe.num_experts / moe.groups;
+  const bool is_even = size * moe.groups == moe.num_experts && (moe.groups == 1 || size >= moe.group_best);
+  if (is_even && size * moe.chosen_groups >= moe.experts_per_token) return;
+  throw Error(ErrorCode::kCorrupt, "config.json: " + std::to_string(moe.num_experts) + " experts in \"n_group\" " +
+                                       std::to_string(moe.groups) + ", of which \"topk_group\" " +
+                                       std::to_string(moe.chosen_groups) + " are chosen from, do not give every token " +
+                                       std::to_string(moe.experts_per_token));
+}
+
+void begin_dense(std::int64_t layers, ModelConfig& model) {
+  const auto count = std::min(static_cast<std::size_t>(layers), model.layers.size());
+  for (std::size_t layer = 0; layer < count; ++layer) model.layers[layer].has_experts = false;
 }
 
 void set_attention_bias(const ConfigReader& config, ModelConfig& model) {

@@ -18,8 +18,13 @@ void slide_some(const ConfigReader& config, ModelConfig& model,
                 const std::function<bool(std::size_t layer)>& otherwise);
 // Those that slide turn by the rope, the others by none.
 void turn_what_slides(ModelConfig& model);
-// "num_experts" or "num_local_experts", in all layers. Errors: kCorrupt for more than a model can have.
+// "num_experts", "num_local_experts" or "n_routed_experts", in all layers. Errors: kCorrupt for more than a model can
+// have.
 void choose_experts(const ConfigReader& config, ModelConfig& model);
+// "n_group" and "topk_group". Needs the experts. Errors: kCorrupt where experts make no such groups.
+void choose_groups(const ConfigReader& config, ModelConfig& model);
+// Of the first layers, instead of experts an MLP.
+void begin_dense(std::int64_t layers, ModelConfig& model);
 // "attention_bias" of all four projections.
 void set_attention_bias(const ConfigReader& config, ModelConfig& model);
 // A number that null switches off. 0: off.

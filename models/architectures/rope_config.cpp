@@ -133,12 +133,6 @@ RopeConfig rope_of(const ConfigReader& config, const std::optional<ConfigReader>
   return rope;
 }
 
-// "rope_parameters" (transformers 5), "rope_scaling" with "rope_type" or (older) "type".
-std::optional<ConfigReader> scaling_of(const ConfigReader& config) {
-  auto scaling = config.object("rope_parameters");
-  return scaling ? scaling : config.object("rope_scaling");
-}
-
 bool is_by_kind(const std::optional<ConfigReader>& scaling) {
   return scaling && (scaling->has(kFullRope) || scaling->has(kSlidingRope));
 }
@@ -156,8 +150,14 @@ std::int64_t RopeConfig::fixed_length() const noexcept {
   return type == RopeType::kDynamic || type == RopeType::kLongrope ? original_max_position_embeddings : 0;
 }
 
+// Of which the type is "rope_type", or (older) "type".
+std::optional<ConfigReader> rope_scaling_of(const ConfigReader& config) {
+  auto scaling = config.object("rope_parameters");
+  return scaling ? scaling : config.object("rope_scaling");
+}
+
 RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelConfig& model) {
-  const auto scaling = scaling_of(config);
+  const auto scaling = rope_scaling_of(config);
   if (!is_by_kind(scaling)) return rope_of(config, scaling, family.defaults, model);
   if (family.turns_by_kind) return rope_of(config, scaling->object(kFullRope), family.defaults, model);
   throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
@@ -166,7 +166,7 @@ RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelCon
 // Where "rope_scaling" is not by kind it is that of the layers that see everything; the base is that of all.
 RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model) {
   ModelConfig unchanged = model;
-  const auto scaling = scaling_of(config);
+  const auto scaling = rope_scaling_of(config);
   RopeConfig rope =
       rope_of(config, is_by_kind(scaling) ? scaling->object(kSlidingRope) : std::nullopt, family.defaults, unchanged);
   if (scaling && !is_by_kind(scaling)) rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
