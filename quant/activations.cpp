@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -147,7 +148,8 @@ class TokenHeads {
   bool run(std::int64_t row, std::int64_t token) const {
     const std::int64_t index = row * a_.tokens + token;
     bool is_finite = true;
-    const Rows queries{a_.query, query_norm_, factor_of_all(a_.query, query_norm_, index, a_.heads), query_dtype_};
+    const Rows queries{a_.query, query_norm_, factor_of_all(a_.query, query_norm_, index, a_.heads), query_dtype_,
+                       growth_at(a_.past[row] + token)};
     for (std::int64_t head = 0; head < a_.heads; ++head) {
       Byte* to = to_bytes(a_.queries) + place(index * a_.heads + head, query_dtype_);
       is_finite &= turned(queries, row, token, head, to);
@@ -169,6 +171,7 @@ class TokenHeads {
     const NormRow& norm;
     float factor;  // of all heads, where they are normalised together
     kernels::Float dtype;
+    float growth = 1.0f;
   };
 
   static std::int64_t norm_size(const PlaceHeads& a, std::int64_t heads) {
@@ -181,6 +184,12 @@ class TokenHeads {
     for (std::int64_t head = 0; head < heads; ++head)
       sum += kernels_.sum_of_squares(source(rows, index, head), to_size(a_.head_dim));
     return norm.factor(sum, to_size(heads * a_.head_dim));
+  }
+
+  float growth_at(std::int64_t position) const {
+    if (a_.growth == 0.0f) return 1.0f;
+    const auto times = static_cast<float>((position + a_.growth_shift) / a_.growth_length);
+    return 1.0f + a_.growth * std::log(1.0f + times);
   }
 
   std::size_t place(std::int64_t head, kernels::Float dtype) const {
@@ -214,6 +223,7 @@ class TokenHeads {
       normalise(rows, head, out, normal);
       out = normal;
     }
+    if (rows.growth != 1.0f) std::transform(out, out + size, out, [&](float value) { return value * rows.growth; });
     table_.store(rows.dtype, out, size, to);
     return table_.first_non_finite(rows.dtype, to, size) == size;
   }

@@ -51,6 +51,9 @@ struct PlaceHeads {
   std::int64_t rows, tokens, heads, kv_heads, head_dim;
   HeadRows query, key, value;  // token t of row r is at r * tokens + t
   Norm query_norm, key_norm;
+  // Queries of position p times 1 + growth * log(1 + floor((p + growth_shift) / growth_length)).
+  float growth;
+  std::int64_t growth_length, growth_shift;
   HeadNorm norm;
   std::int64_t pairs;  // of values that turn
   bool is_interleaved;

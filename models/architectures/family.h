@@ -30,6 +30,7 @@ struct ConfigDefaults {
   std::int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  double sliding_rope_theta = 0.0;  // "rope_local_base_freq"; 0: rope_theta's
   double partial_rotary_factor = 1.0;
   bool tie_word_embeddings = false;
 };

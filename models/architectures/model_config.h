@@ -51,6 +51,7 @@ struct LayerConfig {
   std::size_t rope = 0;      // of ModelConfig::ropes, or kNoRope
   std::int64_t window = 0;   // tokens back that a token sees, itself included; 0: all
   bool has_experts = false;  // instead of one MLP
+  bool has_growth = false;   // ModelConfig::query_growth
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh };
@@ -68,6 +69,14 @@ enum class QueryKeyNorm : std::uint8_t { kNone, kEachHead, kEachTurnedHead, kAll
 
 // How a router's products become shares.
 enum class Scoring : std::uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+
+// Queries grow with their position, so that attention to many keys stays sharp: by 1 + beta * log(1 + floor((position +
+// shift) / length)). beta 0: they do not.
+struct QueryGrowth {
+  double beta = 0.0;
+  std::int64_t length = 1;
+  std::int64_t shift = 0;
+};
 
 // Experts of a layer that has them; num_experts is 0 where none does.
 struct MoeConfig {
@@ -108,6 +117,7 @@ struct ModelConfig {
   bool output_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   double query_scale = 0.0;         // of query-key products
+  QueryGrowth query_growth;         // in layers that have it
   double attention_softcap = 0.0;   // 0: none
   std::int64_t sliding_window = 0;  // of config.json; which layers slide, they say
   bool is_gate_up_fused = false;    // one matrix: gate's rows, then up's

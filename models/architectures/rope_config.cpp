@@ -163,13 +163,16 @@ RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelCon
   throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
 }
 
-// Where "rope_scaling" is not by kind it is that of the layers that see everything; the base is that of all.
+// Where "rope_scaling" is not by kind it is that of the layers that see everything.
 RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model) {
   ModelConfig unchanged = model;
   const auto scaling = rope_scaling_of(config);
-  RopeConfig rope =
-      rope_of(config, is_by_kind(scaling) ? scaling->object(kSlidingRope) : std::nullopt, family.defaults, unchanged);
-  if (scaling && !is_by_kind(scaling)) rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
+  const auto own = is_by_kind(scaling) ? scaling->object(kSlidingRope) : std::nullopt;
+  RopeConfig rope = rope_of(config, own, family.defaults, unchanged);
+  if (own && own->has("rope_theta")) return rope;
+  const double all = scaling ? scaling->number_or("rope_theta", rope.theta, 1.0, 1e12) : rope.theta;
+  const double fallback = family.defaults.sliding_rope_theta;
+  rope.theta = fallback > 0.0 ? config.number_or("rope_local_base_freq", fallback, 1.0, 1e12) : all;
   return rope;
 }
 

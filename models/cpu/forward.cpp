@@ -236,6 +236,9 @@ class Forward {
     a.value = value;
     a.query_norm = view.query_norm;
     a.key_norm = view.key_norm;
+    a.growth = static_cast<float>(attention.growth().beta);
+    a.growth_length = attention.growth().length;
+    a.growth_shift = attention.growth().shift;
     a.norm = kHeadNorms[static_cast<std::size_t>(attention.norm())];
     const bool turns_heads = attention.rope() != kNoRope;
     const TurnsView& turns = work_.turns[turns_heads ? attention.rope() : 0];

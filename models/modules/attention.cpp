@@ -1,10 +1,12 @@
 #include "models/modules/attention.h"
 
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 
 #include "models/modules/children.h"
 #include "models/modules/overflow.h"
@@ -52,7 +54,8 @@ Attention::Attention(const WeightSet& weights, const ModelConfig& config, const 
       window_(config.layer(layer).window),
       is_interleaved_(rope_ != kNoRope && config.ropes.at(rope_).is_interleaved),
       layout_(config.qkv),
-      norm_(config.query_key_norm) {
+      norm_(config.query_key_norm),
+      growth_(config.layer(layer).has_growth ? config.query_growth : QueryGrowth{}) {
   constexpr ModuleName kInputs[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv};
   constexpr ModuleName kOutput[] = {&Naming::attention_output};
   inputs_ = add_linears(*this, weights, kInputs, *config.naming, compute);
@@ -142,6 +145,14 @@ at::Tensor Attention::placed(const at::Tensor& x, const Norm* norm, const Pass& 
   return turned(norm->forward(x));
 }
 
+at::Tensor Attention::grown(const at::Tensor& query, const Pass& pass) const {
+  if (growth_.beta == 0.0) return query;
+  const at::Tensor positions = at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
+  const at::Tensor times = positions.add(growth_.shift).floor_divide(growth_.length).to(at::kFloat);
+  const at::Tensor factors = times.log1p().mul(growth_.beta).add(1.0).unsqueeze(-1).unsqueeze(-1);
+  return query * factors.to(query.device(), query.scalar_type());
+}
+
 std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const {
   const KeyValueCache::Shape shape{batch, kv_heads_, capacity, head_dim_};
   return std::make_unique<KeyValueCache>(shape, compute_.operand, device);
@@ -149,7 +160,7 @@ std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
   auto [query, key, value] = project(shared_operand(input, inputs_), pass);
-  query = compute_.as_operand(placed(query, query_norm_.get(), pass));
+  query = compute_.as_operand(grown(placed(query, query_norm_.get(), pass), pass));
   key = compute_.as_operand(placed(key, key_norm_.get(), pass));
   // Elsewhere than on the CPU each look would wait for the device.
   if (query.is_cpu() && !(is_finite(query) && is_finite(key))) session.note_not_finite();

@@ -32,6 +32,7 @@ class Attention : public Mixer {
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
   QueryKeyNorm norm() const noexcept { return norm_; }
+  const QueryGrowth& growth() const noexcept { return growth_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
   const Norm* query_norm() const noexcept { return query_norm_.get(); }
   const Norm* key_norm() const noexcept { return key_norm_.get(); }
@@ -42,6 +43,7 @@ class Attention : public Mixer {
   std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
   at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
+  at::Tensor grown(const at::Tensor& query, const Pass& pass) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
@@ -58,6 +60,7 @@ class Attention : public Mixer {
   bool is_interleaved_;
   QkvLayout layout_;
   QueryKeyNorm norm_;
+  QueryGrowth growth_;
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
   std::shared_ptr<Norm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;

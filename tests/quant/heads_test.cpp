@@ -31,7 +31,8 @@ constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs
 // Of all heads; of one, its begin.
 std::vector<float> norm_weight() { return normal(kHeads * kDim, 6); }
 
-Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype) {
+Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype,
+             float growth = 0) {
   const std::vector<std::int64_t> past = {5, 0};
   constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
   const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = norm_weight();
@@ -58,6 +59,9 @@ Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> no
     a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
     a.norm = *norm;
   }
+  a.growth = growth;
+  a.growth_length = 3;
+  a.growth_shift = 1;
   a.pairs = kPairs;
   a.is_interleaved = is_interleaved;
   a.cosines = cosines;
@@ -149,6 +153,20 @@ TEST_CASE("a norm of queries is of each head, of each that is turned, or of all 
       const Head out = wanted(norm, of_token, head, static_cast<std::int64_t>(i / kHeads));
       for (std::size_t value = 0; value < kDim; ++value)
         CHECK(ref.queries[(token * kHeads + head) * kDim + value] == Approx(out[value]).margin(1e-5));
+    }
+  }
+}
+
+TEST_CASE("queries grow with their position, keys do not", "[activations][levels]") {
+  for (const Table* table : tables()) {
+    const Placed still = place(*table, false, std::nullopt, 1, Dtype::kFloat32);
+    const Placed grown = place(*table, false, std::nullopt, 1, Dtype::kFloat32, 0.5f);
+    CHECK(is_same(grown.keys, still.keys));
+    for (std::size_t token = 0; token < 2 * kTokens; ++token) {
+      const std::size_t position = token < kTokens ? 5 + token : token - kTokens;  // pasts of 5 and 0
+      const double factor = 1 + 0.5 * std::log(1 + std::floor((static_cast<double>(position) + 1) / 3));
+      for (std::size_t value = token * kHeads * kDim; value < (token + 1) * kHeads * kDim; ++value)
+        CHECK(grown.queries[value] == Approx(still.queries[value] * factor).margin(1e-7));
     }
   }
 }
