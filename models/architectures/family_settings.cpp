@@ -72,10 +72,10 @@ void choose_groups(const ConfigReader& config, ModelConfig& model) {
   const std::int64_t size = moe.num_experts / moe.groups;
   const bool is_even = size * moe.groups == moe.num_experts && (moe.groups == 1 || size >= moe.group_best);
   if (is_even && size * moe.chosen_groups >= moe.experts_per_token) return;
-  throw Error(ErrorCode::kCorrupt, "config.json: " + std::to_string(moe.num_experts) + " experts in \"n_group\" " +
-                                       std::to_string(moe.groups) + ", of which \"topk_group\" " +
-                                       std::to_string(moe.chosen_groups) + " are chosen from, do not give every token " +
-                                       std::to_string(moe.experts_per_token));
+  throw Error(ErrorCode::kCorrupt,
+              "config.json: " + std::to_string(moe.num_experts) + " experts in \"n_group\" " +
+                  std::to_string(moe.groups) + ", of which \"topk_group\" " + std::to_string(moe.chosen_groups) +
+                  " are chosen from, do not give every token " + std::to_string(moe.experts_per_token));
 }
 
 void begin_dense(std::int64_t layers, ModelConfig& model) {

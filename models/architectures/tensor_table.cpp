@@ -13,12 +13,8 @@ std::int64_t vocab(M m, L) { return m.vocab_size; }
 std::int64_t queries(M m, L) { return m.query_size(); }
 std::int64_t keys(M m, L) { return m.key_value_size(); }
 std::int64_t queries_keys_values(M m, L) { return m.query_size() + 2 * m.key_value_size(); }
-std::int64_t query_norm(M m, L) {
-  return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.query_size() : m.head_dim;
-}
-std::int64_t key_norm(M m, L) {
-  return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.key_value_size() : m.head_dim;
-}
+std::int64_t query_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.query_size() : m.head_dim; }
+std::int64_t key_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.key_value_size() : m.head_dim; }
 std::int64_t inner(M m, L) { return m.intermediate_size; }
 std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
 std::int64_t experts(M m, L) { return m.moe.num_experts; }

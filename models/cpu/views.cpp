@@ -81,8 +81,8 @@ bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) 
   const std::int64_t keys = attention.kv_heads() * attention.head_dim();
   const bool is_of_all = attention.norm() == QueryKeyNorm::kAllHeads;
   if (!set(attention.query_norm(), is_of_all ? queries : attention.head_dim(), view.query_norm) ||
-      !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) || !add(attention.inputs(), view.inputs) ||
-      !add(attention.output(), view.output))
+      !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) ||
+      !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output))
     return false;
   const bool is_one = attention.layout() != QkvLayout::kSeparate;
   const bool has_inputs = is_one ? fits(view.inputs, hidden_size, {queries + 2 * keys})

@@ -1,7 +1,7 @@
 #include "models/modules/attention.h"
 
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>

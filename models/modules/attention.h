@@ -62,7 +62,7 @@ class Attention : public Mixer {
   QueryKeyNorm norm_;
   QueryGrowth growth_;
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
-  std::shared_ptr<Norm> query_norm_, key_norm_;  // null: none
+  std::shared_ptr<Norm> query_norm_, key_norm_;     // null: none
   std::shared_ptr<Linear> output_;
 };
 

@@ -17,7 +17,7 @@ std::vector<std::shared_ptr<Linear>> add_linears(torch::nn::Module& parent, cons
 }
 
 std::shared_ptr<Norm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
-                                  const ModelConfig& config, const Compute& compute) {
+                               const ModelConfig& config, const Compute& compute) {
   auto weight = weights.parameter(module);
   if (!weight) return nullptr;
   auto out = std::make_shared<Norm>(std::move(*weight), weights.bias(module), config, compute);

@@ -17,6 +17,6 @@ std::vector<std::shared_ptr<Linear>> add_linears(torch::nn::Module& parent, cons
                                                  const Compute& compute);
 // Null: there is none.
 std::shared_ptr<Norm> add_norm(torch::nn::Module& parent, const WeightSet& weights, ModuleName module,
-                                  const ModelConfig& config, const Compute& compute);
+                               const ModelConfig& config, const Compute& compute);
 
 }  // namespace halfbyte::models

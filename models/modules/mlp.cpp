@@ -77,7 +77,7 @@ MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfi
   router_ = std::make_shared<DenseLinear>(*weights.modules.parameter(&Naming::router), std::nullopt, dtypes);
   register_at(*this, names.router, router_);
   if (auto correction = weights.modules.parameter(&Naming::correction))
-    correction_ = register_buffer_at(*this, names.correction, std::move(*correction));
+    correction_ = register_parameter_at(*this, names.correction, std::move(*correction));
   for (const WeightSet& expert : weights.experts) {
     const std::string above = names.experts.empty() ? "" : std::string(names.experts) + ".";
     experts_.push_back(std::make_shared<Mlp>(expert, kExpert, config, compute));

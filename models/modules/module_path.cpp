@@ -25,11 +25,11 @@ void register_at(torch::nn::Module& root, std::string_view path, std::shared_ptr
   register_at(*child_of(root, first), path.substr(dot + 1), std::move(child));
 }
 
-at::Tensor register_buffer_at(torch::nn::Module& root, std::string_view path, at::Tensor tensor) {
+at::Tensor register_parameter_at(torch::nn::Module& root, std::string_view path, at::Tensor tensor) {
   const std::size_t dot = path.find('.');
   const std::string first(path.substr(0, dot));
-  if (dot == std::string_view::npos) return root.register_buffer(first, std::move(tensor));
-  return register_buffer_at(*child_of(root, first), path.substr(dot + 1), std::move(tensor));
+  if (dot == std::string_view::npos) return root.register_parameter(first, std::move(tensor), /*requires_grad=*/false);
+  return register_parameter_at(*child_of(root, first), path.substr(dot + 1), std::move(tensor));
 }
 
 }  // namespace halfbyte::models

@@ -1,4 +1,5 @@
-// Modules and buffers at paths: checkpoints of some families name them "encoder.layers", and a module's name cannot hold a dot.
+// Modules and parameters at paths: checkpoints of some families name them "encoder.layers", and a module's name cannot
+// hold a dot.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,6 @@ namespace halfbyte::models {
 void register_at(torch::nn::Module& root, std::string_view path, std::shared_ptr<torch::nn::Module> child);
 
 // The same of a tensor, which is the last word's. Gives the tensor that the module holds.
-at::Tensor register_buffer_at(torch::nn::Module& root, std::string_view path, at::Tensor tensor);
+at::Tensor register_parameter_at(torch::nn::Module& root, std::string_view path, at::Tensor tensor);
 
 }  // namespace halfbyte::models

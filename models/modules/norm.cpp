@@ -16,8 +16,8 @@ at::Tensor Norm::forward(const at::Tensor& input) const {
   if (is_centred_) x = x - x.mean(-1, /*keepdim=*/true);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
   const at::ScalarType stream = compute_.stream.value_or(input.scalar_type());
-  // As the originals: RMS norms are rounded to the stream, then weighted; Gemma's and LayerNorm are weighted in float32,
-  // then rounded.
+  // As the originals: RMS norms are rounded to the stream, then weighted; Gemma's and LayerNorm are weighted in
+  // float32, then rounded.
   if (offset_ == 0.0 && !is_centred_) return compute_.as_stream((x * scale).to(stream).mul(weight_));
   x = (x * scale).mul_(weight_.to(at::kFloat).add(offset_));
   if (bias_.defined()) x = x.add_(bias_.to(at::kFloat));

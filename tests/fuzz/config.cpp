@@ -21,7 +21,8 @@ void fuzz_config(std::string_view input) {
   if (!architecture) return;
   models::ModelConfig model = architecture->parse(config);
   require(std::ssize(model.layers) == model.num_hidden_layers, "every layer has its configuration");
-  for (const auto& layer : model.layers) require(layer.rope == models::kNoRope || layer.rope < model.ropes.size(), "a layer's rope is there");
+  for (const auto& layer : model.layers)
+    require(layer.rope == models::kNoRope || layer.rope < model.ropes.size(), "a layer's rope is there");
   models::Architecture::derived(model);
   models::Architecture::ties(model);
   const std::int64_t experts = std::max<std::int64_t>(1, model.moe.num_experts);

@@ -133,7 +133,7 @@ TEST_CASE("every family's tensors and passes are on the model's device", "[devic
     CHECK(devices_of(model.module()) == std::set<std::string>{"meta"});
     ++families;
     // Which experts a token chose is looked up on the CPU, and Meta has no values.
-    if (entry.path().filename() == "mixtral") continue;
+    if (model.module().config().moe.num_experts > 0) continue;
     CHECK(model.module().forward(meta_tokens({2, 5})).is_meta());
     models::Session session = model.module().make_session(2, 48);
     model.module().hidden(meta_tokens({1, 3}), session, 0);

@@ -27,6 +27,21 @@ struct Placed {
 };
 
 constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8, kCapacity = 9;
+constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
+
+// Two rows' heads, a token's one after another.
+PlaceHeads heads_in(const std::vector<float>& products) {
+  PlaceHeads a{};
+  a.rows = 2;
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.kv_heads = kKeyHeads;
+  a.head_dim = kDim;
+  a.query = {products.data(), kAll, kDim};
+  a.key = {products.data() + kHeads * kDim, kAll, kDim};
+  a.value = {products.data() + (kHeads + kKeyHeads) * kDim, kAll, kDim};
+  return a;
+}
 
 // Of all heads; of one, its begin.
 std::vector<float> norm_weight() { return normal(kHeads * kDim, 6); }
@@ -34,7 +49,6 @@ std::vector<float> norm_weight() { return normal(kHeads * kDim, 6); }
 Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype,
              float growth = 0) {
   const std::vector<std::int64_t> past = {5, 0};
-  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
   const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = norm_weight();
   std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i) {
@@ -46,15 +60,7 @@ Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> no
   Placed out{std::vector<float>(2 * kTokens * kHeads * kDim), std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7),
              std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7)};
   std::vector<std::uint16_t> halves(out.queries.size());
-  PlaceHeads a{};
-  a.rows = 2;
-  a.tokens = kTokens;
-  a.heads = kHeads;
-  a.kv_heads = kKeyHeads;
-  a.head_dim = kDim;
-  a.query = {products.data(), kAll, kDim};
-  a.key = {products.data() + kHeads * kDim, kAll, kDim};
-  a.value = {products.data() + (kHeads + kKeyHeads) * kDim, kAll, kDim};
+  PlaceHeads a = heads_in(products);
   if (norm) {
     a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
     a.norm = *norm;
@@ -132,7 +138,6 @@ Head turned(Head x, std::int64_t at) {
 }
 
 TEST_CASE("a norm of queries is of each head, of each that is turned, or of all together", "[activations]") {
-  constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
   const std::vector<float> products = normal(2 * kTokens * kAll, 5), weights = norm_weight();
   const auto wanted = [&](HeadNorm norm, std::span<const float> token, std::size_t head, std::int64_t at) {
     const auto own = token.subspan(head * kDim, kDim);

@@ -20,7 +20,9 @@ template <class T>
 std::byte* bytes(std::vector<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
-inline const std::byte* bytes(const std::vector<float>& values) { return reinterpret_cast<const std::byte*>(values.data()); }
+inline const std::byte* bytes(const std::vector<float>& values) {
+  return reinterpret_cast<const std::byte*>(values.data());
+}
 
 template <class T>
 bool is_same(const std::vector<T>& a, const std::vector<T>& b) {

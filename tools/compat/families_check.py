@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import packages
+from families_drawn import FAMILIES, VOCABULARY
 
 try:
     import safetensors.torch
@@ -24,122 +25,8 @@ try:
 except ImportError as error:
     packages.skip(error)
 
-VOCABULARY = 97
 PROMPT, SHORT_PROMPT, NEW_TOKENS = 48, 19, 12
 BOUND = 2e-4
-
-
-def rope(choose, head_dim, kinds):
-    kind = choose(kinds)
-    theta = choose([10000.0, 500000.0])
-    out = {"rope_type": kind, "rope_theta": theta}
-    if kind in ("linear", "dynamic", "llama3", "yarn"):
-        out["factor"] = choose([2.0, 4.0])
-    if kind == "llama3":
-        out |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    if kind in ("llama3", "yarn"):
-        out["original_max_position_embeddings"] = 32
-    if kind == "yarn" and choose([False, True]):
-        out |= {"beta_fast": 16.0, "beta_slow": 2.0, "truncate": choose([False, True])}
-    if kind == "longrope":
-        pairs = head_dim // 2
-        out |= {"short_factor": [1.0 + 0.05 * i for i in range(pairs)], "long_factor": [1.0 + 0.5 * i for i in range(pairs)]}
-    return out
-
-
-ALL_ROPES = ["default", "linear", "dynamic", "llama3", "yarn"]
-
-
-def common(choose):
-    kv_heads = choose([1, 2, 3])
-    heads = kv_heads * choose([1, 2, 4])
-    head_dim = choose([8, 12, 20, 32])
-    return {
-        "vocab_size": VOCABULARY, "hidden_size": heads * choose([8, 12, 20, 43]), "intermediate_size": choose([64, 96, 172]),
-        "num_hidden_layers": choose([1, 2, 3]), "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
-        "max_position_embeddings": 128, "rms_norm_eps": choose([1e-5, 1e-6]), "tie_word_embeddings": choose([False, True]),
-        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "initializer_range": 0.15,
-    }
-
-
-def short_rope(choose, words, kinds=None):
-    """Rope scaling that a 48-token prompt goes beyond."""
-    words["rope_parameters"] = rope(choose, words["head_dim"], kinds or ALL_ROPES)
-    if words["rope_parameters"]["rope_type"] == "dynamic":
-        words["max_position_embeddings"] = 32
-    return words
-
-
-def llama(choose):
-    return "Llama", short_rope(choose, common(choose)) | {"attention_bias": choose([False, True]), "mlp_bias": choose([False, True])}
-
-
-def mistral(choose):
-    return "Mistral", common(choose) | {"sliding_window": choose([None, 5, 16, 64])}
-
-
-def qwen2(choose):
-    words = short_rope(choose, common(choose))
-    words["hidden_size"] = words["num_attention_heads"] * words.pop("head_dim")  # these classes have no head_dim
-    return "Qwen2", words | {"use_sliding_window": choose([False, True]), "sliding_window": 9, "max_window_layers": choose([0, 1])}
-
-
-def qwen3(choose):
-    return "Qwen3", short_rope(choose, common(choose)) | {
-        "attention_bias": choose([False, True]), "use_sliding_window": choose([False, True]), "sliding_window": 9, "max_window_layers": 1}
-
-
-def phi3(choose):
-    words = common(choose)
-    words["hidden_size"] = words["num_attention_heads"] * words.pop("head_dim")
-    dim = words["hidden_size"] // words["num_attention_heads"]
-    partial = choose([1.0, 0.5]) if dim % 4 == 0 else 1.0
-    words["rope_parameters"] = rope(choose, int(dim * partial), ["default", "longrope"]) | {"partial_rotary_factor": partial}
-    long = words["rope_parameters"]["rope_type"] == "longrope"
-    return "Phi3", words | {"original_max_position_embeddings": choose([16, 24, 52]) if long else 128, "sliding_window": choose([None, 11])}
-
-
-def gemma(choose):
-    return "Gemma", common(choose) | {"attention_bias": choose([False, True]), "tie_word_embeddings": True}
-
-
-def gemma2(choose):
-    return "Gemma2", common(choose) | {
-        "tie_word_embeddings": choose([False, True]), "sliding_window": choose([7, 64]), "query_pre_attn_scalar": choose([16, 144]),
-        "attn_logit_softcapping": choose([None, 5.0]), "final_logit_softcapping": choose([None, 3.0])}
-
-
-def glm(choose):
-    words = common(choose)
-    words["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": choose([0.5, 1.0])}
-    return choose(["Glm", "Glm4"]), words | {"attention_bias": choose([False, True])}
-
-
-def mixtral(choose):
-    return "Mixtral", common(choose) | {
-        "num_local_experts": 5, "num_experts_per_tok": choose([1, 2, 5]), "sliding_window": choose([None, 13])}
-
-
-def qwen3_moe(choose):
-    words = common(choose) | {
-        "num_experts": 6, "num_experts_per_tok": choose([1, 3]), "moe_intermediate_size": choose([32, 60]),
-        "norm_topk_prob": choose([False, True]), "decoder_sparse_step": choose([1, 2]), "mlp_only_layers": choose([[], [0]])}
-    return "Qwen3Moe", words
-
-
-def chatglm(choose):
-    words = common(choose)
-    multi_query = choose([True, False])
-    return "ChatGLM", {
-        "model_type": "chatglm", "hidden_size": words["hidden_size"], "ffn_hidden_size": words["intermediate_size"],
-        "num_layers": words["num_hidden_layers"], "num_attention_heads": words["num_attention_heads"],
-        "kv_channels": choose([8, 12, 32]), "multi_query_attention": multi_query, "multi_query_group_num": words["num_key_value_heads"],
-        "padded_vocab_size": VOCABULARY, "seq_length": 128, "layernorm_epsilon": 1e-5, "add_bias_linear": choose([False, True]),
-        "add_qkv_bias": choose([False, True]), "rope_ratio": choose([1, 50]), "post_layer_norm": choose([True, True, False]),
-        "apply_residual_connection_post_layernorm": choose([False, False, True]), "rmsnorm": True, "eos_token_id": 2, "pad_token_id": 0}
-
-
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm]
 
 
 class ChatGLM:
@@ -221,15 +108,21 @@ class ChatGLM:
         return ids
 
 
+CONFIGS = {"Gemma3": "Gemma3Text"}  # named otherwise than their class
+
+
 class Transformers:
     def __init__(self, name, words, dtype, is_stacked):
         self.is_stacked = is_stacked
-        config = getattr(transformers, name + "Config")(**words)
+        config = getattr(transformers, CONFIGS.get(name, name) + "Config")(**words)
         config._attn_implementation = "eager"
         self.model = getattr(transformers, name + "ForCausalLM")(config).to(dtype).eval()
         with torch.no_grad():
             for key, value in self.model.named_parameters():
                 if "norm" in key or key.endswith("bias"):
+                    value.add_(torch.randn_like(value) * 0.2)
+            for key, value in self.model.named_buffers():
+                if key.endswith("correction_bias"):
                     value.add_(torch.randn_like(value) * 0.2)
 
     def save_pretrained(self, folder):

@@ -20,8 +20,7 @@ constexpr std::int64_t kRows = 64;
 
 }  // namespace
 
-ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig& config)
-    : config_(config) {
+ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig& config) : config_(config) {
   LoadOptions options;
   options.dtype = DtypePolicy::float32();
   LoadReport report;
@@ -29,7 +28,9 @@ ModelHead::ModelHead(const files::Checkpoint& source, const models::ModelConfig&
   const models::Compute compute(options.dtype);
   for (const models::ModuleAt& module : models::modules_of(config)) {
     if (module.row->module == &models::Naming::final_norm)
-      norm_ = std::make_shared<models::Norm>(tensors.parameter(module.weight()), config, compute);
+      norm_ = std::make_shared<models::Norm>(tensors.parameter(module.weight()),
+                                             module.has_bias ? tensors.parameter(module.bias()) : at::Tensor(), config,
+                                             compute);
     if (module.row->module == &models::Naming::head)
       head_ = models::make_linear(tensors.linear(module.path, module.has_bias), compute);
   }

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include "tests/catch.h"
 
@@ -98,7 +98,8 @@ TEST_CASE("a token takes the best experts of the best groups, with their shares"
                                .scale = 2.5};
         const Routes routes = route(products, is_corrected ? correction : at::Tensor(), config);
         for (std::int64_t token = 0; token < products.size(0); ++token) {
-          const Taken wanted = reference(values_of(products[token]), is_corrected ? values_of(correction) : Values(), config);
+          const Taken wanted =
+              reference(values_of(products[token]), is_corrected ? values_of(correction) : Values(), config);
           for (std::size_t i = 0; i < wanted.experts.size(); ++i) {
             const auto at = static_cast<std::int64_t>(i);
             CHECK(routes.chosen[token][at].item<std::int64_t>() == static_cast<std::int64_t>(wanted.experts[i]));
@@ -111,8 +112,7 @@ TEST_CASE("a token takes the best experts of the best groups, with their shares"
 }
 
 TEST_CASE("the sparse mixer's shares are among those that are nearly as good", "[routing]") {
-  const MoeConfig config{
-      .num_experts = 5, .experts_per_token = 2, .scoring = Scoring::kSparseMixer, .jitter = 0.05};
+  const MoeConfig config{.num_experts = 5, .experts_per_token = 2, .scoring = Scoring::kSparseMixer, .jitter = 0.05};
   // Beside 2: 1.9, within a tenth; of the others 1.9 is the best, and 1.75 within a tenth of it.
   const Routes near = route(at::tensor({1.75f, 2.0f, 0.5f, 1.9f, -3.0f}).unsqueeze(0), {}, config);
   CHECK(values_of(near.chosen) == Values{1, 3});
