@@ -113,4 +113,14 @@ def chatglm(choose):
         "apply_residual_connection_post_layernorm": choose([False, False, True]), "rmsnorm": True, "eos_token_id": 2, "pad_token_id": 0}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm]
+def headless(words):
+    """For classes that have no head_dim."""
+    words["hidden_size"] = words["num_attention_heads"] * words.pop("head_dim")
+    return words
+
+
+def olmo2(choose):
+    return "Olmo2", headless(short_rope(choose, common(choose))) | {"attention_bias": choose([False, True])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2]
