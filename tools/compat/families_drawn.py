@@ -123,4 +123,9 @@ def olmo2(choose):
     return "Olmo2", headless(short_rope(choose, common(choose))) | {"attention_bias": choose([False, True])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2]
+def seed_oss(choose):
+    return "SeedOss", short_rope(choose, common(choose)) | {
+        "attention_bias": choose([False, True]), "attention_out_bias": choose([False, True]), "mlp_bias": choose([False, True])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss]
