@@ -128,4 +128,8 @@ def seed_oss(choose):
         "attention_bias": choose([False, True]), "attention_out_bias": choose([False, True]), "mlp_bias": choose([False, True])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss]
+def ernie4_5(choose):
+    return "Ernie4_5", short_rope(choose, common(choose)) | {"use_bias": choose([False, True])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5]
