@@ -132,4 +132,11 @@ def ernie4_5(choose):
     return "Ernie4_5", short_rope(choose, common(choose)) | {"use_bias": choose([False, True])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5]
+def hunyuan(choose):
+    words = short_rope(choose, common(choose)) | {"attention_bias": choose([False, True])}
+    if words["rope_parameters"]["rope_type"] == "dynamic" and choose([False, True]):
+        words["rope_parameters"]["alpha"] = 50.0
+    return "HunYuanDenseV1", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan]
