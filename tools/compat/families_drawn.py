@@ -139,4 +139,10 @@ def hunyuan(choose):
     return "HunYuanDenseV1", words
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan]
+def granite(choose):
+    return "Granite", headless(short_rope(choose, common(choose))) | {
+        "attention_bias": choose([False, True]), "mlp_bias": choose([False, True]), "embedding_multiplier": choose([1.0, 12.0]),
+        "attention_multiplier": choose([0.125, 0.3]), "residual_multiplier": choose([1.0, 0.22]), "logits_scaling": choose([1.0, 5.0])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite]
