@@ -145,4 +145,13 @@ def granite(choose):
         "attention_multiplier": choose([0.125, 0.3]), "residual_multiplier": choose([1.0, 0.22]), "logits_scaling": choose([1.0, 5.0])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite]
+def smollm3(choose):
+    words = headless(short_rope(choose, common(choose))) | {
+        "num_hidden_layers": choose([2, 3]), "attention_bias": choose([False, True]), "mlp_bias": choose([False, True]),
+        "use_sliding_window": choose([False, True]), "sliding_window": 9, "no_rope_layer_interval": choose([2, 3])}
+    if choose([False, True]):
+        words["no_rope_layers"] = [choose([0, 1]) for _ in range(words["num_hidden_layers"])]
+    return "SmolLM3", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3]
