@@ -154,4 +154,15 @@ def smollm3(choose):
     return "SmolLM3", words
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3]
+def exaone4(choose):
+    words = short_rope(choose, common(choose)) | {"num_hidden_layers": choose([2, 3]), "sliding_window": choose([None, 7, 64])}
+    if words["sliding_window"] is None:
+        words["layer_types"] = ["full_attention"] * words["num_hidden_layers"]
+    elif choose([False, True]):
+        words["layer_types"] = [choose(["full_attention", "sliding_attention"]) for _ in range(words["num_hidden_layers"])]
+    else:
+        words["sliding_window_pattern"] = choose([1, 2, 3])
+    return "Exaone4", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4]

@@ -16,8 +16,7 @@ void choose_ropes(const ConfigReader& config, ModelConfig& model) {
                                          " entries for " + std::to_string(model.layers.size()) + " layers");
   }
   for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
-    const bool has_rope =
-        turns.empty() ? (static_cast<std::int64_t>(layer) + 1) % interval != 0 : turns[layer] != 0;
+    const bool has_rope = turns.empty() ? (static_cast<std::int64_t>(layer) + 1) % interval != 0 : turns[layer] != 0;
     if (!has_rope) model.layers[layer].rope = kNoRope;
   }
 }
@@ -33,15 +32,14 @@ void configure_smollm3(const ConfigReader& config, ModelConfig& model) {
 
 }  // namespace
 
-extern constinit const Family kSmollm3 = {
-    .model_type = "smollm3",
-    .class_name = "SmolLM3ForCausalLM",
-    .label = "smollm3",
-    .namings = kLlamaNames,
-    .defaults = {.num_key_value_heads = 4,
-                 .max_position_embeddings = 32768,
-                 .rope_theta = 2000000.0,
-                 .tie_word_embeddings = true},
-    .configure = configure_smollm3};
+extern constinit const Family kSmollm3 = {.model_type = "smollm3",
+                                          .class_name = "SmolLM3ForCausalLM",
+                                          .label = "smollm3",
+                                          .namings = kLlamaNames,
+                                          .defaults = {.num_key_value_heads = 4,
+                                                       .max_position_embeddings = 32768,
+                                                       .rope_theta = 2000000.0,
+                                                       .tie_word_embeddings = true},
+                                          .configure = configure_smollm3};
 
 }  // namespace halfbyte::models::family_rows
