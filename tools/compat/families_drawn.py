@@ -165,4 +165,18 @@ def exaone4(choose):
     return "Exaone4", words
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4]
+def by_kind(choose, words, kinds=None):
+    words["rope_parameters"] = {
+        "full_attention": rope(choose, words["head_dim"], kinds or ["default", "linear", "llama3", "yarn"]),
+        "sliding_attention": {"rope_type": "default", "rope_theta": choose([10000.0, 500000.0])}}
+    return words
+
+
+def olmo3(choose):
+    words = headless(by_kind(choose, common(choose))) | {"num_hidden_layers": choose([2, 3, 4]), "sliding_window": choose([7, 64])}
+    if choose([False, True]):
+        words["layer_types"] = [choose(["full_attention", "sliding_attention"]) for _ in range(words["num_hidden_layers"])]
+    return "Olmo3", words | {"attention_bias": choose([False, True])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3]

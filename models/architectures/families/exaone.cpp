@@ -5,8 +5,8 @@
 namespace halfbyte::models::family_rows {
 namespace {
 
-// "sliding_window_pattern": every so many layers one sees everything; or a word of "L" (slides) and "G", repeated, after
-// which the last layer sees everything.
+// "sliding_window_pattern": every so many layers one sees everything; or a word of "L" (slides) and "G", repeated,
+// after which the last layer sees everything.
 void slide_by_pattern(const ConfigReader& config, ModelConfig& model) {
   const auto last = model.layers.size() - 1;
   if (config.is_text("sliding_window_pattern")) {

@@ -10,6 +10,13 @@ void configure_olmo2(const ConfigReader& config, ModelConfig& model) {
   model.query_key_norm = QueryKeyNorm::kAllHeads;
 }
 
+void configure_olmo3(const ConfigReader& config, ModelConfig& model) {
+  configure_olmo2(config, model);
+  if (config.is_given("sliding_window") && !config.has("sliding_window")) return;
+  model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
+  slide_some(config, model, [](std::size_t layer) { return (layer + 1) % 4 != 0; });
+}
+
 }  // namespace
 
 extern constinit const Family kOlmo2 = {.model_type = "olmo2",
@@ -18,5 +25,13 @@ extern constinit const Family kOlmo2 = {.model_type = "olmo2",
                                         .namings = kOutputNormNames,
                                         .defaults = {.rms_norm_eps = 1e-5},
                                         .configure = configure_olmo2};
+
+extern constinit const Family kOlmo3 = {.model_type = "olmo3",
+                                        .class_name = "Olmo3ForCausalLM",
+                                        .label = "olmo3",
+                                        .namings = kOutputNormNames,
+                                        .defaults = {.rms_norm_eps = 1e-5, .rope_theta = 500000.0},
+                                        .configure = configure_olmo3,
+                                        .turns_by_kind = true};
 
 }  // namespace halfbyte::models::family_rows
