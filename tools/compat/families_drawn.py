@@ -179,4 +179,13 @@ def olmo3(choose):
     return "Olmo3", words | {"attention_bias": choose([False, True])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3]
+def cohere2(choose):
+    words = headless(short_rope(choose, common(choose))) | {
+        "num_hidden_layers": choose([2, 3, 4]), "sliding_window": choose([7, 64]), "attention_bias": choose([False, True]),
+        "logit_scale": choose([0.0625, 0.25]), "layer_norm_eps": choose([1e-5, 1e-6])}
+    if choose([False, True]):
+        words["layer_types"] = [choose(["full_attention", "sliding_attention"]) for _ in range(words["num_hidden_layers"])]
+    return "Cohere2", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2]
