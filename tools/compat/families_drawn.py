@@ -188,4 +188,8 @@ def cohere2(choose):
     return "Cohere2", words
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2]
+def minimax_m2(choose):
+    return "MiniMaxM2", short_rope(choose, common(choose)) | {"num_local_experts": 6, "num_experts_per_tok": choose([1, 3])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2]

@@ -21,14 +21,13 @@ constexpr std::array kCohereNames = {Naming{.mlp_norm = ""}};
 
 }  // namespace
 
-extern constinit const Family kCohere2 = {.model_type = "cohere2",
-                                          .class_name = "Cohere2ForCausalLM",
-                                          .label = "cohere2",
-                                          .namings = kCohereNames,
-                                          .keys = {.rms_norm_eps = "layer_norm_eps"},
-                                          .defaults = {.max_position_embeddings = 8192,
-                                                       .rms_norm_eps = 1e-5,
-                                                       .tie_word_embeddings = true},
-                                          .configure = configure_cohere2};
+extern constinit const Family kCohere2 = {
+    .model_type = "cohere2",
+    .class_name = "Cohere2ForCausalLM",
+    .label = "cohere2",
+    .namings = kCohereNames,
+    .keys = {.rms_norm_eps = "layer_norm_eps"},
+    .defaults = {.max_position_embeddings = 8192, .rms_norm_eps = 1e-5, .tie_word_embeddings = true},
+    .configure = configure_cohere2};
 
 }  // namespace halfbyte::models::family_rows
