@@ -192,4 +192,10 @@ def minimax_m2(choose):
     return "MiniMaxM2", short_rope(choose, common(choose)) | {"num_local_experts": 6, "num_experts_per_tok": choose([1, 3])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2]
+def phimoe(choose):
+    return "Phimoe", headless(common(choose)) | {
+        "num_local_experts": 5, "num_experts_per_tok": 2, "attention_bias": choose([False, True]), "lm_head_bias": choose([False, True]),
+        "router_jitter_noise": choose([0.01, 0.2]), "tie_word_embeddings": False, "sliding_window": choose([None, 13])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe]
