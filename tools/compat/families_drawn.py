@@ -198,4 +198,15 @@ def phimoe(choose):
         "router_jitter_noise": choose([0.01, 0.2]), "tie_word_embeddings": False, "sliding_window": choose([None, 13])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe]
+def glm4_moe(choose):
+    words = common(choose)
+    words["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": choose([0.5, 1.0])}
+    groups = choose([1, 2, 4])
+    return "Glm4Moe", words | {
+        "num_hidden_layers": choose([2, 3]), "n_routed_experts": 8, "num_experts_per_tok": choose([1, 2]), "n_shared_experts": choose([1, 2]),
+        "n_group": groups, "topk_group": min(groups, 2), "norm_topk_prob": choose([False, True]), "routed_scaling_factor": choose([1.0, 2.5]),
+        "moe_intermediate_size": choose([32, 60]), "first_k_dense_replace": choose([0, 1]), "use_qk_norm": choose([False, True]),
+        "attention_bias": choose([False, True])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe]

@@ -32,6 +32,23 @@ void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
   model.ropes.front().theta *= config.number_or("rope_ratio", 1.0, 1e-6, 1e6);
 }
 
+// GLM-4.5, 4.6 and 4.7.
+void configure_glm4_moe(const ConfigReader& config, ModelConfig& model) {
+  model.qkv_bias = config.boolean_or("attention_bias", false);
+  if (config.boolean_or("use_qk_norm", false)) model.query_key_norm = QueryKeyNorm::kEachHead;
+  choose_experts(config, model);
+  begin_dense(config.integer_or("first_k_dense_replace", 1, 0, kMaxLayers), model);
+  MoeConfig& moe = model.moe;
+  moe.intermediate_size = config.integer("moe_intermediate_size", 1, kMaxSize);
+  moe.shared_size = moe.intermediate_size * config.integer_or("n_shared_experts", 1, 0, 1024);
+  moe.scoring = Scoring::kSigmoid;
+  moe.has_correction = true;
+  choose_groups(config, model);
+  moe.is_normalised = config.boolean_or("norm_topk_prob", true);
+  moe.scale = config.number_or("routed_scaling_factor", 1.0, 1e-9, 1e9);
+}
+
+constexpr std::array kGlmMoeNames = {kExpertsInMlp, kStackedExperts};
 constexpr std::array kGlmNames = {Naming{.fused_gate_up = "gate_up_proj"}};
 constexpr std::array kGlm4Names = {Naming{.attention_output_norm = "post_self_attn_layernorm",
                                           .mlp_output_norm = "post_mlp_layernorm",
@@ -74,6 +91,16 @@ extern constinit const Family kGlm4 = {.model_type = "glm4",
                                        .namings = kGlm4Names,
                                        .defaults = kGlmDefaults,
                                        .configure = configure_glm};
+
+extern constinit const Family kGlm4Moe = {.model_type = "glm4_moe",
+                                          .class_name = "Glm4MoeForCausalLM",
+                                          .label = "glm4_moe",
+                                          .namings = kGlmMoeNames,
+                                          .defaults = {.num_key_value_heads = 8,
+                                                       .max_position_embeddings = 131072,
+                                                       .rms_norm_eps = 1e-5,
+                                                       .partial_rotary_factor = 0.5},
+                                          .configure = configure_glm4_moe};
 
 extern constinit const Family kChatglm = {
     .model_type = "chatglm",
