@@ -209,4 +209,14 @@ def glm4_moe(choose):
         "attention_bias": choose([False, True])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe]
+def ministral3(choose):
+    words = common(choose) | {"sliding_window": choose([None, 13])}
+    original = choose([8, 32])
+    words["rope_parameters"] = {
+        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": choose([2.0, 16.0]), "original_max_position_embeddings": original,
+        "max_position_embeddings": 128, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": choose([0.0, 1.0]),
+        "llama_4_scaling_beta": choose([0.1, 0.5])}
+    return "Ministral3", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3]

@@ -15,6 +15,15 @@ void configure_mistral(const ConfigReader& config, ModelConfig& model) {
   if (!config.is_given("sliding_window")) set_window(model, 4096);
 }
 
+void configure_ministral3(const ConfigReader& config, ModelConfig& model) {
+  slide_all(config, model);
+  const auto scaling = rope_scaling_of(config);
+  if (!scaling) return;
+  model.query_growth = {.beta = scaling->number_or("llama_4_scaling_beta", 0.0, 0.0, 1e3),
+                        .length = model.ropes.front().original_max_position_embeddings};
+  for (LayerConfig& layer : model.layers) layer.has_growth = true;
+}
+
 void configure_mixtral(const ConfigReader& config, ModelConfig& model) {
   slide_all(config, model);
   choose_experts(config, model);
@@ -39,6 +48,14 @@ extern constinit const Family kMistral = {.model_type = "mistral",
                                           .namings = kLlamaNames,
                                           .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072},
                                           .configure = configure_mistral};
+
+extern constinit const Family kMinistral3 = {
+    .model_type = "ministral3",
+    .class_name = "Ministral3ForCausalLM",
+    .label = "ministral3",
+    .namings = kLlamaNames,
+    .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 262144, .rms_norm_eps = 1e-5},
+    .configure = configure_ministral3};
 
 extern constinit const Family kMixtral = {
     .model_type = "mixtral",
