@@ -15,10 +15,11 @@
 namespace halfbyte {
 namespace {
 
-constexpr const char* kFamilies[] = {
-    "llama2",  "llama31-rope", "llama-yarn", "mistral-sw", "qwen2",      "qwen3",    "phi3",          "gemma2",
-    "glm4-9b", "chatglm2",     "mixtral",    "olmo2",      "seed-oss",   "ernie4.5", "hunyuan-dense", "granite",
-    "smollm3", "exaone4",      "olmo3",      "cohere2",    "minimax-m2", "phimoe",   "glm4-moe",      "ministral3"};
+constexpr const char* kFamilies[] = {"llama2",     "llama31-rope", "llama-yarn", "mistral-sw", "qwen2",
+                                     "qwen3",      "phi3",         "gemma2",     "glm4-9b",    "chatglm2",
+                                     "mixtral",    "olmo2",        "seed-oss",   "ernie4.5",   "hunyuan-dense",
+                                     "granite",    "smollm3",      "exaone4",    "olmo3",      "cohere2",
+                                     "minimax-m2", "phimoe",       "glm4-moe",   "ministral3", "gemma3"};
 
 struct Reference {
   at::Tensor input_ids;  // (rows, tokens)

@@ -219,4 +219,12 @@ def ministral3(choose):
     return "Ministral3", words
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3]
+def gemma3(choose):
+    words = by_kind(choose, common(choose)) | {
+        "num_hidden_layers": choose([2, 3]), "tie_word_embeddings": choose([False, True]), "attention_bias": choose([False, True]),
+        "sliding_window": choose([7, 64]), "sliding_window_pattern": choose([2, 3]), "query_pre_attn_scalar": choose([16, 144]),
+        "final_logit_softcapping": choose([None, 3.0])}
+    return "Gemma3", words | {"hidden_size": words["num_attention_heads"] * choose([8, 12, 20])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3]

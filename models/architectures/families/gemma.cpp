@@ -1,6 +1,8 @@
 // Gemma.
 #include <cmath>
 
+#include <halfbyte/error.h>
+
 #include "models/architectures/family.h"
 #include "models/architectures/family_settings.h"
 
@@ -26,6 +28,19 @@ void configure_gemma2(const ConfigReader& config, ModelConfig& model) {
   slide_some(config, model, [](std::size_t layer) { return layer % 2 == 0; });
 }
 
+void configure_gemma3(const ConfigReader& config, ModelConfig& model) {
+  configure_gemma(config, model);
+  if (config.boolean_or("use_bidirectional_attention", false))
+    throw Error(ErrorCode::kUnsupported, "config.json: \"use_bidirectional_attention\" is not supported");
+  model.query_key_norm = QueryKeyNorm::kEachHead;
+  model.query_scale = 1.0 / std::sqrt(config.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
+  model.attention_softcap = switchable(config, "attn_logit_softcapping", 0.0);
+  model.logit_softcap = switchable(config, "final_logit_softcapping", 0.0);
+  model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
+  const auto every = static_cast<std::size_t>(config.integer_or("sliding_window_pattern", 6, 1, kMaxLayers));
+  slide_some(config, model, [&](std::size_t layer) { return (layer + 1) % every != 0; });
+}
+
 constexpr std::array kGemma2Names = {Naming{.attention_output_norm = "post_attention_layernorm",
                                             .mlp_norm = "pre_feedforward_layernorm",
                                             .mlp_output_norm = "post_feedforward_layernorm"}};
@@ -47,5 +62,18 @@ extern constinit const Family kGemma2 = {.model_type = "gemma2",
                                          .namings = kGemma2Names,
                                          .defaults = kDefaults,
                                          .configure = configure_gemma2};
+
+extern constinit const Family kGemma3 = {.model_type = "gemma3_text",
+                                         .class_name = "Gemma3ForCausalLM",
+                                         .label = "gemma3",
+                                         .namings = kGemma2Names,
+                                         .defaults = {.head_dim = 256,
+                                                      .num_key_value_heads = 4,
+                                                      .max_position_embeddings = 131072,
+                                                      .rope_theta = 1e6,
+                                                      .sliding_rope_theta = 10000.0,
+                                                      .tie_word_embeddings = true},
+                                         .configure = configure_gemma3,
+                                         .turns_by_kind = true};
 
 }  // namespace halfbyte::models::family_rows

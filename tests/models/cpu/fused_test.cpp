@@ -52,14 +52,19 @@ namespace {
 using models::CausalLM;
 using models::Session;
 
-constexpr const char* kModels[] = {
-    "families/llama2",     "families/llama31-rope", "families/llama-yarn",    "families/mistral-sw",
-    "families/qwen2",      "families/qwen3",        "families/phi3",          "families/gemma2",
-    "families/glm4-9b",    "families/chatglm2",     "families/mixtral",       "families/olmo2",
-    "families/seed-oss",   "families/ernie4.5",     "families/hunyuan-dense", "families/granite",
-    "families/smollm3",    "families/exaone4",      "families/olmo3",         "families/cohere2",
-    "families/minimax-m2", "families/phimoe",       "families/glm4-moe",      "families/ministral3",
-    "tiny-llama"};
+constexpr const char* kModels[] = {"families/llama2",        "families/llama31-rope",
+                                   "families/llama-yarn",    "families/mistral-sw",
+                                   "families/qwen2",         "families/qwen3",
+                                   "families/phi3",          "families/gemma2",
+                                   "families/glm4-9b",       "families/chatglm2",
+                                   "families/mixtral",       "families/olmo2",
+                                   "families/seed-oss",      "families/ernie4.5",
+                                   "families/hunyuan-dense", "families/granite",
+                                   "families/smollm3",       "families/exaone4",
+                                   "families/olmo3",         "families/cohere2",
+                                   "families/minimax-m2",    "families/phimoe",
+                                   "families/glm4-moe",      "families/ministral3",
+                                   "families/gemma3",        "tiny-llama"};
 
 at::Tensor token_ids(const CausalLM& model, std::int64_t rows, std::int64_t tokens, std::int64_t seed) {
   const at::Tensor ids = at::arange(rows * tokens, at::kLong).mul(7919).add(seed * 31);
