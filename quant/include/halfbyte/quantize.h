@@ -16,7 +16,7 @@ namespace halfbyte::quant {
 enum class Search : std::uint8_t {
   kAbsmax,        // the scale that maps the largest weight to the largest code
   kSquaredError,  // the stored scale that minimises the group's squared error ("search")
-  // The default: that one made longer by about what it takes off the group's length ("lengthened"): up to a hundredth
+  // The default: that one made longer by about what it takes off the group's length ("lengthened"): about a hundredth
   // more squared error, never more than kAbsmax's, and less loss of the model. In 8 bits, and in schemes with offsets
   // or row scales, it is kSquaredError.
   kLengthened,
