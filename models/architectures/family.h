@@ -53,12 +53,15 @@ struct Family {
 // In the order in which messages name them.
 std::span<const Family* const> families() noexcept;
 
-// Names that several have: Llama's, and experts below "mlp", each by itself or all in one tensor, as transformers 5
-// holds them.
+// Names that several have: Llama's; experts as Mixtral's, and below "mlp", each by itself or all in one tensor, as
+// transformers 5 holds them.
 inline constexpr std::array kLlamaNames = {Naming{}};
+inline constexpr Naming kExpertsInBlock = {
+    .moe = "block_sparse_moe", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2"};
 inline constexpr Naming kExpertsInMlp = {.moe = "mlp"};
 inline constexpr Naming kStackedExperts = {
     .moe = "mlp", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"};
+inline constexpr std::array kMlpExpertNames = {kExpertsInMlp, kStackedExperts};
 
 // Norms after attention and MLP, none before.
 inline constexpr std::array kOutputNormNames = {Naming{.input_norm = "",

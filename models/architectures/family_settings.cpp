@@ -41,6 +41,11 @@ void slide_some(const ConfigReader& config, ModelConfig& model, const std::funct
   }
 }
 
+void slide_but_every(const ConfigReader& config, ModelConfig& model, std::int64_t usual) {
+  const auto every = static_cast<std::size_t>(config.integer_or("sliding_window_pattern", usual, 1, kMaxLayers));
+  slide_some(config, model, [&](std::size_t layer) { return (layer + 1) % every != 0; });
+}
+
 void turn_what_slides(ModelConfig& model) {
   for (LayerConfig& layer : model.layers) layer.rope = layer.window > 0 ? 0 : kNoRope;
 }
@@ -85,6 +90,11 @@ void begin_dense(std::int64_t layers, ModelConfig& model) {
 
 void set_attention_bias(const ConfigReader& config, ModelConfig& model) {
   model.qkv_bias = model.output_bias = config.boolean_or("attention_bias", false);
+}
+
+void set_biases(const ConfigReader& config, ModelConfig& model) {
+  set_attention_bias(config, model);
+  model.mlp_bias = config.boolean_or("mlp_bias", false);
 }
 
 }  // namespace halfbyte::models

@@ -16,6 +16,8 @@ void slide_all(const ConfigReader& config, ModelConfig& model);
 // known.
 void slide_some(const ConfigReader& config, ModelConfig& model,
                 const std::function<bool(std::size_t layer)>& otherwise);
+// Every so many layers one sees everything, by "sliding_window_pattern" or `usual`, where "layer_types" does not say.
+void slide_but_every(const ConfigReader& config, ModelConfig& model, std::int64_t usual);
 // Those that slide turn by the rope, the others by none.
 void turn_what_slides(ModelConfig& model);
 // "num_experts", "num_local_experts" or "n_routed_experts", in all layers. Errors: kCorrupt for more than a model can
@@ -27,6 +29,8 @@ void choose_groups(const ConfigReader& config, ModelConfig& model);
 void begin_dense(std::int64_t layers, ModelConfig& model);
 // "attention_bias" of all four projections.
 void set_attention_bias(const ConfigReader& config, ModelConfig& model);
+// That, and "mlp_bias" of the MLP's.
+void set_biases(const ConfigReader& config, ModelConfig& model);
 // A number that null switches off. 0: off.
 double switchable(const ConfigReader& config, const char* key, double fallback);
 

@@ -3,17 +3,14 @@
 
 #include <cstddef>
 #include <cstring>
-#include <random>
 #include <vector>
+
+#include "tests/quant/float_rows.h"
 
 namespace halfbyte::quant::test {
 
 inline std::vector<float> normal(std::size_t count, unsigned seed, float spread = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> values(0, spread);
-  std::vector<float> out(count);
-  for (float& value : out) value = values(random);
-  return out;
+  return gaussian(count, seed, spread);
 }
 
 template <class T>

@@ -12,8 +12,7 @@ void configure_cohere2(const ConfigReader& config, ModelConfig& model) {
   model.ropes.front().is_interleaved = true;
   model.logit_scale = config.number_or("logit_scale", 0.0625, 1e-9, 1e9);
   model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
-  const auto every = static_cast<std::size_t>(config.integer_or("sliding_window_pattern", 4, 1, kMaxLayers));
-  slide_some(config, model, [&](std::size_t layer) { return (layer + 1) % every != 0; });
+  slide_but_every(config, model, 4);
   turn_what_slides(model);
 }
 

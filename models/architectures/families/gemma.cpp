@@ -37,8 +37,7 @@ void configure_gemma3(const ConfigReader& config, ModelConfig& model) {
   model.attention_softcap = switchable(config, "attn_logit_softcapping", 0.0);
   model.logit_softcap = switchable(config, "final_logit_softcapping", 0.0);
   model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
-  const auto every = static_cast<std::size_t>(config.integer_or("sliding_window_pattern", 6, 1, kMaxLayers));
-  slide_some(config, model, [&](std::size_t layer) { return (layer + 1) % every != 0; });
+  slide_but_every(config, model, 6);
 }
 
 constexpr std::array kGemma2Names = {Naming{.attention_output_norm = "post_attention_layernorm",

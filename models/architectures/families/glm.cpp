@@ -48,7 +48,6 @@ void configure_glm4_moe(const ConfigReader& config, ModelConfig& model) {
   moe.scale = config.number_or("routed_scaling_factor", 1.0, 1e-9, 1e9);
 }
 
-constexpr std::array kGlmMoeNames = {kExpertsInMlp, kStackedExperts};
 constexpr std::array kGlmNames = {Naming{.fused_gate_up = "gate_up_proj"}};
 constexpr std::array kGlm4Names = {Naming{.attention_output_norm = "post_self_attn_layernorm",
                                           .mlp_output_norm = "post_mlp_layernorm",
@@ -95,7 +94,7 @@ extern constinit const Family kGlm4 = {.model_type = "glm4",
 extern constinit const Family kGlm4Moe = {.model_type = "glm4_moe",
                                           .class_name = "Glm4MoeForCausalLM",
                                           .label = "glm4_moe",
-                                          .namings = kGlmMoeNames,
+                                          .namings = kMlpExpertNames,
                                           .defaults = {.num_key_value_heads = 8,
                                                        .max_position_embeddings = 131072,
                                                        .rms_norm_eps = 1e-5,

@@ -6,8 +6,7 @@ namespace halfbyte::models::family_rows {
 namespace {
 
 void configure_granite(const ConfigReader& config, ModelConfig& model) {
-  set_attention_bias(config, model);
-  model.mlp_bias = config.boolean_or("mlp_bias", false);
+  set_biases(config, model);
   model.embedding_scale = config.number_or("embedding_multiplier", 1.0, 1e-9, 1e9);
   model.query_scale = config.number_or("attention_multiplier", 1.0, 1e-9, 1e9);
   model.residual_scale = config.number_or("residual_multiplier", 1.0, 1e-9, 1e9);

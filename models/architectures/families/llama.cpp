@@ -5,10 +5,7 @@
 namespace halfbyte::models::family_rows {
 namespace {
 
-void configure_llama(const ConfigReader& config, ModelConfig& model) {
-  set_attention_bias(config, model);
-  model.mlp_bias = config.boolean_or("mlp_bias", false);
-}
+void configure_llama(const ConfigReader& config, ModelConfig& model) { set_biases(config, model); }
 
 void configure_mistral(const ConfigReader& config, ModelConfig& model) {
   slide_all(config, model);
@@ -30,9 +27,7 @@ void configure_mixtral(const ConfigReader& config, ModelConfig& model) {
   model.moe.intermediate_size = model.intermediate_size;
 }
 
-constexpr std::array kMixtralNames = {
-    Naming{.moe = "block_sparse_moe", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2"}, kExpertsInMlp,
-    kStackedExperts};
+constexpr std::array kMixtralNames = {kExpertsInBlock, kExpertsInMlp, kStackedExperts};
 
 }  // namespace
 

@@ -40,7 +40,7 @@ void configure_phimoe(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr std::array kPhimoeNames = {
-    Naming{.moe = "block_sparse_moe", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2"},
+    kExpertsInBlock,
     Naming{.moe = "mlp", .router = "router", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"}};
 
 }  // namespace

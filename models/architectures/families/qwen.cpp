@@ -41,8 +41,6 @@ void configure_qwen3_moe(const ConfigReader& config, ModelConfig& model) {
   }
 }
 
-constexpr std::array kMoeNames = {kExpertsInMlp, kStackedExperts};
-
 }  // namespace
 
 extern constinit const Family kQwen2 = {.model_type = "qwen2",
@@ -62,7 +60,7 @@ extern constinit const Family kQwen3 = {.model_type = "qwen3",
 extern constinit const Family kQwen3Moe = {.model_type = "qwen3_moe",
                                            .class_name = "Qwen3MoeForCausalLM",
                                            .label = "qwen3_moe",
-                                           .namings = kMoeNames,
+                                           .namings = kMlpExpertNames,
                                            .defaults = {.max_position_embeddings = 32768},
                                            .configure = configure_qwen3_moe};
 

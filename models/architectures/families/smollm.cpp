@@ -22,8 +22,7 @@ void choose_ropes(const ConfigReader& config, ModelConfig& model) {
 }
 
 void configure_smollm3(const ConfigReader& config, ModelConfig& model) {
-  set_attention_bias(config, model);
-  model.mlp_bias = config.boolean_or("mlp_bias", false);
+  set_biases(config, model);
   choose_ropes(config, model);
   if (!config.boolean_or("use_sliding_window", false) || !config.has("sliding_window")) return;
   model.sliding_window = config.integer("sliding_window", 1, kMaxSize);
