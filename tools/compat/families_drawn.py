@@ -227,4 +227,10 @@ def gemma3(choose):
     return "Gemma3", words | {"hidden_size": words["num_attention_heads"] * choose([8, 12, 20])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3]
+def granitemoe(choose):
+    words = granite(choose)[1]
+    del words["mlp_bias"]
+    return "GraniteMoe", words | {"num_local_experts": 5, "num_experts_per_tok": choose([1, 2, 5])}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3, granitemoe]

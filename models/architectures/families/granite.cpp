@@ -13,6 +13,22 @@ void configure_granite(const ConfigReader& config, ModelConfig& model) {
   model.logit_scale = 1.0 / config.number_or("logits_scaling", 1.0, 1e-9, 1e9);
 }
 
+void configure_granitemoe(const ConfigReader& config, ModelConfig& model) {
+  configure_granite(config, model);
+  choose_experts(config, model);
+  model.moe.intermediate_size = model.intermediate_size;
+}
+
+constexpr std::array kGraniteMoeNames = {Naming{.moe = "block_sparse_moe",
+                                                .router = "router.layer",
+                                                .experts = "",
+                                                .stacked_gate_up = "input_linear.weight",
+                                                .stacked_down = "output_linear.weight"},
+                                         Naming{.moe = "block_sparse_moe",
+                                                .router = "router",
+                                                .stacked_gate_up = "gate_up_proj",
+                                                .stacked_down = "down_proj"}};
+
 }  // namespace
 
 extern constinit const Family kGranite = {.model_type = "granite",
@@ -20,5 +36,11 @@ extern constinit const Family kGranite = {.model_type = "granite",
                                           .label = "granite",
                                           .namings = kLlamaNames,
                                           .configure = configure_granite};
+
+extern constinit const Family kGraniteMoe = {.model_type = "granitemoe",
+                                             .class_name = "GraniteMoeForCausalLM",
+                                             .label = "granitemoe",
+                                             .namings = kGraniteMoeNames,
+                                             .configure = configure_granitemoe};
 
 }  // namespace halfbyte::models::family_rows
