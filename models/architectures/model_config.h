@@ -40,7 +40,7 @@ struct RopeConfig {
 };
 
 // What mixes the tokens of a layer.
-enum class MixerKind : std::uint8_t { kAttention };
+enum class MixerKind : std::uint8_t { kAttention, kConvolution };
 
 // Of a layer whose attention knows of positions only by what is seen.
 inline constexpr std::size_t kNoRope = static_cast<std::size_t>(-1);
@@ -123,6 +123,8 @@ struct ModelConfig {
   bool is_gate_up_fused = false;    // one matrix: gate's rows, then up's
   bool mlp_bias = false;
   bool head_bias = false;
+  std::int64_t convolution_length = 0;  // tokens that a short convolution sees, its own included
+  bool convolution_bias = false;
   Activation activation = Activation::kSilu;
 
   double norm_eps = 1e-6;

@@ -36,6 +36,12 @@ struct Naming {
   std::string_view key_norm = "k_norm";
   std::string_view layer_rotary = "rotary_emb";  // of a buffer that old versions of transformers wrote; it is derived
 
+  // Of layers that mix tokens by a short convolution; below its path.
+  std::string_view convolution = "";
+  std::string_view convolution_input = "in_proj";
+  std::string_view convolution_kernel = "conv";
+  std::string_view convolution_output = "out_proj";
+
   // Below the MLP's path, and an expert's.
   std::string_view gate = "gate_proj";
   std::string_view up = "up_proj";

@@ -15,6 +15,9 @@ std::int64_t keys(M m, L) { return m.key_value_size(); }
 std::int64_t queries_keys_values(M m, L) { return m.query_size() + 2 * m.key_value_size(); }
 std::int64_t query_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.query_size() : m.head_dim; }
 std::int64_t key_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.key_value_size() : m.head_dim; }
+std::int64_t three_hidden(M m, L) { return 3 * m.hidden_size; }
+std::int64_t one(M, L) { return 1; }
+std::int64_t convolution_length(M m, L) { return m.convolution_length; }
 std::int64_t inner(M m, L) { return m.intermediate_size; }
 std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
 std::int64_t experts(M m, L) { return m.moe.num_experts; }
@@ -48,6 +51,14 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::key_norm, P::kAttention, Role::kNorm, {key_norm}, has_query_key_norm},
     {&N::attention_output, P::kAttention, Role::kLinear, {hidden, queries}, nullptr, &C::output_bias},
     {&N::layer_rotary, P::kAttention, Role::kBuffer},
+    {&N::convolution_input, P::kConvolution, Role::kLinear, {three_hidden, hidden}, nullptr, &C::convolution_bias},
+    {&N::convolution_kernel,
+     P::kConvolution,
+     Role::kConvolution,
+     {hidden, one, convolution_length},
+     nullptr,
+     &C::convolution_bias},
+    {&N::convolution_output, P::kConvolution, Role::kLinear, {hidden, hidden}, nullptr, &C::convolution_bias},
     {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::mlp_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::gate, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
@@ -77,6 +88,8 @@ bool has(const LayerConfig& layer, Place place) noexcept {
       return true;
     case Place::kAttention:
       return layer.mixer == MixerKind::kAttention;
+    case Place::kConvolution:
+      return layer.mixer == MixerKind::kConvolution;
     case Place::kMlp:
       return !layer.has_experts;
     case Place::kMoe:
@@ -158,6 +171,7 @@ std::span<const TensorRow> tensor_table() noexcept { return kTable; }
 const TensorRow& row_of(ModuleName module) noexcept { return *std::ranges::find(kTable, module, &TensorRow::module); }
 
 bool has_place(const Naming& naming, Place place) noexcept {
+  if (place == Place::kConvolution) return !naming.convolution.empty();
   const bool is_of_experts =
       place == Place::kMoe || place == Place::kExpert || place == Place::kExperts || place == Place::kShared;
   return !is_of_experts || !naming.moe.empty();
@@ -171,6 +185,7 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
   const std::string own = below(below("", naming.layers), layer);
   if (place == Place::kLayer) return own;
   if (place == Place::kAttention) return below(own, naming.attention);
+  if (place == Place::kConvolution) return below(own, naming.convolution);
   if (place == Place::kMlp) return below(own, naming.mlp);
   const std::string moe = below(own, naming.moe);
   if (place == Place::kMoe) return moe;

@@ -19,6 +19,7 @@ enum class Place : std::uint8_t {
   kModel,
   kLayer,
   kAttention,
+  kConvolution,
   kMlp,
   kMoe,
   kExpert,   // an expert's own

@@ -10,6 +10,7 @@
 #include "models/modules/children.h"
 #include "models/modules/module_path.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/short_convolution.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -23,8 +24,18 @@ std::shared_ptr<Mixer> make_attention(const WeightSet& weights, const ModelConfi
   return std::make_shared<Attention>(weights, config, compute, layer);
 }
 
+std::shared_ptr<Mixer> make_convolution(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
+                                        std::int64_t layer) {
+  return std::make_shared<ShortConvolution>(weights, config, compute, layer);
+}
+
+struct MixerRow {
+  MakeMixer make;
+  ModuleName path;
+};
 // Indexed by MixerKind.
-constexpr std::array<MakeMixer, 1> kMixers = {make_attention};
+constexpr std::array<MixerRow, 2> kMixers = {
+    {{make_attention, &Naming::attention}, {make_convolution, &Naming::convolution}}};
 
 std::vector<std::int64_t> windows_of(const ModelConfig& config) {
   std::vector<std::int64_t> out;
@@ -45,8 +56,9 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
   const LayerConfig& layer = config.layer(index);
   const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
   input_norm_ = norm(&Naming::input_norm);
-  mixer_ = kMixers.at(static_cast<std::size_t>(layer.mixer))(weights.modules, config, compute, index);
-  register_at(*this, names.attention, mixer_);
+  const MixerRow& mixer = kMixers.at(static_cast<std::size_t>(layer.mixer));
+  mixer_ = mixer.make(weights.modules, config, compute, index);
+  register_at(*this, names.*mixer.path, mixer_);
   attention_ = dynamic_cast<const Attention*>(mixer_.get());
   attention_output_norm_ = norm(&Naming::attention_output_norm);
   mlp_norm_ = norm(&Naming::mlp_norm);

@@ -89,8 +89,11 @@ TEST_CASE("a model has either of two forms of a module, and experts or an MLP, l
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       const bool has_experts = config.layer(layer).has_experts;
       const bool is_stacked = !config.naming->stacked_down.empty();
-      CHECK(count(config, &Naming::query, layer) + count(config, &Naming::fused_qkv, layer) == 1);
-      CHECK(count(config, &Naming::query_norm, layer) == (config.query_key_norm != QueryKeyNorm::kNone ? 1 : 0));
+      const bool attends = config.layer(layer).mixer == MixerKind::kAttention;
+      const bool has_norm = attends && config.query_key_norm != QueryKeyNorm::kNone;
+      CHECK(count(config, &Naming::query, layer) + count(config, &Naming::fused_qkv, layer) == (attends ? 1 : 0));
+      CHECK(count(config, &Naming::query_norm, layer) == (has_norm ? 1 : 0));
+      CHECK(count(config, &Naming::convolution_kernel, layer) == (attends ? 0 : 1));
       CHECK(count(config, &Naming::gate, layer) + count(config, &Naming::fused_gate_up, layer) ==
             (has_experts ? 0 : 1));
       CHECK(count(config, &Naming::router, layer) == (has_experts ? 1 : 0));
