@@ -35,6 +35,7 @@ const auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kBias, "a bias"},
     {Role::kBuffer, "a buffer"},
     {Role::kRouter, "a router: small, and it decides which experts run"},
+    {Role::kCorrection, "a router's correction: it decides which experts run"},
     {Role::kConvolution, "a convolution over few tokens: small"},
     {Role::kUnknown, "not known to be a Linear"},
 });

@@ -7,6 +7,8 @@
 
 #include <halfbyte/error.h>
 
+#include "models/architectures/tensor_table.h"
+
 namespace halfbyte {
 namespace {
 
@@ -54,14 +56,14 @@ void check_missing(const std::string& where, const Manifest& manifest,
                   " is missing; config.json says the model has it, so the checkpoint is incomplete");
 }
 
-void check_extra(const std::string& where, const files::Checkpoint& checkpoint,
+void check_extra(const std::string& where, const files::Checkpoint& checkpoint, const models::ModelConfig& config,
                  const std::vector<models::ExpectedTensor>& expected) {
   std::map<std::string_view, bool> known;
   for (const auto& wanted : expected) known[wanted.name] = true;
   std::vector<std::string> extra;
   for (const TensorRecord& record : checkpoint.manifest.tensors) {
     const bool is_buffer = models::role_of(checkpoint.architecture, record.name, record.shape) == models::Role::kBuffer;
-    if (!known.contains(record.name) && !is_buffer) extra.push_back(record.name);
+    if (!known.contains(record.name) && !is_buffer && !models::is_ahead(config, record.name)) extra.push_back(record.name);
   }
   if (extra.empty()) return;
   throw Error(ErrorCode::kCorrupt, where + ": tensor " + extra.front() + and_more(extra.size()) +
@@ -91,7 +93,7 @@ void check_tensors(const files::Checkpoint& checkpoint, const models::ModelConfi
   const std::string where = checkpoint.directory.string();
   const auto expected = checkpoint.architecture->expected(config);
   check_missing(where, checkpoint.manifest, expected);
-  check_extra(where, checkpoint, expected);
+  check_extra(where, checkpoint, config, expected);
   for (const auto& wanted : expected) check_one(where, wanted, *find_through_ties(checkpoint.manifest, wanted.name));
 }
 

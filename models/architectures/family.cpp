@@ -49,10 +49,13 @@ void parse_sizes(const Family& family, const ConfigReader& config, ModelConfig& 
   model.intermediate_size = config.integer(keys.intermediate_size, 1, kMaxSize);
   model.num_hidden_layers = config.integer(keys.num_hidden_layers, 1, kMaxLayers);
   model.num_attention_heads = config.integer("num_attention_heads", 1, kMaxSize);
-  model.num_key_value_heads = config.integer_or(
-      keys.num_key_value_heads, or_else(defaults.num_key_value_heads, model.num_attention_heads), 1, kMaxSize);
-  model.head_dim = config.integer_or(
-      keys.head_dim, or_else(defaults.head_dim, model.hidden_size / model.num_attention_heads), 1, kMaxSize);
+  // Null is not the same as nothing: it asks for what follows from the other sizes.
+  const auto derived = [&](const char* key, std::int64_t usual, std::int64_t other) {
+    return config.integer_or(key, config.is_given(key) ? other : or_else(usual, other), 1, kMaxSize);
+  };
+  model.num_key_value_heads =
+      derived(keys.num_key_value_heads, defaults.num_key_value_heads, model.num_attention_heads);
+  model.head_dim = derived(keys.head_dim, defaults.head_dim, model.hidden_size / model.num_attention_heads);
   model.vocab_size = config.integer(keys.vocab_size, 1, kMaxSize);
   model.max_position_embeddings =
       config.integer_or(keys.max_position_embeddings, defaults.max_position_embeddings, 1, kMaxSize);

@@ -21,6 +21,7 @@ struct ConfigKeys {
   const char* vocab_size = "vocab_size";
   const char* max_position_embeddings = "max_position_embeddings";
   const char* rms_norm_eps = "rms_norm_eps";
+  const char* rotary_dim = "";  // values of a head that turn, where there is no "partial_rotary_factor"
 };
 
 // What config.json may leave out.

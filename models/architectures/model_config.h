@@ -102,6 +102,7 @@ struct ModelConfig {
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;
   std::int64_t num_hidden_layers = 0;
+  std::int64_t layers_ahead = 0;  // after those, of checkpoints that predict further tokens: kept, and not run
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;
   std::int64_t head_dim = 0;

@@ -113,11 +113,17 @@ std::int64_t rotary_dim(double partial, std::int64_t head_dim) {
 
 constexpr const char* kFullRope = "full_attention";
 
-RopeConfig rope_of(const ConfigReader& config, const std::optional<ConfigReader>& scaling,
-                   const ConfigDefaults& defaults, ModelConfig& model) {
+double usual_partial(const ConfigReader& config, const Family& family, const ModelConfig& model) {
+  if (*family.keys.rotary_dim == '\0' || !config.has(family.keys.rotary_dim)) return family.defaults.partial_rotary_factor;
+  const std::int64_t dim = config.integer(family.keys.rotary_dim, 1, model.head_dim);
+  return static_cast<double>(dim) / static_cast<double>(model.head_dim);
+}
+
+RopeConfig rope_of(const ConfigReader& config, const std::optional<ConfigReader>& scaling, const Family& family,
+                   ModelConfig& model) {
   RopeConfig rope;
-  rope.theta = config.number_or("rope_theta", defaults.rope_theta, 1.0, 1e12);
-  double partial = config.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
+  rope.theta = config.number_or("rope_theta", family.defaults.rope_theta, 1.0, 1e12);
+  double partial = config.number_or("partial_rotary_factor", usual_partial(config, family, model), 0.0, 1.0);
   if (scaling) {
     rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
     partial = scaling->number_or("partial_rotary_factor", partial, 0.0, 1.0);
@@ -158,8 +164,8 @@ std::optional<ConfigReader> rope_scaling_of(const ConfigReader& config) {
 
 RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelConfig& model) {
   const auto scaling = rope_scaling_of(config);
-  if (!is_by_kind(scaling)) return rope_of(config, scaling, family.defaults, model);
-  if (family.turns_by_kind) return rope_of(config, scaling->object(kFullRope), family.defaults, model);
+  if (!is_by_kind(scaling)) return rope_of(config, scaling, family, model);
+  if (family.turns_by_kind) return rope_of(config, scaling->object(kFullRope), family, model);
   throw Error(ErrorCode::kUnsupported, "config.json: rope parameters for each kind of layer are not supported");
 }
 
@@ -168,7 +174,7 @@ RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, 
   ModelConfig unchanged = model;
   const auto scaling = rope_scaling_of(config);
   const auto own = is_by_kind(scaling) ? scaling->object(kSlidingRope) : std::nullopt;
-  RopeConfig rope = rope_of(config, own, family.defaults, unchanged);
+  RopeConfig rope = rope_of(config, own, family, unchanged);
   if (own && own->has("rope_theta")) return rope;
   const double all = scaling ? scaling->number_or("rope_theta", rope.theta, 1.0, 1e12) : rope.theta;
   const double fallback = family.defaults.sliding_rope_theta;

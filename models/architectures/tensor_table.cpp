@@ -1,6 +1,7 @@
 #include "models/architectures/tensor_table.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace halfbyte::models {
 namespace {
@@ -66,7 +67,7 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::fused_gate_up, P::kMlp, Role::kLinear, {gate_and_up, hidden}, is_gate_up_fused, &C::mlp_bias},
     {&N::down, P::kMlp, Role::kLinear, {hidden, inner}, nullptr, &C::mlp_bias},
     {&N::router, P::kMoe, Role::kRouter, {experts, hidden}},
-    {&N::correction, P::kMoe, Role::kRouter, {experts}, has_correction},
+    {&N::correction, P::kMoe, Role::kCorrection, {experts}, has_correction},
     {&N::expert_gate, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_up, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_down, P::kExpert, Role::kLinear, {hidden, expert_inner}, are_experts_apart},
@@ -192,6 +193,16 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
   if (place == Place::kShared) return below(moe, naming.shared);
   const std::string experts = below(moe, naming.experts);
   return place == Place::kExperts ? experts : below(experts, expert);
+}
+
+bool is_ahead(const ModelConfig& config, std::string_view name) noexcept {
+  const std::string_view layers = config.naming->layers;
+  if (!name.starts_with(layers) || name.size() <= layers.size() || name[layers.size()] != '.') return false;
+  const std::string_view rest = name.substr(layers.size() + 1);
+  std::int64_t index = -1;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), index);
+  if (error != std::errc() || end == rest.data() + rest.size() || *end != '.') return false;
+  return index >= config.num_hidden_layers && index < config.num_hidden_layers + config.layers_ahead;
 }
 
 std::vector<ModuleAt> modules_of(const ModelConfig& config) { return Walk(config).all(); }

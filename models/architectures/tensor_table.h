@@ -68,6 +68,8 @@ struct ModuleAt {
 };
 
 // All that a model of this configuration has, in the order of use.
+// Whether a tensor belongs to one of the layers ahead.
+bool is_ahead(const ModelConfig& config, std::string_view name) noexcept;
 std::vector<ModuleAt> modules_of(const ModelConfig& config);
 
 }  // namespace halfbyte::models

@@ -80,6 +80,9 @@ bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) 
   const std::int64_t queries = attention.heads() * attention.head_dim();
   const std::int64_t keys = attention.kv_heads() * attention.head_dim();
   const bool is_of_all = attention.norm() == QueryKeyNorm::kAllHeads;
+  // The kernels take those of all heads by their root mean square alone.
+  if (is_of_all && attention.query_norm() && (attention.query_norm()->is_centred() || attention.query_norm()->bias().defined()))
+    return false;
   if (!set(attention.query_norm(), is_of_all ? queries : attention.head_dim(), view.query_norm) ||
       !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) ||
       !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output))

@@ -74,7 +74,7 @@ double attended_values(const ModelConfig& config, double past) {
 double prefill_flop(const ModelConfig& config, std::int64_t tokens, std::int64_t past) {
   double weights = 0;
   for (const models::ModuleAt& module : models::modules_of(config)) {
-    if ((module.row->role != Role::kLinear && module.row->role != Role::kRouter) || module.shape.size() < 2) continue;
+    if (module.row->role != Role::kLinear && module.row->role != Role::kRouter) continue;
     weights += values_of(module) * (is_expert(module) ? used_experts(config, 1) : 1);
   }
   const double count = static_cast<double>(tokens);

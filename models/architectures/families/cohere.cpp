@@ -11,7 +11,8 @@ void configure_cohere2(const ConfigReader& config, ModelConfig& model) {
   model.is_parallel = true;
   model.ropes.front().is_interleaved = true;
   model.logit_scale = config.number_or("logit_scale", 0.0625, 1e-9, 1e9);
-  model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
+  if (!config.is_given("sliding_window") || config.has("sliding_window"))
+    model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
   slide_but_every(config, model, 4);
   turn_what_slides(model);
 }

@@ -21,7 +21,9 @@ void slide_by_pattern(const ConfigReader& config, ModelConfig& model) {
 
 void configure_exaone4(const ConfigReader& config, ModelConfig& model) {
   model.query_key_norm = QueryKeyNorm::kEachHead;
-  if (config.is_given("sliding_window") && !config.has("sliding_window")) return;  // null: nothing slides, all turns
+  // Null: nothing slides, all turns.
+  const auto is_off = [&](const char* key) { return config.is_given(key) && !config.has(key); };
+  if (is_off("sliding_window") || (is_off("sliding_window_pattern") && !config.has("layer_types"))) return;
   model.sliding_window = config.integer_or("sliding_window", 4096, 1, kMaxSize);
   slide_by_pattern(config, model);
   turn_what_slides(model);

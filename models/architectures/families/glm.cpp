@@ -36,6 +36,7 @@ void configure_chatglm(const ConfigReader& config, ModelConfig& model) {
 void configure_glm4_moe(const ConfigReader& config, ModelConfig& model) {
   model.qkv_bias = config.boolean_or("attention_bias", false);
   if (config.boolean_or("use_qk_norm", false)) model.query_key_norm = QueryKeyNorm::kEachHead;
+  model.layers_ahead = config.integer_or("num_nextn_predict_layers", 0, 0, kMaxLayers);
   choose_experts(config, model);
   begin_dense(config.integer_or("first_k_dense_replace", 1, 0, kMaxLayers), model);
   MoeConfig& moe = model.moe;

@@ -11,9 +11,6 @@ void configure_minimax_m2(const ConfigReader& config, ModelConfig& model) {
   model.moe.intermediate_size = model.intermediate_size;
   model.moe.scoring = Scoring::kSigmoid;
   model.moe.has_correction = true;
-  // As they were released: the number of values that turn.
-  if (!config.has("rotary_dim")) return;
-  model.ropes.front().rotary_dim = config.integer("rotary_dim", 2, model.head_dim) / 2 * 2;
 }
 
 constexpr std::array kMinimaxNames = {Naming{.moe = "block_sparse_moe",
@@ -33,7 +30,8 @@ extern constinit const Family kMinimaxM2 = {
     .class_name = "MiniMaxM2ForCausalLM",
     .label = "minimax_m2",
     .namings = kMinimaxNames,
-    .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 196608},
+    .keys = {.rotary_dim = "rotary_dim"},
+    .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 196608, .rope_theta = 5e6},
     .configure = configure_minimax_m2};
 
 }  // namespace halfbyte::models::family_rows
