@@ -37,6 +37,7 @@ const auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kRouter, "a router: small, and it decides which experts run"},
     {Role::kCorrection, "a router's correction: it decides which experts run"},
     {Role::kConvolution, "a convolution over few tokens: small"},
+    {Role::kDecay, "it decides how fast a state decays: small, and every later token feels it"},
     {Role::kUnknown, "not known to be a Linear"},
 });
 

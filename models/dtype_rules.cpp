@@ -11,7 +11,7 @@ constexpr bool is_product_operand(Role role) noexcept { return role == Role::kLi
 Dtype loaded_dtype(const DtypePolicy& policy, Role role, Dtype recorded, bool is_float32_kept) noexcept {
   if (!is_floating(recorded)) return recorded;
   if (is_float32_kept) return Dtype::kFloat32;
-  if (role == Role::kCorrection) return recorded;
+  if (role == Role::kCorrection || role == Role::kDecay) return recorded;
   if (policy.is_amp() && !is_product_operand(role)) return recorded;
   return policy.operand().value_or(recorded);
 }

@@ -235,8 +235,8 @@ class TokenHeads {
   kernels::Float query_dtype_, key_dtype_, value_dtype_;
 };
 
-constexpr std::array<kernels::GateFunction, 3> kGates = {kernels::kSiluGate, kernels::kGeluGate,
-                                                         kernels::kGeluTanhGate};  // indexed by Gate
+constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, kernels::kGeluGate,
+                                                         kernels::kGeluTanhGate, kernels::kSigmoidGate};  // indexed by Gate
 
 }  // namespace
 
@@ -266,7 +266,7 @@ void gate_rows(const kernels::Table& table, const GateRows& a) {
     const std::int64_t row = i / chunks, begin = i % chunks * kGateChunk;
     const std::size_t count = to_size(std::min(kGateChunk, a.size - begin));
     float values[kGateChunk];
-    function(a.x + row * a.stride + begin, a.up + row * a.stride + begin, count, values);
+    function(a.x + row * a.stride + begin, a.up + row * a.up_stride + begin, count, values);
     table.store(to, values, count, to_bytes(a.output) + to_size(row * a.size + begin) * kFloatBytes[to]);
   }
 }

@@ -91,12 +91,12 @@ struct Attend {
 // the number of threads.
 void attend(const Attend& arguments);
 
-enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh };
+enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid };
 
-// output = gate(x) * up. Shapes: x and up (rows, size), row r at r * stride; output (rows, size).
+// output = gate(x) * up. Shapes: x and up (rows, size), row r at r * stride and r * up_stride; output (rows, size).
 struct GateRows {
   Gate gate;
-  std::int64_t rows, size, stride;
+  std::int64_t rows, size, stride, up_stride;
   const float* x;
   const float* up;
   std::byte* output;

@@ -13,6 +13,25 @@ namespace {
 
 constexpr std::int64_t kMaxExperts = 1 << 17;  // of all layers together
 
+// Whether each layer is of the kind `word`, and not "full_attention".
+std::vector<bool> are_of_kind(const ConfigReader& config, const ModelConfig& model, std::string_view word,
+                              const std::function<bool(std::size_t)>& otherwise) {
+  const auto types = config.strings_or_none("layer_types");
+  const std::size_t count = model.layers.size();
+  if (!types.empty() && types.size() < count) {
+    throw Error(ErrorCode::kCorrupt, "config.json: \"layer_types\" has " + std::to_string(types.size()) +
+                                         " entries for " + std::to_string(count) + " layers");
+  }
+  std::vector<bool> out;
+  for (std::size_t layer = 0; layer < count; ++layer) {
+    out.push_back(types.empty() ? otherwise(layer) : types[layer] == word);
+    if (types.empty() || out.back() || types[layer] == "full_attention") continue;
+    throw Error(ErrorCode::kUnsupported,
+                "config.json: layers of type " + in_quotes(types[layer]) + " are not supported");
+  }
+  return out;
+}
+
 }  // namespace
 
 void set_window(ModelConfig& model, std::int64_t window) {
@@ -25,19 +44,16 @@ void slide_all(const ConfigReader& config, ModelConfig& model) {
 }
 
 void slide_some(const ConfigReader& config, ModelConfig& model, const std::function<bool(std::size_t)>& otherwise) {
-  const auto types = config.strings_or_none("layer_types");
-  const auto count = static_cast<std::size_t>(model.num_hidden_layers);
-  if (!types.empty() && types.size() < count) {
-    throw Error(ErrorCode::kCorrupt, "config.json: \"layer_types\" has " + std::to_string(types.size()) +
-                                         " entries for " + std::to_string(count) + " layers");
-  }
-  for (std::size_t layer = 0; layer < count; ++layer) {
-    const bool slides = types.empty() ? otherwise(layer) : types[layer] == "sliding_attention";
-    if (!types.empty() && !slides && types[layer] != "full_attention") {
-      throw Error(ErrorCode::kUnsupported,
-                  "config.json: layers of type " + in_quotes(types[layer]) + " are not supported");
-    }
-    model.layers[layer].window = slides ? model.sliding_window : 0;
+  const auto slides = are_of_kind(config, model, "sliding_attention", otherwise);
+  for (std::size_t layer = 0; layer < slides.size(); ++layer)
+    model.layers[layer].window = slides[layer] ? model.sliding_window : 0;
+}
+
+void mix_some(const ConfigReader& config, ModelConfig& model, MixerKind other, const char* word,
+              const std::function<bool(std::size_t)>& otherwise) {
+  const auto are_other = are_of_kind(config, model, word, otherwise);
+  for (std::size_t layer = 0; layer < are_other.size(); ++layer) {
+    if (are_other[layer]) model.layers[layer].mixer = other;
   }
 }
 
@@ -81,6 +97,15 @@ void choose_groups(const ConfigReader& config, ModelConfig& model) {
               "config.json: " + std::to_string(moe.num_experts) + " experts in \"n_group\" " +
                   std::to_string(moe.groups) + ", of which \"topk_group\" " + std::to_string(moe.chosen_groups) +
                   " are chosen from, do not give every token " + std::to_string(moe.experts_per_token));
+}
+
+void choose_dense(const ConfigReader& config, ModelConfig& model) {
+  const std::int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  const auto dense = config.integers_or_none("mlp_only_layers", 0, kMaxLayers);
+  for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    const bool is_dense = std::ranges::find(dense, layer) != dense.end();
+    model.layers[static_cast<std::size_t>(layer)].has_experts = !is_dense && (layer + 1) % step == 0;
+  }
 }
 
 void begin_dense(std::int64_t layers, ModelConfig& model) {

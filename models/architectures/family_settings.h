@@ -16,6 +16,10 @@ void slide_all(const ConfigReader& config, ModelConfig& model);
 // known.
 void slide_some(const ConfigReader& config, ModelConfig& model,
                 const std::function<bool(std::size_t layer)>& otherwise);
+// "layer_types", one a layer: attention that sees everything, or `word` for the other kind of mixer; without, what
+// `otherwise` says. Errors: as slide_some().
+void mix_some(const ConfigReader& config, ModelConfig& model, MixerKind other, const char* word,
+              const std::function<bool(std::size_t layer)>& otherwise);
 // Every so many layers one sees everything, by "sliding_window_pattern" or `usual`, where "layer_types" does not say.
 void slide_but_every(const ConfigReader& config, ModelConfig& model, std::int64_t usual);
 // Those that slide turn by the rope, the others by none.
@@ -25,6 +29,8 @@ void turn_what_slides(ModelConfig& model);
 void choose_experts(const ConfigReader& config, ModelConfig& model);
 // "n_group" and "topk_group". Needs the experts. Errors: kCorrupt where experts make no such groups.
 void choose_groups(const ConfigReader& config, ModelConfig& model);
+// "decoder_sparse_step" and "mlp_only_layers": which layers have an MLP instead. Needs the experts.
+void choose_dense(const ConfigReader& config, ModelConfig& model);
 // Of the first layers, instead of experts an MLP.
 void begin_dense(std::int64_t layers, ModelConfig& model);
 // "attention_bias" of all four projections.

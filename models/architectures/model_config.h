@@ -40,7 +40,7 @@ struct RopeConfig {
 };
 
 // What mixes the tokens of a layer.
-enum class MixerKind : std::uint8_t { kAttention, kConvolution };
+enum class MixerKind : std::uint8_t { kAttention, kConvolution, kDelta, kLatent };
 
 // Of a layer whose attention knows of positions only by what is seen.
 inline constexpr std::size_t kNoRope = static_cast<std::size_t>(-1);
@@ -96,6 +96,28 @@ struct MoeConfig {
   double jitter = 0.0;        // of kSparseMixer: experts whose products are within twice this of the best share
 };
 
+// Layers that mix tokens by the gated delta rule. Each key head is shared by as many value heads as its share is.
+struct DeltaConfig {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_dim = 0;  // of a head
+  std::int64_t value_dim = 0;
+  std::int64_t convolution_length = 0;
+};
+
+// Layers whose keys and values are made from a latent vector a token. Of each head: a query and key of plain_dim and
+// turned_dim, and a value of value_dim.
+struct LatentConfig {
+  std::int64_t query_rank = 0;  // 0: queries come from the input
+  std::int64_t rank = 0;
+  std::int64_t plain_dim = 0;
+  std::int64_t turned_dim = 0;
+  std::int64_t value_dim = 0;
+  double norm_eps = 1e-6;
+
+  std::int64_t query_dim() const noexcept { return plain_dim + turned_dim; }
+};
+
 struct ModelConfig {
   std::string model_type;
   const Naming* naming = nullptr;  // how this checkpoint names its tensors
@@ -116,6 +138,7 @@ struct ModelConfig {
   QkvLayout qkv = QkvLayout::kSeparate;
   bool qkv_bias = false;
   bool output_bias = false;
+  bool has_output_gate = false;  // rows of a head's query are followed by those of a gate, for what the head gives
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   double query_scale = 0.0;         // of query-key products
   QueryGrowth query_growth;         // in layers that have it
@@ -126,6 +149,8 @@ struct ModelConfig {
   bool head_bias = false;
   std::int64_t convolution_length = 0;  // tokens that a short convolution sees, its own included
   bool convolution_bias = false;
+  DeltaConfig delta;
+  LatentConfig latent;
   Activation activation = Activation::kSilu;
 
   double norm_eps = 1e-6;

@@ -8,7 +8,7 @@ namespace halfbyte::models {
 namespace {
 
 constexpr auto kRoleNames =
-    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "router", "correction", "convolution", "unknown"});
+    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "router", "correction", "convolution", "decay", "unknown"});
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 

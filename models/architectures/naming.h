@@ -36,11 +36,35 @@ struct Naming {
   std::string_view key_norm = "k_norm";
   std::string_view layer_rotary = "rotary_emb";  // of a buffer that old versions of transformers wrote; it is derived
 
+  // Of attention by a latent vector a token; below the attention's path too.
+  std::string_view latent_query = "";
+  std::string_view latent_query_down = "";
+  std::string_view latent_query_norm = "";
+  std::string_view latent_query_up = "";
+  std::string_view latent_down = "";
+  std::string_view latent_norm = "";
+  std::string_view latent_up = "";
+  std::string_view latent_output = "";
+
   // Of layers that mix tokens by a short convolution; below its path.
   std::string_view convolution = "";
   std::string_view convolution_input = "in_proj";
   std::string_view convolution_kernel = "conv";
   std::string_view convolution_output = "out_proj";
+
+  // Of layers that mix tokens by the gated delta rule; below its path.
+  std::string_view delta = "";
+  std::string_view delta_input = "in_proj_qkv";  // to queries, keys and values
+  std::string_view delta_gate = "in_proj_z";
+  std::string_view delta_fused = "";  // of both, key head by key head
+  std::string_view delta_rate = "in_proj_b";
+  std::string_view delta_decay = "in_proj_a";
+  std::string_view delta_fused_rates = "";  // of both, key head by key head
+  std::string_view delta_kernel = "conv1d";
+  std::string_view delta_time_bias = "dt_bias";  // tensors, without ".weight"
+  std::string_view delta_log_decay = "A_log";
+  std::string_view delta_norm = "norm";
+  std::string_view delta_output = "out_proj";
 
   // Below the MLP's path, and an expert's.
   std::string_view gate = "gate_proj";
@@ -65,6 +89,10 @@ struct Naming {
   std::string_view shared_gate = "gate_proj";
   std::string_view shared_up = "up_proj";
   std::string_view shared_down = "down_proj";
+  std::string_view shared_router = "";  // how much of its result counts; below the path of the MLP that chooses
+
+  // Of layers that predict further tokens ahead, which are kept and not run, where they do not follow the others.
+  std::string_view ahead = "";
 };
 
 // One digit-run wildcard: "{}" in a pattern matches one or more digits; everything else matches itself.

@@ -12,6 +12,7 @@ using L = const LayerConfig&;
 std::int64_t hidden(M m, L) { return m.hidden_size; }
 std::int64_t vocab(M m, L) { return m.vocab_size; }
 std::int64_t queries(M m, L) { return m.query_size(); }
+std::int64_t gated_queries(M m, L) { return m.query_size() * (m.has_output_gate ? 2 : 1); }
 std::int64_t keys(M m, L) { return m.key_value_size(); }
 std::int64_t queries_keys_values(M m, L) { return m.query_size() + 2 * m.key_value_size(); }
 std::int64_t query_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHeads ? m.query_size() : m.head_dim; }
@@ -19,6 +20,19 @@ std::int64_t key_norm(M m, L) { return m.query_key_norm == QueryKeyNorm::kAllHea
 std::int64_t three_hidden(M m, L) { return 3 * m.hidden_size; }
 std::int64_t one(M, L) { return 1; }
 std::int64_t convolution_length(M m, L) { return m.convolution_length; }
+std::int64_t latent_queries(M m, L) { return m.num_attention_heads * m.latent.query_dim(); }
+std::int64_t latent_query_rank(M m, L) { return m.latent.query_rank; }
+std::int64_t latent_rank(M m, L) { return m.latent.rank; }
+std::int64_t latent_and_key(M m, L) { return m.latent.rank + m.latent.turned_dim; }
+std::int64_t latent_made(M m, L) { return m.num_attention_heads * (m.latent.plain_dim + m.latent.value_dim); }
+std::int64_t latent_results(M m, L) { return m.num_attention_heads * m.latent.value_dim; }
+std::int64_t delta_values(M m, L) { return m.delta.value_heads * m.delta.value_dim; }
+std::int64_t delta_mixed(M m, L l) { return 2 * m.delta.key_heads * m.delta.key_dim + delta_values(m, l); }
+std::int64_t delta_fused(M m, L l) { return delta_mixed(m, l) + delta_values(m, l); }
+std::int64_t delta_heads(M m, L) { return m.delta.value_heads; }
+std::int64_t two_delta_heads(M m, L) { return 2 * m.delta.value_heads; }
+std::int64_t delta_length(M m, L) { return m.delta.convolution_length; }
+std::int64_t delta_dim(M m, L) { return m.delta.value_dim; }
 std::int64_t inner(M m, L) { return m.intermediate_size; }
 std::int64_t gate_and_up(M m, L) { return 2 * m.intermediate_size; }
 std::int64_t experts(M m, L) { return m.moe.num_experts; }
@@ -30,6 +44,8 @@ bool has_final_norm(M m, L) { return m.has_final_norm; }
 bool is_qkv_separate(M m, L) { return m.qkv == QkvLayout::kSeparate; }
 bool is_qkv_fused(M m, L) { return m.qkv != QkvLayout::kSeparate; }
 bool has_query_key_norm(M m, L) { return m.query_key_norm != QueryKeyNorm::kNone; }
+bool has_query_rank(M m, L) { return m.latent.query_rank > 0; }
+bool has_no_query_rank(M m, L) { return m.latent.query_rank == 0; }
 bool is_gate_up_separate(M m, L) { return !m.is_gate_up_fused; }
 bool is_gate_up_fused(M m, L) { return m.is_gate_up_fused; }
 bool has_correction(M m, L) { return m.moe.has_correction; }
@@ -44,7 +60,7 @@ using P = Place;
 constexpr auto kTable = std::to_array<TensorRow>({
     {&N::embedding, P::kModel, Role::kEmbedding, {vocab, hidden}},
     {&N::input_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
-    {&N::query, P::kAttention, Role::kLinear, {queries, hidden}, is_qkv_separate, &C::qkv_bias},
+    {&N::query, P::kAttention, Role::kLinear, {gated_queries, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::key, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::value, P::kAttention, Role::kLinear, {keys, hidden}, is_qkv_separate, &C::qkv_bias},
     {&N::fused_qkv, P::kAttention, Role::kLinear, {queries_keys_values, hidden}, is_qkv_fused, &C::qkv_bias},
@@ -52,6 +68,14 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::key_norm, P::kAttention, Role::kNorm, {key_norm}, has_query_key_norm},
     {&N::attention_output, P::kAttention, Role::kLinear, {hidden, queries}, nullptr, &C::output_bias},
     {&N::layer_rotary, P::kAttention, Role::kBuffer},
+    {&N::latent_query, P::kLatent, Role::kLinear, {latent_queries, hidden}, has_no_query_rank},
+    {&N::latent_query_down, P::kLatent, Role::kLinear, {latent_query_rank, hidden}, has_query_rank, &C::qkv_bias},
+    {&N::latent_query_norm, P::kLatent, Role::kNorm, {latent_query_rank}, has_query_rank},
+    {&N::latent_query_up, P::kLatent, Role::kLinear, {latent_queries, latent_query_rank}, has_query_rank},
+    {&N::latent_down, P::kLatent, Role::kLinear, {latent_and_key, hidden}, nullptr, &C::qkv_bias},
+    {&N::latent_norm, P::kLatent, Role::kNorm, {latent_rank}},
+    {&N::latent_up, P::kLatent, Role::kLinear, {latent_made, latent_rank}},
+    {&N::latent_output, P::kLatent, Role::kLinear, {hidden, latent_results}, nullptr, &C::output_bias},
     {&N::convolution_input, P::kConvolution, Role::kLinear, {three_hidden, hidden}, nullptr, &C::convolution_bias},
     {&N::convolution_kernel,
      P::kConvolution,
@@ -60,6 +84,17 @@ constexpr auto kTable = std::to_array<TensorRow>({
      nullptr,
      &C::convolution_bias},
     {&N::convolution_output, P::kConvolution, Role::kLinear, {hidden, hidden}, nullptr, &C::convolution_bias},
+    {&N::delta_input, P::kDelta, Role::kLinear, {delta_mixed, hidden}},
+    {&N::delta_gate, P::kDelta, Role::kLinear, {delta_values, hidden}},
+    {&N::delta_fused, P::kDelta, Role::kLinear, {delta_fused, hidden}},
+    {&N::delta_rate, P::kDelta, Role::kDecay, {delta_heads, hidden}},
+    {&N::delta_decay, P::kDelta, Role::kDecay, {delta_heads, hidden}},
+    {&N::delta_fused_rates, P::kDelta, Role::kDecay, {two_delta_heads, hidden}},
+    {&N::delta_kernel, P::kDelta, Role::kConvolution, {delta_mixed, one, delta_length}},
+    {&N::delta_time_bias, P::kDelta, Role::kDecay, {delta_heads}, nullptr, nullptr, true},
+    {&N::delta_log_decay, P::kDelta, Role::kDecay, {delta_heads}, nullptr, nullptr, true},
+    {&N::delta_norm, P::kDelta, Role::kNorm, {delta_dim}},
+    {&N::delta_output, P::kDelta, Role::kLinear, {hidden, delta_values}},
     {&N::attention_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::mlp_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::gate, P::kMlp, Role::kLinear, {inner, hidden}, is_gate_up_separate, &C::mlp_bias},
@@ -67,15 +102,16 @@ constexpr auto kTable = std::to_array<TensorRow>({
     {&N::fused_gate_up, P::kMlp, Role::kLinear, {gate_and_up, hidden}, is_gate_up_fused, &C::mlp_bias},
     {&N::down, P::kMlp, Role::kLinear, {hidden, inner}, nullptr, &C::mlp_bias},
     {&N::router, P::kMoe, Role::kRouter, {experts, hidden}},
-    {&N::correction, P::kMoe, Role::kCorrection, {experts}, has_correction},
+    {&N::correction, P::kMoe, Role::kCorrection, {experts}, has_correction, nullptr, true},
     {&N::expert_gate, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_up, P::kExpert, Role::kLinear, {expert_inner, hidden}, are_experts_apart},
     {&N::expert_down, P::kExpert, Role::kLinear, {hidden, expert_inner}, are_experts_apart},
-    {&N::stacked_gate_up, P::kExperts, Role::kLinear, {experts, expert_gate_and_up, hidden}},
-    {&N::stacked_down, P::kExperts, Role::kLinear, {experts, hidden, expert_inner}},
-    {&N::shared_gate, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared},
-    {&N::shared_up, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared},
-    {&N::shared_down, P::kShared, Role::kLinear, {hidden, shared_inner}, has_shared},
+    {&N::stacked_gate_up, P::kExperts, Role::kLinear, {experts, expert_gate_and_up, hidden}, nullptr, nullptr, true},
+    {&N::stacked_down, P::kExperts, Role::kLinear, {experts, hidden, expert_inner}, nullptr, nullptr, true},
+    {&N::shared_gate, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared, &C::mlp_bias},
+    {&N::shared_up, P::kShared, Role::kLinear, {shared_inner, hidden}, has_shared, &C::mlp_bias},
+    {&N::shared_down, P::kShared, Role::kLinear, {hidden, shared_inner}, has_shared, &C::mlp_bias},
+    {&N::shared_router, P::kMoe, Role::kRouter, {one, hidden}, has_shared},
     {&N::mlp_output_norm, P::kLayer, Role::kNorm, {hidden}, nullptr, &C::norm_bias},
     {&N::final_norm, P::kModel, Role::kNorm, {hidden}, has_final_norm, &C::norm_bias},
     {&N::head, P::kModel, Role::kHead, {vocab, hidden}, nullptr, &C::head_bias},
@@ -89,8 +125,12 @@ bool has(const LayerConfig& layer, Place place) noexcept {
       return true;
     case Place::kAttention:
       return layer.mixer == MixerKind::kAttention;
+    case Place::kLatent:
+      return layer.mixer == MixerKind::kLatent;
     case Place::kConvolution:
       return layer.mixer == MixerKind::kConvolution;
+    case Place::kDelta:
+      return layer.mixer == MixerKind::kDelta;
     case Place::kMlp:
       return !layer.has_experts;
     case Place::kMoe:
@@ -164,7 +204,7 @@ class Walk {
 
 std::string_view TensorRow::suffix() const noexcept {
   if (role == Role::kBuffer) return ".inv_freq";
-  return place == Place::kExperts || module == &Naming::correction ? "" : ".weight";
+  return is_bare ? "" : ".weight";
 }
 
 std::span<const TensorRow> tensor_table() noexcept { return kTable; }
@@ -172,7 +212,9 @@ std::span<const TensorRow> tensor_table() noexcept { return kTable; }
 const TensorRow& row_of(ModuleName module) noexcept { return *std::ranges::find(kTable, module, &TensorRow::module); }
 
 bool has_place(const Naming& naming, Place place) noexcept {
+  if (place == Place::kLatent) return !naming.latent_down.empty();
   if (place == Place::kConvolution) return !naming.convolution.empty();
+  if (place == Place::kDelta) return !naming.delta.empty();
   const bool is_of_experts =
       place == Place::kMoe || place == Place::kExpert || place == Place::kExperts || place == Place::kShared;
   return !is_of_experts || !naming.moe.empty();
@@ -185,8 +227,9 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
   if (place == Place::kModel) return "";
   const std::string own = below(below("", naming.layers), layer);
   if (place == Place::kLayer) return own;
-  if (place == Place::kAttention) return below(own, naming.attention);
+  if (place == Place::kAttention || place == Place::kLatent) return below(own, naming.attention);
   if (place == Place::kConvolution) return below(own, naming.convolution);
+  if (place == Place::kDelta) return below(own, naming.delta);
   if (place == Place::kMlp) return below(own, naming.mlp);
   const std::string moe = below(own, naming.moe);
   if (place == Place::kMoe) return moe;
@@ -196,7 +239,8 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
 }
 
 bool is_ahead(const ModelConfig& config, std::string_view name) noexcept {
-  const std::string_view layers = config.naming->layers;
+  const std::string_view layers = config.naming->layers, ahead = config.naming->ahead;
+  if (!ahead.empty() && name.starts_with(ahead) && name.substr(ahead.size()).starts_with('.')) return true;
   if (!name.starts_with(layers) || name.size() <= layers.size() || name[layers.size()] != '.') return false;
   const std::string_view rest = name.substr(layers.size() + 1);
   std::int64_t index = -1;

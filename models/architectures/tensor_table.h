@@ -19,7 +19,9 @@ enum class Place : std::uint8_t {
   kModel,
   kLayer,
   kAttention,
+  kLatent,  // of attention by a latent vector
   kConvolution,
+  kDelta,
   kMlp,
   kMoe,
   kExpert,   // an expert's own
@@ -40,6 +42,7 @@ struct TensorRow {
   // Whether a layer that has such a place has it, where the family has a name for it. Null: it has.
   bool (*is_present)(const ModelConfig&, const LayerConfig&) = nullptr;
   bool ModelConfig::*has_bias = nullptr;  // null: never
+  bool is_bare = false;                   // its tensor is called as the module is, without ".weight"
 
   // What follows the module's name in its tensor's.
   std::string_view suffix() const noexcept;

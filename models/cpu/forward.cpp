@@ -156,17 +156,34 @@ class Forward {
 
   void layer(LayerView& view) {
     const bool is_parallel = view.layer->is_parallel(), is_kept = is_parallel || view.layer->is_residual_normalised();
-    normalised_ = is_kept || !view.mlp ? work_.normalised.floats(count_ * hidden_) : nullptr;
-    normalise(view.input_norm, &view.inputs, is_kept ? normalised_ : nullptr);
-    multiply(view.inputs, work_.operand.at_least(0), work_.products);
-    attend(view);
-    wait(work_.delta.floats(0), view.attention_output_norm, *view.layer);
+    const bool has_modules = !view.mlp || !view.attention;
+    normalised_ = is_kept || has_modules ? work_.normalised.floats(count_ * hidden_) : nullptr;
+    normalise(view.input_norm, view.attention ? &view.inputs : nullptr,
+              is_kept || !view.attention ? normalised_ : nullptr);
+    wait(view.attention ? attend(view) : mix(*view.layer), view.attention_output_norm, *view.layer);
     if (is_parallel)
       add_beside(view);
     else
-      normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, normalised_);
+      normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, is_kept || !view.mlp ? normalised_ : nullptr);
     const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
     wait(result, view.mlp_output_norm, *view.layer);
+  }
+
+  // What runs as a module takes what was normalised, and gives what waits.
+  at::Tensor normalised() const { return at::from_blob(normalised_, {rows_, tokens_, hidden_}, at::kFloat); }
+
+  const float* given(at::Tensor& kept, const at::Tensor& result) {
+    kept = result.to(at::kFloat).contiguous();
+    return kept.const_data_ptr<float>();
+  }
+
+  const float* mix(const DecoderLayer& layer) {
+    if (!pass_) pass_ = decoder_.make_pass(session_, first_row_, rows_, tokens_);
+    return given(mixed_, layer.mixer().forward(normalised(), session_, *pass_));
+  }
+
+  const float* experts(const DecoderLayer& layer) {
+    return given(experts_result_, layer.feed_forward().forward(normalised()));
   }
 
   // Adds what waits to the stream, and has the MLP read what the attention has read.
@@ -181,10 +198,11 @@ class Forward {
   // Where queries, keys and values stand in what the projections gave.
   std::array<quant::HeadRows, 3> heads_of(const Attention& a) {
     const std::int64_t d = a.head_dim(), queries = a.heads() * d, keys = a.kv_heads() * d;
+    const std::int64_t gated = a.has_output_gate() ? 2 : 1;
     const float* first = work_.products[0].floats(0);
     switch (a.layout()) {
       case QkvLayout::kSeparate:
-        return {{{first, queries, d}, {work_.products[1].floats(0), keys, d}, {work_.products[2].floats(0), keys, d}}};
+        return {{{first, gated * queries, gated * d}, {work_.products[1].floats(0), keys, d}, {work_.products[2].floats(0), keys, d}}};
       case QkvLayout::kFused: {
         const std::int64_t all = queries + 2 * keys;
         return {{{first, all, d}, {first + queries, all, d}, {first + queries + keys, all, d}}};
@@ -200,13 +218,15 @@ class Forward {
            bytes_of_values(first_row_ * cache.stride(0), dtype_of(cache));
   }
 
-  void attend(LayerView& view) {
-    const Attention& attention = *view.layer->attention();
+  const float* attend(LayerView& view) {
+    multiply(view.inputs, work_.operand.at_least(0), work_.products);
+    const Attention& attention = *view.attention;
     const at::ScalarType operand = *decoder_.compute().operand;
     const at::Tensor& keys = attention.cache(session_).keys(operand);
     const at::Tensor& values = attention.cache(session_).values(operand);
     place(view, attention, keys, values);
     multiply(view.output, attended(view, attention, keys, values), &work_.delta);
+    return work_.delta.floats(0);
   }
 
   // What placing heads and attending have in common: the tokens, the heads, and the cache.
@@ -257,10 +277,28 @@ class Forward {
     a.softcap = static_cast<float>(attention.softcap());
     a.window = attention.window();
     a.queries = work_.queries.at_least(0);
-    a.output_dtype = view.output.operand;
-    std::byte* const output = work_.operand.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.output_dtype));
-    attend_in_slices(a, output);
+    const std::int64_t values_of_all = count_ * a.heads * a.head_dim;
+    std::byte* const output = work_.operand.at_least(bytes_of_values(values_of_all, view.output.operand));
+    a.output_dtype = attention.has_output_gate() ? Dtype::kFloat32 : view.output.operand;
+    // The products of keys stand in the cache by now.
+    const bool is_gated = attention.has_output_gate();
+    attend_in_slices(a, is_gated ? reinterpret_cast<std::byte*>(work_.products[1].floats(values_of_all)) : output);
+    if (is_gated) gate(attention, view.output.operand, output);
     return output;
+  }
+
+  // What the heads gave, times the sigmoid of the gates beside their queries.
+  void gate(const Attention& attention, Dtype dtype, std::byte* output) {
+    quant::GateRows a{};
+    a.gate = quant::Gate::kSigmoid;
+    a.rows = count_ * attention.heads();
+    a.size = a.up_stride = attention.head_dim();
+    a.stride = 2 * a.size;
+    a.x = work_.products[0].floats(0) + a.size;
+    a.up = work_.products[1].floats(0);
+    a.output_dtype = dtype;
+    a.output = output;
+    quant::gate_rows(a);
   }
 
   // A sequence's tokens some at a time where they look far back; those of several sequences do not lie together.
@@ -287,7 +325,7 @@ class Forward {
     a.gate = kGates[static_cast<std::size_t>(view.mlp->activation())];
     a.rows = count_;
     a.size = is_fused ? width / 2 : width;
-    a.stride = width;
+    a.stride = a.up_stride = width;
     a.x = work_.products[0].floats(0);
     a.up = is_fused ? a.x + a.size : work_.products[1].floats(0);
     a.output_dtype = view.down.operand;
@@ -297,18 +335,13 @@ class Forward {
     return work_.delta.floats(0);
   }
 
-  const float* experts(const DecoderLayer& layer) {
-    const at::Tensor input = at::from_blob(normalised_, {rows_, tokens_, hidden_}, at::kFloat);
-    experts_result_ = layer.feed_forward().forward(input).to(at::kFloat).contiguous();
-    return experts_result_.const_data_ptr<float>();
-  }
-
   const Decoder& decoder_;
   Session& session_;
   Workspace& work_;
   std::int64_t first_row_, rows_, tokens_, hidden_;
   std::int64_t count_;  // tokens of all rows
-  at::Tensor experts_result_;
+  at::Tensor mixed_, experts_result_;  // of modules
+  std::optional<Pass> pass_;           // for modules; made when the first needs it
   float* stream_ = nullptr;
   float* normalised_ = nullptr;  // null: nobody reads it
   const float* base_ = nullptr;  // what `delta_` is added to

@@ -76,20 +76,27 @@ bool fits(const ProductsView& view, std::int64_t in_features, std::initializer_l
          std::ranges::all_of(products, [&](const auto& product) { return product.weight.in_features == in_features; });
 }
 
+// What the kernels have no form for.
+bool is_special(const Attention& attention) {
+  const Norm* norm = attention.query_norm();
+  // They take the norm of all heads by its root mean square alone.
+  const bool is_centred_of_all =
+      attention.norm() == QueryKeyNorm::kAllHeads && norm && (norm->is_centred() || norm->bias().defined());
+  return is_centred_of_all || (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
+}
+
 bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {
   const std::int64_t queries = attention.heads() * attention.head_dim();
   const std::int64_t keys = attention.kv_heads() * attention.head_dim();
   const bool is_of_all = attention.norm() == QueryKeyNorm::kAllHeads;
-  // The kernels take those of all heads by their root mean square alone.
-  if (is_of_all && attention.query_norm() && (attention.query_norm()->is_centred() || attention.query_norm()->bias().defined()))
-    return false;
   if (!set(attention.query_norm(), is_of_all ? queries : attention.head_dim(), view.query_norm) ||
       !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) ||
       !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output))
     return false;
   const bool is_one = attention.layout() != QkvLayout::kSeparate;
+  const std::int64_t gates = attention.has_output_gate() ? queries : 0;
   const bool has_inputs = is_one ? fits(view.inputs, hidden_size, {queries + 2 * keys})
-                                 : fits(view.inputs, hidden_size, {queries, keys, keys});
+                                 : fits(view.inputs, hidden_size, {queries + gates, keys, keys});
   return has_inputs && fits(view.output, queries, {hidden_size});
 }
 
@@ -104,12 +111,12 @@ bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
 bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {
   view = {};
   view.layer = &layer;
-  if (!layer.attention()) return false;
+  if (layer.attention() && !is_special(*layer.attention())) view.attention = layer.attention();
   const bool has_norms = set(layer.input_norm(), hidden_size, view.input_norm) &&
                          set(layer.mlp_norm(), hidden_size, view.mlp_norm) &&
                          set(layer.attention_output_norm(), hidden_size, view.attention_output_norm) &&
                          set(layer.mlp_output_norm(), hidden_size, view.mlp_output_norm);
-  if (!has_norms || !set(*layer.attention(), hidden_size, view)) return false;
+  if (!has_norms || (view.attention && !set(*view.attention, hidden_size, view))) return false;
   view.mlp = dynamic_cast<const Mlp*>(&layer.feed_forward());
   return !view.mlp || set(*view.mlp, hidden_size, view);
 }

@@ -27,8 +27,9 @@ struct ProductsView {
 struct LayerView {
   const DecoderLayer* layer;
   quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
+  const Attention* attention;   // null: what mixes the tokens runs as a module
   ProductsView inputs, output;  // of the attention
-  const Mlp* mlp;               // null: experts, which run module by module
+  const Mlp* mlp;               // null: experts, which run as a module
   ProductsView gate_up, down;
 };
 
@@ -37,8 +38,7 @@ struct ModelView {
   quant::Norm norm;  // without a weight: none
 };
 
-// The embedding is a matrix. False where a layer mixes tokens otherwise than by attention, a tensor does not lie as
-// kernels read it (another device, dtype or order), shapes do not fit each other, or the dtypes of products that share
+// The embedding is a matrix. False where a tensor does not lie as kernels read it (another device, dtype or order), shapes do not fit each other, or the dtypes of products that share
 // an input differ: then the modules run one by one, and say what is wrong if anything is.
 bool view(const Decoder& decoder, ModelView& out);
 

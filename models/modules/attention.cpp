@@ -9,38 +9,10 @@
 #include <ATen/ops/tensor.h>
 
 #include "models/modules/children.h"
+#include "models/modules/heads.h"
 #include "models/modules/overflow.h"
 
 namespace halfbyte::models {
-namespace {
-
-// Puts new keys or values, in the cache's dtype, where the pass's tokens stand. Shapes: cache (batch, kv_heads,
-// capacity, head_dim), fresh (rows, tokens, kv_heads, head_dim).
-void store(const at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
-  const at::Tensor source = fresh.transpose(1, 2);
-  const at::Tensor rows = cache.narrow(0, pass.first_row, pass.rows);
-  if (pass.is_uniform) {
-    rows.narrow(2, pass.past.front(), pass.tokens).copy_(source);
-    return;
-  }
-  for (std::int64_t row = 0; row < pass.rows; ++row) {
-    rows.select(0, row).narrow(1, pass.past[static_cast<std::size_t>(row)], pass.tokens).copy_(source.select(0, row));
-  }
-}
-
-// On a CPU without AVX512-FP16, LibTorch's float16 attention took twice as long as its float32 one (2.13, Zen 5), so
-// float16 is widened, which also adds precision.
-at::ScalarType product_dtype(at::Device device, at::ScalarType operand) {
-  return device.is_cpu() && operand == at::kHalf ? at::kFloat : operand;
-}
-
-// The table turns what it meets: under a policy that fixes the stream's dtype it has that dtype already.
-at::Tensor turn(const at::Tensor& x, const RotaryTable& table, bool is_stream_fixed, bool is_interleaved) {
-  if (is_stream_fixed) return rotate(x, table.cosine, table.sine, is_interleaved);
-  return rotate(x, table.cosine.to(x.scalar_type()), table.sine.to(x.scalar_type()), is_interleaved);
-}
-
-}  // namespace
 
 Attention::Attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer)
     : compute_(compute),
@@ -54,6 +26,7 @@ Attention::Attention(const WeightSet& weights, const ModelConfig& config, const 
       window_(config.layer(layer).window),
       is_interleaved_(rope_ != kNoRope && config.ropes.at(rope_).is_interleaved),
       layout_(config.qkv),
+      has_output_gate_(config.has_output_gate),
       norm_(config.query_key_norm),
       growth_(config.layer(layer).has_growth ? config.query_growth : QueryGrowth{}) {
   constexpr ModuleName kInputs[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv};
@@ -64,13 +37,17 @@ Attention::Attention(const WeightSet& weights, const ModelConfig& config, const 
   output_ = add_linears(*this, weights, kOutput, *config.naming, compute).at(0);
 }
 
-std::array<at::Tensor, 3> Attention::project(const at::Tensor& x, const Pass& pass) const {
+Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) const {
   const auto heads = [&](const at::Tensor& t, std::int64_t count) {
     return t.view({pass.rows, pass.tokens, count, head_dim_});
   };
   if (layout_ == QkvLayout::kSeparate) {
-    return {heads(inputs_[0]->forward(x), heads_), heads(inputs_[1]->forward(x), kv_heads_),
-            heads(inputs_[2]->forward(x), kv_heads_)};
+    const at::Tensor first = inputs_[0]->forward(x).unflatten(-1, {heads_, -1});
+    Projected out{first, heads(inputs_[1]->forward(x), kv_heads_), heads(inputs_[2]->forward(x), kv_heads_)};
+    if (!has_output_gate_) return out;
+    out.query = first.narrow(-1, 0, head_dim_);
+    out.gate = first.narrow(-1, head_dim_, head_dim_);
+    return out;
   }
   const at::Tensor all = inputs_[0]->forward(x);
   if (layout_ == QkvLayout::kFusedPerHead) {
@@ -135,10 +112,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
 }
 
 at::Tensor Attention::placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const {
-  const auto turned = [&](const at::Tensor& y) {
-    if (rope_ == kNoRope) return y;
-    return turn(y, pass.rotaries.at(rope_), compute_.stream.has_value(), is_interleaved_);
-  };
+  const auto turned = [&](const at::Tensor& y) { return turn(y, pass, rope_, compute_, is_interleaved_); };
   if (!norm) return turned(x);
   if (norm_ == QueryKeyNorm::kEachTurnedHead) return norm->forward(turned(x));
   if (norm_ == QueryKeyNorm::kAllHeads) return turned(norm->forward(x.flatten(-2)).view(x.sizes()));
@@ -159,7 +133,7 @@ std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64
 }
 
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
-  auto [query, key, value] = project(shared_operand(input, inputs_), pass);
+  auto [query, key, value, gate] = project(shared_operand(input, inputs_), pass);
   query = compute_.as_operand(grown(placed(query, query_norm_.get(), pass), pass));
   key = compute_.as_operand(placed(key, key_norm_.get(), pass));
   // Elsewhere than on the CPU each look would wait for the device.
@@ -168,7 +142,9 @@ at::Tensor Attention::forward(const at::Tensor& input, Session& session, const P
   const at::Tensor& values = cache(session).values(value.scalar_type());
   store(keys, key, pass);
   store(values, value, pass);
-  return output_->forward(attend(query, keys, values, pass));
+  const at::Tensor attended = attend(query, keys, values, pass);
+  if (!gate.defined()) return output_->forward(attended);
+  return output_->forward(watched_input(*output_, attended.to(gate.scalar_type()) * gate.flatten(-2).sigmoid()));
 }
 
 }  // namespace halfbyte::models

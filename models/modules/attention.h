@@ -31,6 +31,7 @@ class Attention : public Mixer {
   std::int64_t window() const noexcept { return window_; }  // 0: none
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
+  bool has_output_gate() const noexcept { return has_output_gate_; }
   QueryKeyNorm norm() const noexcept { return norm_; }
   const QueryGrowth& growth() const noexcept { return growth_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
@@ -39,8 +40,11 @@ class Attention : public Mixer {
   const Linear& output() const noexcept { return *output_; }
 
  private:
-  // Query, key, value. Shapes: (rows, tokens, heads or kv_heads, head_dim).
-  std::array<at::Tensor, 3> project(const at::Tensor& x, const Pass& pass) const;
+  // Shapes: (rows, tokens, heads or kv_heads, head_dim). The gate may be undefined.
+  struct Projected {
+    at::Tensor query, key, value, gate = {};
+  };
+  Projected project(const at::Tensor& x, const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
   at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
   at::Tensor grown(const at::Tensor& query, const Pass& pass) const;
@@ -59,6 +63,7 @@ class Attention : public Mixer {
   std::int64_t window_;
   bool is_interleaved_;
   QkvLayout layout_;
+  bool has_output_gate_;
   QueryKeyNorm norm_;
   QueryGrowth growth_;
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three

@@ -8,6 +8,8 @@
 
 #include "models/cpu/forward.h"
 #include "models/modules/children.h"
+#include "models/modules/gated_delta.h"
+#include "models/modules/latent_attention.h"
 #include "models/modules/module_path.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/short_convolution.h"
@@ -29,13 +31,25 @@ std::shared_ptr<Mixer> make_convolution(const WeightSet& weights, const ModelCon
   return std::make_shared<ShortConvolution>(weights, config, compute, layer);
 }
 
+std::shared_ptr<Mixer> make_delta(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
+                                  std::int64_t layer) {
+  return std::make_shared<GatedDelta>(weights, config, compute, layer);
+}
+
+std::shared_ptr<Mixer> make_latent(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
+                                   std::int64_t layer) {
+  return std::make_shared<LatentAttention>(weights, config, compute, layer);
+}
+
 struct MixerRow {
   MakeMixer make;
   ModuleName path;
 };
 // Indexed by MixerKind.
-constexpr std::array<MixerRow, 2> kMixers = {
-    {{make_attention, &Naming::attention}, {make_convolution, &Naming::convolution}}};
+constexpr std::array<MixerRow, 4> kMixers = {{{make_attention, &Naming::attention},
+                                               {make_convolution, &Naming::convolution},
+                                               {make_delta, &Naming::delta},
+                                               {make_latent, &Naming::attention}}};
 
 std::vector<std::int64_t> windows_of(const ModelConfig& config) {
   std::vector<std::int64_t> out;

@@ -2,7 +2,6 @@
 // generated.
 #pragma once
 
-#include <array>
 #include <optional>
 
 #include "models/modules/layer_state.h"
@@ -14,14 +13,15 @@ class KeyValueCache final : public LayerState {
  public:
   struct Shape {
     std::int64_t batch, kv_heads, capacity, head_dim;
+    std::int64_t value_dim = 0;  // of a value; 0: a key's
   };
 
   // Held in `dtype`; nothing: each in the dtype of the first that is asked for.
   KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device);
 
-  // Shape: (batch, kv_heads, capacity, head_dim). `fresh`: dtype of what will be stored.
-  const at::Tensor& keys(at::ScalarType fresh) { return made(keys_, fresh); }
-  const at::Tensor& values(at::ScalarType fresh) { return made(values_, fresh); }
+  // Shape: (batch, kv_heads, capacity, head_dim or value_dim). `fresh`: dtype of what will be stored.
+  const at::Tensor& keys(at::ScalarType fresh) { return made(keys_, shape_.head_dim, fresh); }
+  const at::Tensor& values(at::ScalarType fresh) { return made(values_, shape_.value_dim, fresh); }
 
   bool can_rewind() const noexcept override { return true; }
   void commit(std::int64_t, std::int64_t) override {}
@@ -31,14 +31,14 @@ class KeyValueCache final : public LayerState {
   void grow(std::int64_t capacity, std::int64_t kept) override;
 
  private:
-  const at::Tensor& made(at::Tensor& cache, at::ScalarType fresh) {
+  const at::Tensor& made(at::Tensor& cache, std::int64_t size, at::ScalarType fresh) {
     if (!cache.defined()) [[unlikely]]
-      cache = make(fresh);
+      cache = make(size, fresh);
     return cache;
   }
-  at::Tensor make(at::ScalarType type) const;
+  at::Tensor make(std::int64_t size, at::ScalarType type) const;
 
-  std::array<std::int64_t, 4> shape_;
+  Shape shape_;
   at::Device device_;
   at::Tensor keys_, values_;  // undefined: not asked for yet
 };

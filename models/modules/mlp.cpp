@@ -86,6 +86,10 @@ MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfi
   if (!weights.modules.has(&Naming::shared_down)) return;
   shared_ = std::make_shared<Mlp>(weights.modules, kShared, config, compute);
   register_at(*this, names.shared, shared_);
+  if (auto weight = weights.modules.parameter(&Naming::shared_router)) {
+    shared_router_ = std::make_shared<DenseLinear>(std::move(*weight), std::nullopt, dtypes);
+    register_at(*this, names.shared_router, shared_router_);
+  }
 }
 
 at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
@@ -102,7 +106,10 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
     if (!out.defined()) out = at::zeros({x.size(0), result.size(1)}, result.options());
     out.index_add_(0, tokens, result * share);
   }
-  if (shared_) out = out + shared_->forward(x);
+  if (shared_) {
+    const at::Tensor result = shared_->forward(x);
+    out = out + (shared_router_ ? result * shared_router_->forward(x).sigmoid().to(result.scalar_type()) : result);
+  }
   return out.view(input.sizes());
 }
 

@@ -54,7 +54,8 @@ class MixtureOfExperts : public FeedForward {
   std::shared_ptr<Linear> router_;
   at::Tensor correction_;  // undefined: none
   std::vector<std::shared_ptr<Mlp>> experts_;
-  std::shared_ptr<Mlp> shared_;  // null: none
+  std::shared_ptr<Mlp> shared_;            // null: none
+  std::shared_ptr<Linear> shared_router_;  // null: its result counts whole
 };
 
 std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, const ModelConfig& config,

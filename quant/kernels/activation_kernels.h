@@ -14,7 +14,7 @@ namespace halfbyte::quant::kernels {
 // Element i is added to lane i % kSumLanes.
 inline constexpr std::size_t kSumLanes = 16;
 
-enum GateFunction : int { kSiluGate, kGeluGate, kGeluTanhGate, kGateCount };
+enum GateFunction : int { kSiluGate, kGeluGate, kGeluTanhGate, kSigmoidGate, kGateCount };
 
 struct ActivationTable {
   void (*add)(const float* a, const float* b, std::size_t n, float* out) noexcept;

@@ -60,7 +60,7 @@ constexpr Family kFamilies[] = {
     {"seed-oss", kUsual},      {"ernie4.5", kUsual},     {"hunyuan-dense", kUsual}, {"granite", kUsual},
     {"smollm3", kFourLayers},  {"exaone4", kFourLayers}, {"olmo3", kFourLayers},    {"cohere2", kUsual},
     {"minimax-m2", kNearTies}, {"phimoe", kNearTies},    {"glm4-moe", kNearTies},   {"ministral3", kUsual},
-    {"gemma3", kUsual}, {"granitemoe", kUsual}};
+    {"gemma3", kUsual}, {"granitemoe", kUsual}, {"lfm2", kUsual}, {"qwen3-next", kUsual}, {"qwen3.5", kUsual}, {"qwen3.5-moe", kUsual}, {"deepseek-v2-lite", kUsual}, {"deepseek-v3", kUsual}};
 
 struct Reference {
   at::Tensor input_ids;  // (rows, tokens)

@@ -109,10 +109,10 @@ TEST_CASE("gates are what their definitions say, on every level alike", "[activa
   for (const float special : {0.0f, -0.0f, 100.0f, -100.0f, 1e-30f, -88.5f}) x.push_back(special);
   const std::vector<float> up = normal(x.size(), 8);
   const auto size = static_cast<std::int64_t>(x.size() / 2);
-  for (const Gate kind : {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh}) {
+  for (const Gate kind : {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh, Gate::kSigmoid}) {
     const auto run = [&](const Table& table) {
       std::vector<float> out(static_cast<std::size_t>(2 * size));
-      gate_rows(table, {kind, 2, size, size, x.data(), up.data(), bytes(out), Dtype::kFloat32});
+      gate_rows(table, {kind, 2, size, size, size, x.data(), up.data(), bytes(out), Dtype::kFloat32});
       return out;
     };
     const std::vector<float> ref = run(kernels::kRef);
@@ -121,10 +121,23 @@ TEST_CASE("gates are what their definitions say, on every level alike", "[activa
       const double tanh_gelu = v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
       const double gate = kind == Gate::kSilu   ? v / (1 + std::exp(-v))
                           : kind == Gate::kGelu ? v / 2 * (1 + std::erf(v / std::sqrt(2.0)))
+                          : kind == Gate::kSigmoid ? 1 / (1 + std::exp(-v))
                                                 : tanh_gelu;
       CHECK(ref[i] == Approx(gate * up[i]).epsilon(4e-6).margin(1e-6));
     }
     for (const Table* table : tables()) CHECK(is_same(run(*table), ref));
+  }
+}
+
+TEST_CASE("gates and what they are for may lie in rows of different lengths", "[activations]") {
+  const std::vector<float> x = normal(40, 7), up = normal(20, 8);
+  std::vector<float> out(8);
+  gate_rows(kernels::kRef, {Gate::kSigmoid, 2, 4, 20, 10, x.data() + 3, up.data(), bytes(out), Dtype::kFloat32});
+  for (std::size_t row = 0; row < 2; ++row) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double wanted = up[row * 10 + i] / (1 + std::exp(-static_cast<double>(x[row * 20 + 3 + i])));
+      CHECK(out[row * 4 + i] == Approx(wanted).epsilon(4e-6));
+    }
   }
 }
 

@@ -233,4 +233,11 @@ def granitemoe(choose):
     return "GraniteMoe", words | {"num_local_experts": 5, "num_experts_per_tok": choose([1, 2, 5])}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3, granitemoe]
+def lfm2(choose):
+    words = headless(common(choose)) | {"num_hidden_layers": choose([2, 3, 4]), "norm_eps": 1e-5, "conv_L_cache": choose([2, 3, 4]),
+                                        "conv_bias": choose([False, True]), "block_multiple_of": choose([8, 32])}
+    del words["rms_norm_eps"]
+    return "Lfm2", words | {"layer_types": [choose(["conv", "full_attention"]) for _ in range(words["num_hidden_layers"])]}
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3, granitemoe, lfm2]

@@ -1,0 +1,28 @@
+#include "models/modules/causal_convolution.h"
+
+#include <ATen/ops/cat.h>
+
+#include "models/modules/module_path.h"
+
+namespace halfbyte::models {
+
+CausalConvolution::CausalConvolution(torch::nn::Module& parent, const WeightSet& weights, ModuleName kernel,
+                                     const Naming& names) {
+  const std::string path(names.*kernel);
+  kernel_ = register_parameter_at(parent, path + ".weight", weights.parameter(kernel).value());
+  if (const at::Tensor bias = weights.bias(kernel); bias.defined())
+    bias_ = register_parameter_at(parent, path + ".bias", bias);
+}
+
+at::Tensor CausalConvolution::forward(const at::Tensor& x, RecurrentState& state, std::size_t part,
+                                      std::int64_t first_row) const {
+  const std::int64_t tokens = x.size(1);
+  const at::Tensor all = at::cat({state.before(part, first_row, x.size(0)), x.to(at::kFloat)}, 1);
+  state.keep(part, first_row, all.narrow(1, tokens, all.size(1) - tokens));
+  const at::Tensor kernel = kernel_.select(1, 0).to(at::kFloat);
+  at::Tensor out = all.narrow(1, 0, tokens) * kernel.select(1, 0);
+  for (std::int64_t i = 1; i < kernel.size(1); ++i) out.addcmul_(all.narrow(1, i, tokens), kernel.select(1, i));
+  return bias_.defined() ? out.add_(bias_.to(at::kFloat)) : out;
+}
+
+}  // namespace halfbyte::models

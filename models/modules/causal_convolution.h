@@ -1,0 +1,27 @@
+// A convolution over a token's last few values, each column by itself.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "models/modules/model_weights.h"
+#include "models/modules/recurrent_state.h"
+
+namespace halfbyte::models {
+
+// Its kernel, and a bias or none, are parameters of the module that has it.
+class CausalConvolution {
+ public:
+  CausalConvolution(torch::nn::Module& parent, const WeightSet& weights, ModuleName kernel, const Naming& names);
+
+  // With what `state` has of the tokens before, and leaves it those that the next pass needs. Shape: (rows, tokens,
+  // size), kept; the result is float32.
+  at::Tensor forward(const at::Tensor& x, RecurrentState& state, std::size_t part, std::int64_t first_row) const;
+  // Of what it keeps of a row: its inputs of the last tokens.
+  RecurrentState::Shape kept() const { return {kernel_.size(2) - 1, kernel_.size(0)}; }
+
+ private:
+  at::Tensor kernel_;  // (size, 1, length)
+  at::Tensor bias_;    // undefined: none
+};
+
+}  // namespace halfbyte::models
