@@ -32,9 +32,10 @@ const TensorRecord* find_through_ties(const Manifest& manifest, const std::strin
 }
 
 void check_one(const std::string& where, const models::ExpectedTensor& wanted, const TensorRecord& record) {
-  if (record.shape != wanted.shape) {
+  const auto& shape = record.scheme || wanted.dense_shape.empty() ? wanted.shape : wanted.dense_shape;
+  if (record.shape != shape) {
     throw Error(ErrorCode::kCorrupt, where + ": " + wanted.name + " has shape " + shape_text(record.shape) +
-                                         "; config.json makes it " + shape_text(wanted.shape) +
+                                         "; config.json makes it " + shape_text(shape) +
                                          "; the two do not belong together");
   }
   if (!record.scheme && !is_weight_dtype(record.stored_dtype)) {
@@ -63,7 +64,7 @@ void check_extra(const std::string& where, const files::Checkpoint& checkpoint, 
   std::vector<std::string> extra;
   for (const TensorRecord& record : checkpoint.manifest.tensors) {
     const bool is_buffer = models::role_of(checkpoint.architecture, record.name, record.shape) == models::Role::kBuffer;
-    if (!known.contains(record.name) && !is_buffer && !models::is_ahead(config, record.name)) extra.push_back(record.name);
+    if (!known.contains(record.name) && !is_buffer && !models::is_not_run(config, record.name)) extra.push_back(record.name);
   }
   if (extra.empty()) return;
   throw Error(ErrorCode::kCorrupt, where + ": tensor " + extra.front() + and_more(extra.size()) +
@@ -72,10 +73,7 @@ void check_extra(const std::string& where, const files::Checkpoint& checkpoint, 
 
 // Nothing: not one that can be run, which converting does not ask for.
 std::optional<models::ModelConfig> readable_config(const files::Checkpoint& checkpoint) try {
-  models::ModelConfig out = checkpoint.model_config();
-  checkpoint.architecture->choose_naming(
-      out, [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
-  return out;
+  return checkpoint.model_config();
 } catch (const Error&) {
   return std::nullopt;
 }

@@ -27,8 +27,8 @@ std::string why_unknown(const files::Checkpoint& checkpoint) {
   return "config.json has neither a model_type nor architectures, so the family of this model is not known" + code;
 }
 
-const models::Architecture& known_architecture(const files::Checkpoint& checkpoint) {
-  if (checkpoint.architecture) return *checkpoint.architecture;
+void check_known(const files::Checkpoint& checkpoint) {
+  if (checkpoint.architecture) return;
   std::string known;
   for (const models::Architecture& row : models::architectures())
     known += (known.empty() ? "" : ", ") + std::string(row.family->label);
@@ -67,16 +67,17 @@ void move_derived_buffers(models::CausalLM& module, at::Device device) {
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
-  const models::Architecture& architecture = known_architecture(checkpoint);
-  models::ModelConfig config = checkpoint.model_config();
-  architecture.choose_naming(config,
-                             [&](const std::string& name) { return checkpoint.manifest.find(name) != nullptr; });
+  check_known(checkpoint);
+  const models::ModelConfig config = checkpoint.model_config();
   check_tensors(checkpoint, config);
   check_patterns(checkpoint, options, tensor_names(checkpoint));
   LoadReport report = begin_report(checkpoint, options.dtype);
   const Device chosen = begin_on_device(options.device, report).device;
   const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
+  if (config.is_text_part)
+    report.notes.emplace_back("this model sees or hears too: its text part answers, to text alone; the rest is kept as "
+                              "it is");
   const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
   auto module =

@@ -77,6 +77,8 @@ struct Attend {
   float scale;
   float softcap;        // 0: none
   std::int64_t window;  // a token sees the last so many keys, its own included; 0: all
+  bool is_chunked;      // instead, those since the last multiple of the window
+  const float* sinks;   // (heads): a score of each head's own beside those of the keys, of no value; null: none
   const std::byte* queries;
   Dtype query_dtype;
   const std::byte* keys;

@@ -59,7 +59,14 @@ class Attention {
   // Keys that a token sees.
   Range seen_by(std::int64_t row, std::int64_t token) const {
     const std::int64_t end = a_.past[row] + token + 1;
-    return {a_.window > 0 ? std::max<std::int64_t>(0, end - a_.window) : 0, end};
+    if (a_.window == 0) return {0, end};
+    return {a_.is_chunked ? (end - 1) / a_.window * a_.window : std::max<std::int64_t>(0, end - a_.window), end};
+  }
+
+  // What a query's sums are divided by. `query`: of those that share the group's keys.
+  float divisor(std::int64_t group, std::int64_t query, const Softmax& state) const {
+    if (!a_.sinks) return state.sum;
+    return state.sum + __builtin_expf(a_.sinks[group % a_.kv_heads * share_ + query] - state.largest);
   }
 
   // The first of the group's heads, of one token. Units: values of queries and of the output.
@@ -134,13 +141,13 @@ class OneToken : public Attention {
   void merge(std::int64_t group) const {
     for (std::int64_t query = 0; query < share_; ++query) {
       float* out = at_least(buffers().tile, a_.head_dim);
-      const float sum = add_blocks(group, query, out);
-      write(group, 0, query, out, sum);
+      const Softmax all = add_blocks(group, query, out);
+      write(group, 0, query, out, divisor(group, query, all));
     }
   }
 
  private:
-  float add_blocks(std::int64_t group, std::int64_t query, float* out) const {
+  Softmax add_blocks(std::int64_t group, std::int64_t query, float* out) const {
     const auto part = [&](std::int64_t block) { return (group * blocks_ + block) * share_ + query; };
     float largest = -__builtin_inff(), sum = 0;
     for (std::int64_t block = 0; block < blocks_; ++block) largest = std::max(largest, states_[part(block)].largest);
@@ -153,7 +160,7 @@ class OneToken : public Attention {
       sum += state.sum * factor;
       for (std::int64_t i = 0; i < a_.head_dim; ++i) out[i] += from[i] * factor;
     }
-    return sum;
+    return {largest, sum};
   }
 
   void add_tile(std::int64_t group, Range keys, std::int64_t end, const float* queries, Softmax* states,
@@ -204,7 +211,7 @@ class ManyTokens : public Attention {
       add_tile(group, tokens, {key, std::min(key + kTile, end)}, states);
     }
     for (std::int64_t q = 0; q < n; ++q) {
-      write(group, first + q / share_, q % share_, sums + q * a_.head_dim, states[q].sum);
+      write(group, first + q / share_, q % share_, sums + q * a_.head_dim, divisor(group, q % share_, states[q]));
     }
   }
 

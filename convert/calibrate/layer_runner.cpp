@@ -1,6 +1,6 @@
 #include "convert/calibrate/layer_runner.h"
 
-#include <set>
+#include <algorithm>
 
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -9,6 +9,7 @@
 
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
+#include "loader/files/family.h"
 #include "loader/files/printable.h"
 #include "models/architectures/architecture.h"
 #include "quant/operators/translate.h"
@@ -23,10 +24,13 @@ models::ModelConfig config_of(const files::Checkpoint& source) {
                     ": its family is not known, so it cannot be run, and calibration runs it; convert it without");
   }
   models::ModelConfig config = source.model_config();
-  source.architecture->choose_naming(config,
-                                     [&](const std::string& name) { return source.manifest.find(name) != nullptr; });
   check_tensors(source, config);
-  return config;
+  const bool shares = std::ranges::any_of(config.layers, [](const auto& layer) { return layer.keys_of >= 0; });
+  if (!shares && config.layer_input_size == 0) return config;
+  throw Error(ErrorCode::kUnsupported, files::printable_path(source.directory) +
+                                           ": layers of " + files::family_subject(source) +
+                                           " share keys or have embeddings of their own, so they cannot be calibrated "
+                                           "one by one; convert it without calibration");
 }
 
 }  // namespace
@@ -42,9 +46,7 @@ LayerRunner::LayerRunner(const files::Checkpoint& source, const DtypePolicy& pol
   options_.dtype = policy;
   for (const models::RopeConfig& rope : config_.ropes)
     rotaries_.push_back(std::make_shared<models::Rotary>(rope, compute_, at::kFloat));
-  std::set<std::int64_t> windows;
-  for (const models::LayerConfig& layer : config_.layers) windows.insert(layer.window);
-  windows_.assign(windows.begin(), windows.end());
+  reaches_ = models::reaches_of(config_);
 }
 
 models::Embedding LayerRunner::embedding() const {
@@ -89,7 +91,7 @@ models::Session LayerRunner::session(std::int64_t batch, std::int64_t tokens) co
 
 at::Tensor LayerRunner::forward(const at::Tensor& input) const {
   models::Session kept = session(input.size(0), input.size(1));
-  const models::Pass pass = models::make_pass(kept, 0, input.size(0), input.size(1), windows_);
+  const models::Pass pass = models::make_pass(kept, 0, input.size(0), input.size(1), reaches_);
   return translated([&] { return std::string("layer ") + std::to_string(layer_) + ", given " + describe(input); },
                     [&] { return module_->forward(input, kept, pass); });
 }

@@ -45,7 +45,7 @@ class LayerRunner {
   models::Compute compute_;
   models::ModelConfig config_;
   std::vector<std::shared_ptr<const models::Rotary>> rotaries_;
-  std::vector<std::int64_t> windows_;  // of the layers
+  std::vector<models::Reach> reaches_;  // of the layers
   std::int64_t layer_ = -1;
   std::shared_ptr<models::DecoderLayer> module_;
   std::vector<models::DenseLinear*> linears_;

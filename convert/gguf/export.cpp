@@ -71,7 +71,6 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   if (!family)
     throw Error(ErrorCode::kUnsupported, files::printable_path(source_path) + ": its family has no name in GGUF here");
   models::ModelConfig model = source.model_config();
-  source.architecture->choose_naming(model, [&](const std::string& name) { return source.manifest.find(name); });
   check_tensors(source, model);
   Destination result(destination, {.overwrite = options.overwrite, .kind = Destination::Kind::kFile});
   GgufPlan plan = plan_gguf(source, model, *family, options);

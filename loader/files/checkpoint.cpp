@@ -223,7 +223,11 @@ bool Checkpoint::is_quantized() const {
 
 bool Checkpoint::has_config() const { return !config->is_null(); }
 
-models::ModelConfig Checkpoint::model_config() const { return architecture->parse(nlohmann::json(*config)); }
+models::ModelConfig Checkpoint::model_config() const {
+  models::ModelConfig out = architecture->parse(nlohmann::json(*config));
+  architecture->choose_naming(out, [&](const std::string& name) { return manifest.find(name) || find(name); });
+  return out;
+}
 
 Checkpoint open_checkpoint(const fs::path& path) {
   Checkpoint out;

@@ -52,7 +52,8 @@ struct Checkpoint {
   const StoredTensor* find(std::string_view name) const;  // by name, logarithmic
   bool is_quantized() const;                              // some tensor has a scheme
   bool has_config() const;                                // `config` is not null
-  models::ModelConfig model_config() const;               // as the architecture, which must be known, reads `config`
+  // As the architecture, which must be known, reads `config`, under the naming that the tensors bear out.
+  models::ModelConfig model_config() const;
   std::vector<std::uint32_t> by_name;                     // index for find()
 };
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 
 #include <nlohmann/json.hpp>
+
+#include "models/architectures/tensor_table.h"
 
 namespace halfbyte::models {
 namespace {
@@ -38,11 +41,63 @@ std::string_view text_or_empty(const nlohmann::json& value) {
   return value.is_string() ? std::string_view(value.get_ref<const std::string&>()) : std::string_view();
 }
 
+// Where the text part of a model that sees or hears too stands: as transformers 5 has it, and as those before.
+struct TextPath {
+  std::string_view text;
+  std::string_view model;  // instead of "model."
+  std::string_view head;   // before the head's name
+};
+constexpr auto kTextPaths = std::to_array<TextPath>({{"model.language_model", "model.language_model.", ""},
+                                                     {"language_model", "language_model.model.", "language_model."}});
+
+// Names are made once, and stay.
+std::string_view kept(std::string name) {
+  static std::deque<std::string> names;
+  return names.emplace_back(std::move(name));
+}
+
+Naming below(const TextPath& path, Naming names) {
+  constexpr std::string_view kModel = "model.";
+  names.text = path.text;
+  for (const ModuleName module : {&Naming::embedding, &Naming::layers, &Naming::final_norm, &Naming::rotary}) {
+    std::string_view& name = names.*module;
+    if (name.starts_with(kModel)) name = kept(std::string(path.model) + std::string(name.substr(kModel.size())));
+  }
+  if (!path.head.empty()) names.head = kept(std::string(path.head) + std::string(names.head));
+  return names;
+}
+
+std::vector<Naming> namings_of(const Family& family) {
+  std::vector<Naming> out(family.namings.begin(), family.namings.end());
+  for (const TextPath& path : kTextPaths) {
+    for (const Naming& names : family.namings) {
+      if (family.wrapper_type) out.push_back(below(path, names));
+    }
+  }
+  return out;
+}
+
+// The text part of a configuration, or null.
+const nlohmann::json* text_part(const nlohmann::json& config) {
+  const auto part = config.is_object() ? config.find("text_config") : config.end();
+  return part != config.end() && part->is_object() ? &*part : nullptr;
+}
+
+// Tokens and ties are said for the whole, or for the part.
+nlohmann::json with_what_the_whole_says(const nlohmann::json& config, const nlohmann::json& part) {
+  nlohmann::json out = part;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!out.contains(key) && config.contains(key)) out[key] = config[key];
+  }
+  if (config.contains("tie_word_embeddings")) out["tie_word_embeddings"] = config["tie_word_embeddings"];
+  return out;
+}
+
 std::vector<Architecture> all_architectures() {
   std::vector<Architecture> out;
   for (const Family* family : families()) {
-    Architecture row{family->model_type, family->class_name, family, {}};
-    for (const Naming& naming : family->namings) {
+    Architecture row{family->model_type, family->class_name, family, namings_of(*family), {}};
+    for (const Naming& naming : row.namings) {
       for (TensorPattern& pattern : patterns_of(naming)) row.tensors.push_back(std::move(pattern));
     }
     out.push_back(std::move(row));
@@ -55,6 +110,10 @@ nlohmann::json rope_inputs(const RopeConfig& rope) {
   if (rope.type == RopeType::kDefault) return inputs;
   inputs["factor"] = rope.factor;
   if (rope.type == RopeType::kLinear) return inputs;
+  if (rope.type == RopeType::kProportional) {
+    inputs["turning_dim"] = rope.turning_dim;
+    return inputs;
+  }
   inputs["original_max_position_embeddings"] = rope.original_max_position_embeddings;
   if (rope.type == RopeType::kLlama3) {
     inputs["low_freq_factor"] = rope.low_freq_factor;
@@ -73,7 +132,12 @@ nlohmann::json rope_inputs(const RopeConfig& rope) {
 }  // namespace
 
 ModelConfig Architecture::parse(const nlohmann::json& config) const {
-  return parse_config(*family, ConfigReader(config, "config.json"));
+  const nlohmann::json* part = family->wrapper_type ? text_part(config) : nullptr;
+  if (!part) return parse_config(*family, ConfigReader(config, "config.json"));
+  const nlohmann::json whole = with_what_the_whole_says(config, *part);
+  ModelConfig out = parse_config(*family, ConfigReader(whole, "config.json text_config"));
+  out.is_text_part = true;
+  return out;
 }
 
 std::vector<DerivedBuffer> Architecture::derived(const ModelConfig& config) {
@@ -91,10 +155,12 @@ std::vector<std::pair<std::string, std::string>> Architecture::ties(const ModelC
 }
 
 void Architecture::choose_naming(ModelConfig& config, const std::function<bool(const std::string&)>& has) const {
-  if (family->namings.size() == 1) return;
+  if (namings.size() == 1) return;
   std::ptrdiff_t most = -1;
   const Naming* best = config.naming;
-  for (const Naming& naming : family->namings) {
+  // The usual names are those of a model that is text alone, and may be those of a part that was taken out.
+  for (const Naming& naming : namings) {
+    if (!config.is_text_part && !naming.text.empty()) continue;
     config.naming = &naming;
     const auto found = std::ranges::count_if(expected(config), [&](const ExpectedTensor& t) { return has(t.name); });
     if (found > most) best = &naming;
@@ -108,6 +174,20 @@ std::span<const Architecture> architectures() noexcept {
   return rows;
 }
 
+namespace {
+
+// A text part that does not say its model_type is what the whole's stands for.
+const Architecture* find_text_part(const nlohmann::json& part, std::string_view whole) {
+  const auto type = part.find("model_type");
+  const std::string_view name = type == part.end() ? std::string_view() : text_or_empty(*type);
+  const auto row = std::ranges::find_if(architectures(), [&](const Architecture& each) {
+    return each.family->wrapper_type && (name.empty() ? each.family->wrapper_type == whole : each.model_type == name);
+  });
+  return row == architectures().end() ? nullptr : &*row;
+}
+
+}  // namespace
+
 const Architecture* find_architecture(const nlohmann::json& config) {
   if (!config.is_object()) return nullptr;
   const auto by = [&](std::string_view Architecture::*key, std::string_view wanted) -> const Architecture* {
@@ -117,9 +197,11 @@ const Architecture* find_architecture(const nlohmann::json& config) {
     return telling && !config.contains(telling) ? nullptr : &*row;
   };
   const auto type = config.find("model_type");
-  if (type != config.end() && type->is_string()) return by(&Architecture::model_type, text_or_empty(*type));
+  const std::string_view name = type != config.end() ? text_or_empty(*type) : std::string_view();
+  if (const Architecture* row = name.empty() ? nullptr : by(&Architecture::model_type, name)) return row;
+  if (const nlohmann::json* part = text_part(config)) return find_text_part(*part, name);
   const auto classes = config.find("architectures");
-  if (classes == config.end() || !classes->is_array() || classes->empty()) return nullptr;
+  if (!name.empty() || classes == config.end() || !classes->is_array() || classes->empty()) return nullptr;
   return by(&Architecture::class_name, text_or_empty(classes->front()));
 }
 
@@ -139,7 +221,8 @@ std::optional<Dtype> declared_dtype(const nlohmann::json& config) {
     if (text.starts_with("torch.")) text.remove_prefix(6);
     return dtype_from_name(text);
   }
-  return std::nullopt;
+  const nlohmann::json* part = text_part(config);
+  return part ? declared_dtype(*part) : std::nullopt;
 }
 
 }  // namespace halfbyte::models

@@ -26,6 +26,7 @@ struct ExpectedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   Role role;
+  std::vector<std::int64_t> dense_shape = {};  // where it is not quantised; empty: the same
 };
 
 // A buffer that the model computes instead of storing, as the original implementation holds it.
@@ -41,6 +42,7 @@ struct Architecture {
   std::string_view model_type;  // config.json's "model_type"
   std::string_view class_name;  // config.json's "architectures"[0]
   const Family* family;
+  std::vector<Naming> namings;  // the family's, and of a text part those below its paths
   std::vector<TensorPattern> tensors;
 
   // Names as the family's usual ones; see choose_naming. Errors: kCorrupt, kUnsupported naming the field.
@@ -55,14 +57,15 @@ struct Architecture {
 };
 
 std::span<const Architecture> architectures() noexcept;
-// By model_type, else by architectures[0]; null when the family is not known.
+// By model_type, else by architectures[0]; of a model that sees or hears too, by its "text_config". Null: the family is
+// not known.
 const Architecture* find_architecture(const nlohmann::json& config);
 
 // The role of a tensor by the family's patterns; for an unknown family (null) by general naming: a rank-2 "*.weight"
 // that is not an embedding, norm or head is a Linear.
 Role role_of(const Architecture* architecture, std::string_view tensor_name, std::span<const std::int64_t> shape);
 
-// "float16", ... of config.json's "dtype" or "torch_dtype", or nothing.
+// "float16", ... of config.json's "dtype" or "torch_dtype", or its text part's, or nothing.
 std::optional<Dtype> declared_dtype(const nlohmann::json& config);
 
 }  // namespace halfbyte::models

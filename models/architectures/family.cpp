@@ -48,7 +48,10 @@ void parse_sizes(const Family& family, const ConfigReader& config, ModelConfig& 
   model.hidden_size = config.integer("hidden_size", 1, kMaxSize);
   model.intermediate_size = config.integer(keys.intermediate_size, 1, kMaxSize);
   model.num_hidden_layers = config.integer(keys.num_hidden_layers, 1, kMaxLayers);
-  model.num_attention_heads = config.integer("num_attention_heads", 1, kMaxSize);
+  const auto needed = [&](const char* key, std::int64_t usual) {
+    return usual > 0 ? config.integer_or(key, usual, 1, kMaxSize) : config.integer(key, 1, kMaxSize);
+  };
+  model.num_attention_heads = needed("num_attention_heads", defaults.num_attention_heads);
   // Null is not the same as nothing: it asks for what follows from the other sizes.
   const auto derived = [&](const char* key, std::int64_t usual, std::int64_t other) {
     return config.integer_or(key, config.is_given(key) ? other : or_else(usual, other), 1, kMaxSize);
@@ -56,7 +59,7 @@ void parse_sizes(const Family& family, const ConfigReader& config, ModelConfig& 
   model.num_key_value_heads =
       derived(keys.num_key_value_heads, defaults.num_key_value_heads, model.num_attention_heads);
   model.head_dim = derived(keys.head_dim, defaults.head_dim, model.hidden_size / model.num_attention_heads);
-  model.vocab_size = config.integer(keys.vocab_size, 1, kMaxSize);
+  model.vocab_size = needed(keys.vocab_size, defaults.vocab_size);
   model.max_position_embeddings =
       config.integer_or(keys.max_position_embeddings, defaults.max_position_embeddings, 1, kMaxSize);
   model.norm_eps = config.number_or(keys.rms_norm_eps, defaults.rms_norm_eps, 0.0, 1.0);

@@ -26,6 +26,8 @@ struct ConfigKeys {
 
 // What config.json may leave out.
 struct ConfigDefaults {
+  std::int64_t vocab_size = 0;           // 0: config.json must say it
+  std::int64_t num_attention_heads = 0;  // the same
   std::int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   std::int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   std::int64_t max_position_embeddings = 2048;
@@ -47,6 +49,8 @@ struct Family {
   void (*configure)(const ConfigReader& config, ModelConfig& model) = nullptr;
   // Where a model_type was given to models of another kind too: a field that only these have.
   const char* telling_key = nullptr;
+  // The model_type of models that see or hear too, of which this is the text part ("text_config"). Null: none.
+  const char* wrapper_type = nullptr;
   // Layers that slide turn by another rope than those that see everything.
   bool turns_by_kind = false;
 };

@@ -49,6 +49,16 @@ void slide_some(const ConfigReader& config, ModelConfig& model, const std::funct
     model.layers[layer].window = slides[layer] ? model.sliding_window : 0;
 }
 
+void chunk_some(const ConfigReader& config, ModelConfig& model, std::int64_t chunk) {
+  const auto are_chunked = are_of_kind(config, model, "chunked_attention",
+                                       [&](std::size_t layer) { return model.layers[layer].rope != kNoRope; });
+  for (std::size_t layer = 0; layer < are_chunked.size(); ++layer) {
+    if (!are_chunked[layer]) continue;
+    model.layers[layer].window = chunk;
+    model.layers[layer].is_chunked = chunk > 0;
+  }
+}
+
 void mix_some(const ConfigReader& config, ModelConfig& model, MixerKind other, const char* word,
               const std::function<bool(std::size_t)>& otherwise) {
   const auto are_other = are_of_kind(config, model, word, otherwise);
@@ -66,17 +76,30 @@ void turn_what_slides(ModelConfig& model) {
   for (LayerConfig& layer : model.layers) layer.rope = layer.window > 0 ? 0 : kNoRope;
 }
 
+void choose_no_rope(const ConfigReader& config, ModelConfig& model) {
+  const auto turns = config.integers_or_none("no_rope_layers", 0, 1);
+  const std::int64_t interval = config.integer_or("no_rope_layer_interval", 4, 1, kMaxLayers);
+  if (!turns.empty() && turns.size() < model.layers.size()) {
+    throw Error(ErrorCode::kCorrupt, "config.json: \"no_rope_layers\" has " + std::to_string(turns.size()) +
+                                         " entries for " + std::to_string(model.layers.size()) + " layers");
+  }
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const bool has_rope = turns.empty() ? (static_cast<std::int64_t>(layer) + 1) % interval != 0 : turns[layer] != 0;
+    if (!has_rope) model.layers[layer].rope = kNoRope;
+  }
+}
+
 double switchable(const ConfigReader& config, const char* key, double fallback) {
   if (!config.is_given(key)) return fallback;
   return config.number_or(key, 0.0, 0.0, 1e9);
 }
 
-void choose_experts(const ConfigReader& config, ModelConfig& model) {
+void choose_experts(const ConfigReader& config, ModelConfig& model, const char* chosen) {
   constexpr const char* kKeys[] = {"num_experts", "n_routed_experts", "num_local_experts"};
   const auto key = std::ranges::find_if(kKeys, [&](const char* each) { return config.has(each); });
   const char* count = key == std::end(kKeys) ? "num_local_experts" : *key;
   model.moe.num_experts = config.integer(count, 1, 1 << 16);
-  model.moe.experts_per_token = config.integer("num_experts_per_tok", 1, model.moe.num_experts);
+  model.moe.experts_per_token = config.integer(chosen, 1, model.moe.num_experts);
   for (LayerConfig& layer : model.layers) layer.has_experts = true;
   const std::int64_t experts = model.moe.num_experts * model.num_hidden_layers;
   if (experts <= kMaxExperts) return;

@@ -22,11 +22,15 @@ void mix_some(const ConfigReader& config, ModelConfig& model, MixerKind other, c
               const std::function<bool(std::size_t layer)>& otherwise);
 // Every so many layers one sees everything, by "sliding_window_pattern" or `usual`, where "layer_types" does not say.
 void slide_but_every(const ConfigReader& config, ModelConfig& model, std::int64_t usual);
+// "no_rope_layers" has a 1 where a layer turns; without, every "no_rope_layer_interval"th does not.
+void choose_no_rope(const ConfigReader& config, ModelConfig& model);
+// "layer_types", one a layer; without, those that turn see their own chunk alone. Errors: as slide_some().
+void chunk_some(const ConfigReader& config, ModelConfig& model, std::int64_t chunk);
 // Those that slide turn by the rope, the others by none.
 void turn_what_slides(ModelConfig& model);
 // "num_experts", "num_local_experts" or "n_routed_experts", in all layers. Errors: kCorrupt for more than a model can
-// have.
-void choose_experts(const ConfigReader& config, ModelConfig& model);
+// have. `chosen`: how many a token takes.
+void choose_experts(const ConfigReader& config, ModelConfig& model, const char* chosen = "num_experts_per_tok");
 // "n_group" and "topk_group". Needs the experts. Errors: kCorrupt where experts make no such groups.
 void choose_groups(const ConfigReader& config, ModelConfig& model);
 // "decoder_sparse_step" and "mlp_only_layers": which layers have an MLP instead. Needs the experts.

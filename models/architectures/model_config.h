@@ -10,7 +10,7 @@
 
 namespace halfbyte::models {
 
-enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope, kProportional };
 
 // The name of the rope by which layers turn that slide, where others turn by another.
 inline constexpr const char* kSlidingRope = "sliding_attention";
@@ -20,6 +20,7 @@ struct RopeConfig {
   std::string name = "";  // among the ropes of a model that has several
   RopeType type = RopeType::kDefault;
   std::int64_t rotary_dim = 0;  // values of a head that turn, from its begin; the others stay
+  std::int64_t turning_dim = 0;  // of kProportional: of those, the pairs that really turn, times two
   bool is_interleaved = false;  // pairs are neighbours, not the two halves
   double theta = 10000.0;
   double factor = 1.0;
@@ -45,16 +46,42 @@ enum class MixerKind : std::uint8_t { kAttention, kConvolution, kDelta, kLatent 
 // Of a layer whose attention knows of positions only by what is seen.
 inline constexpr std::size_t kNoRope = static_cast<std::size_t>(-1);
 
+// The keys that a token sees, its own included.
+struct Reach {
+  std::int64_t window = 0;  // 0: all; else the last so many
+  bool is_chunked = false;  // instead, those since the last multiple of it
+
+  bool operator==(const Reach&) const = default;
+};
+
 // What may differ from layer to layer.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
   std::size_t rope = 0;      // of ModelConfig::ropes, or kNoRope
   std::int64_t window = 0;   // tokens back that a token sees, itself included; 0: all
+  bool is_chunked = false;   // Reach
   bool has_experts = false;  // instead of one MLP
   bool has_growth = false;   // ModelConfig::query_growth
+  bool has_mlp_beside = false;  // an MLP beside the experts, each with norms of its own
+
+  // Where the model's do not hold; 0: they do.
+  std::int64_t head_dim = 0;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t intermediate_size = 0;
+  bool are_values_keys = false;  // values are what the keys' projection gives
+  std::int64_t keys_of = -1;     // the layer whose keys and values it attends to; -1: its own
+
+  Reach reach() const noexcept { return {window, is_chunked}; }
 };
 
-enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh };
+enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kClamped };
+
+// Of Activation::kClamped: with gate and up held within the limit (the gate from above alone), gate * sigmoid(alpha *
+// gate) * (up + 1).
+struct GateClamp {
+  double alpha = 1.702;
+  double limit = 7.0;
+};
 
 // How the projections to query, key and value are stored.
 enum class QkvLayout : std::uint8_t {
@@ -93,6 +120,7 @@ struct MoeConfig {
   std::int64_t group_best = 2;
   bool is_normalised = true;  // the chosen experts' shares sum to 1, before `scale`
   double scale = 1.0;         // of shares
+  bool scales_input = false;  // shares are of what experts are given, not of what they give
   double jitter = 0.0;        // of kSparseMixer: experts whose products are within twice this of the best share
 };
 
@@ -125,6 +153,7 @@ struct ModelConfig {
   std::int64_t intermediate_size = 0;
   std::int64_t num_hidden_layers = 0;
   std::int64_t layers_ahead = 0;  // after those, of checkpoints that predict further tokens: kept, and not run
+  bool is_text_part = false;      // of a model that sees or hears too: what is beside it is kept, and not run
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;
   std::int64_t head_dim = 0;
@@ -140,12 +169,20 @@ struct ModelConfig {
   bool output_bias = false;
   bool has_output_gate = false;  // rows of a head's query are followed by those of a gate, for what the head gives
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  // Query and key norms have a weight each; without, only heads that turn have them.
+  bool has_query_key_weights = true;
+  bool has_value_norm = false;      // of each head's values, without a weight
+  bool has_sinks = false;           // scores of each head's own beside those of the keys, of no value
   double query_scale = 0.0;         // of query-key products
   QueryGrowth query_growth;         // in layers that have it
   double attention_softcap = 0.0;   // 0: none
   std::int64_t sliding_window = 0;  // of config.json; which layers slide, they say
   bool is_gate_up_fused = false;    // one matrix: gate's rows, then up's
   bool mlp_bias = false;
+  bool router_bias = false;
+  bool expert_bias = false;          // of stacked experts
+  bool is_gate_interleaved = false;  // rows of gate and up in turn, where they are fused
+  GateClamp gate_clamp;
   bool head_bias = false;
   std::int64_t convolution_length = 0;  // tokens that a short convolution sees, its own included
   bool convolution_bias = false;
@@ -161,6 +198,9 @@ struct ModelConfig {
   bool is_parallel = false;             // attention and MLP read one norm's result, and both add to the residual
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;
+  bool has_layer_scale = false;           // what a layer gives is multiplied by a number of its own
+  std::int64_t layer_input_size = 0;      // of what each layer is given for each token beside the stream; 0: nothing
+  std::int64_t layer_input_vocab = 0;
   double residual_scale = 1.0;  // of what attention and MLP add to the residual
   double logit_scale = 1.0;
   double logit_softcap = 0.0;  // 0: none
@@ -170,6 +210,15 @@ struct ModelConfig {
 
   std::int64_t query_size() const noexcept { return num_attention_heads * head_dim; }
   std::int64_t key_value_size() const noexcept { return num_key_value_heads * head_dim; }
+  std::int64_t head_dim_of(const LayerConfig& layer) const noexcept {
+    return layer.head_dim > 0 ? layer.head_dim : head_dim;
+  }
+  std::int64_t key_value_heads_of(const LayerConfig& layer) const noexcept {
+    return layer.num_key_value_heads > 0 ? layer.num_key_value_heads : num_key_value_heads;
+  }
+  std::int64_t intermediate_size_of(const LayerConfig& layer) const noexcept {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
   const LayerConfig& layer(std::int64_t index) const { return layers.at(static_cast<std::size_t>(index)); }
 };
 

@@ -12,11 +12,18 @@ namespace halfbyte::models {
 // Paths of modules; tensors are "PATH.weight" and "PATH.bias". An empty name: this family has no such module.
 // The defaults are those of Llama in transformers.
 struct Naming {
+  std::string_view text = "";  // of a model that sees or hears too: what its text part stands below
   std::string_view embedding = "model.embed_tokens";
   std::string_view layers = "model.layers";
   std::string_view final_norm = "model.norm";
   std::string_view head = "lm_head";
   std::string_view rotary = "model.rotary_emb";  // of the buffer "inv_freq"
+
+  // What each layer is given for a token beside the stream: an embedding of all layers, a projection of the stream's, and
+  // the norm of that.
+  std::string_view layer_embedding = "";
+  std::string_view layer_projection = "";
+  std::string_view layer_projection_norm = "";
 
   // Below "LAYERS.N.".
   std::string_view input_norm = "input_layernorm";
@@ -25,6 +32,10 @@ struct Naming {
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view mlp = "mlp";
   std::string_view mlp_output_norm = "";
+  std::string_view layer_input_gate = "";
+  std::string_view layer_input_output = "";
+  std::string_view layer_input_norm = "";
+  std::string_view layer_scale = "";  // a tensor, without ".weight"
 
   // Below the attention's path.
   std::string_view query = "q_proj";
@@ -34,6 +45,7 @@ struct Naming {
   std::string_view attention_output = "o_proj";
   std::string_view query_norm = "q_norm";
   std::string_view key_norm = "k_norm";
+  std::string_view sinks = "";  // a tensor, without ".weight"
   std::string_view layer_rotary = "rotary_emb";  // of a buffer that old versions of transformers wrote; it is derived
 
   // Of attention by a latent vector a token; below the attention's path too.
@@ -72,9 +84,17 @@ struct Naming {
   std::string_view fused_gate_up = "";
   std::string_view down = "down_proj";
 
+  // Experts beside an MLP, all below "LAYERS.N.": norms of what the one gives, and of what the others take and give.
+  bool are_experts_beside = false;
+  std::string_view mlp_result_norm = "";
+  std::string_view experts_norm = "";
+  std::string_view experts_result_norm = "";
+
   // Below the path of the MLP that chooses among experts.
   std::string_view moe = "";  // instead of `mlp`
   std::string_view router = "gate";
+  std::string_view router_scale = "";  // of its input; tensors, without ".weight"
+  std::string_view expert_scale = "";  // of shares
   std::string_view correction = "gate.e_score_correction_bias";  // a tensor, without ".weight"
   std::string_view experts = "experts";
   std::string_view expert_gate = "gate_proj";
@@ -84,6 +104,10 @@ struct Naming {
   // (experts, hidden_size, intermediate_size).
   std::string_view stacked_gate_up = "";
   std::string_view stacked_down = "";
+  std::string_view stacked_gate_up_bias = "";  // (experts, 2 * intermediate_size)
+  std::string_view stacked_down_bias = "";     // (experts, hidden_size)
+  // Where they are not quantised: (experts, in_features, out_features).
+  bool are_stacks_transposed = false;
   // Of the MLP beside the experts.
   std::string_view shared = "shared_experts";
   std::string_view shared_gate = "gate_proj";

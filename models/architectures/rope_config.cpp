@@ -26,6 +26,7 @@ constexpr auto kRopeTypes = std::to_array<RopeName>({
     {"yarn", RopeType::kYarn},
     {"longrope", RopeType::kLongrope},
     {"su", RopeType::kLongrope},  // early Phi-3
+    {"proportional", RopeType::kProportional},
 });
 
 RopeType rope_type(const std::string& name) {
@@ -34,7 +35,7 @@ RopeType rope_type(const std::string& name) {
   }
   throw Error(ErrorCode::kUnsupported,
               "config.json: rope scaling " + in_quotes(name) +
-                  " is not supported; default, linear, dynamic, llama3, yarn and longrope are");
+                  " is not supported; default, linear, dynamic, llama3, yarn, longrope and proportional are");
 }
 
 [[noreturn]] void corrupt(const std::string& problem) { throw Error(ErrorCode::kCorrupt, "config.json: " + problem); }
@@ -98,11 +99,15 @@ void parse_longrope(const ConfigReader& scaling, RopeConfig& rope, ModelConfig& 
   rope.attention_factor = scaling.number_or("attention_factor", inferred, 1e-6, 1e6);
 }
 
+void parse_proportional(const ConfigReader& scaling, RopeConfig& rope, ModelConfig&) {
+  rope.factor = scaling.number_or("factor", 1.0, 1e-6, 1e6);
+}
+
 void parse_default(const ConfigReader&, RopeConfig&, ModelConfig&) {}
 
 // Indexed by RopeType.
-constexpr std::array<void (*)(const ConfigReader&, RopeConfig&, ModelConfig&), 6> kParsers = {
-    parse_default, parse_linear, parse_dynamic, parse_llama3, parse_yarn, parse_longrope};
+constexpr std::array<void (*)(const ConfigReader&, RopeConfig&, ModelConfig&), 7> kParsers = {
+    parse_default, parse_linear, parse_dynamic, parse_llama3, parse_yarn, parse_longrope, parse_proportional};
 
 std::int64_t rotary_dim(double partial, std::int64_t head_dim) {
   const auto dim = static_cast<std::int64_t>(static_cast<double>(head_dim) * partial);
@@ -128,13 +133,18 @@ RopeConfig rope_of(const ConfigReader& config, const std::optional<ConfigReader>
     rope.theta = scaling->number_or("rope_theta", rope.theta, 1.0, 1e12);
     partial = scaling->number_or("partial_rotary_factor", partial, 0.0, 1.0);
   }
-  rope.rotary_dim = rotary_dim(partial, model.head_dim);
+  if (scaling) rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
+  if (rope.type == RopeType::kProportional) {  // all of a head takes part, of which that share turns
+    rope.rotary_dim = model.head_dim;
+    rope.turning_dim = 2 * static_cast<std::int64_t>(partial * static_cast<double>(model.head_dim) / 2.0);
+  } else {
+    rope.rotary_dim = rotary_dim(partial, model.head_dim);
+  }
   rope.original_max_position_embeddings = model.max_position_embeddings;
   if (!scaling) return rope;
   const std::int64_t original =
       scaling->integer_or("original_max_position_embeddings", model.max_position_embeddings, 1, kMaxSize);
   rope.original_max_position_embeddings = config.integer_or("original_max_position_embeddings", original, 1, kMaxSize);
-  rope.type = rope_type(scaling->string_or("rope_type", scaling->string_or("type", "default")));
   kParsers[static_cast<std::size_t>(rope.type)](*scaling, rope, model);
   return rope;
 }

@@ -71,8 +71,8 @@ struct ModuleAt {
 };
 
 // All that a model of this configuration has, in the order of use.
-// Whether a tensor belongs to one of the layers ahead.
-bool is_ahead(const ModelConfig& config, std::string_view name) noexcept;
 std::vector<ModuleAt> modules_of(const ModelConfig& config);
+// Whether a tensor that is not among them is kept without being run: of layers ahead, or of what sees and hears.
+bool is_not_run(const ModelConfig& config, std::string_view name) noexcept;
 
 }  // namespace halfbyte::models

@@ -41,6 +41,7 @@ class Forward {
       : decoder_(decoder),
         session_(session),
         work_(workspace),
+        ids_(tokens),
         first_row_(first_row),
         rows_(tokens.size(0)),
         tokens_(tokens.size(1)),
@@ -167,6 +168,24 @@ class Forward {
       normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, is_kept || !view.mlp ? normalised_ : nullptr);
     const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
     wait(result, view.mlp_output_norm, *view.layer);
+    if (view.layer->has_more()) complete(*view.layer);
+  }
+
+  // Adds what waits to the stream, and does the rest of the layer there.
+  void complete(const DecoderLayer& layer) {
+    normalise({}, nullptr, nullptr);
+    delta_ = nullptr;
+    base_ = stream_;
+    const at::Tensor stream = at::from_blob(stream_, {rows_, tokens_, hidden_}, at::kFloat);
+    stream.copy_(layer.completed(stream, pass()));
+  }
+
+  // For modules; made when the first needs it.
+  const Pass& pass() {
+    if (!pass_)
+      pass_ = decoder_.has_layer_inputs() ? decoder_.begin(ids_, session_, first_row_).pass
+                                          : decoder_.make_pass(session_, first_row_, rows_, tokens_);
+    return *pass_;
   }
 
   // What runs as a module takes what was normalised, and gives what waits.
@@ -178,8 +197,7 @@ class Forward {
   }
 
   const float* mix(const DecoderLayer& layer) {
-    if (!pass_) pass_ = decoder_.make_pass(session_, first_row_, rows_, tokens_);
-    return given(mixed_, layer.mixer().forward(normalised(), session_, *pass_));
+    return given(mixed_, layer.mixer().forward(normalised(), session_, pass()));
   }
 
   const float* experts(const DecoderLayer& layer) {
@@ -275,7 +293,9 @@ class Forward {
     auto a = over_cache<quant::Attend>(attention, keys, values);
     a.scale = static_cast<float>(attention.scale());
     a.softcap = static_cast<float>(attention.softcap());
-    a.window = attention.window();
+    a.window = attention.reach().window;
+    a.is_chunked = attention.reach().is_chunked;
+    a.sinks = view.sinks.empty() ? nullptr : view.sinks.data();
     a.queries = work_.queries.at_least(0);
     const std::int64_t values_of_all = count_ * a.heads * a.head_dim;
     std::byte* const output = work_.operand.at_least(bytes_of_values(values_of_all, view.output.operand));
@@ -341,7 +361,8 @@ class Forward {
   std::int64_t first_row_, rows_, tokens_, hidden_;
   std::int64_t count_;  // tokens of all rows
   at::Tensor mixed_, experts_result_;  // of modules
-  std::optional<Pass> pass_;           // for modules; made when the first needs it
+  at::Tensor ids_;
+  std::optional<Pass> pass_;
   float* stream_ = nullptr;
   float* normalised_ = nullptr;  // null: nobody reads it
   const float* base_ = nullptr;  // what `delta_` is added to

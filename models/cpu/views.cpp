@@ -51,11 +51,24 @@ bool add(std::span<const std::shared_ptr<Linear>> linears, ProductsView& view) {
   return true;
 }
 
+constexpr std::size_t kMostOnes = 4096;
+
+// Of norms without a weight.
+bool set_ones(const Norm& module, std::int64_t size, quant::Norm& norm) {
+  static const std::vector<float> ones(kMostOnes, 1.0f);
+  if (size > static_cast<std::int64_t>(kMostOnes)) return false;
+  norm = {.weight = reinterpret_cast<const std::byte*>(ones.data()),
+          .epsilon = static_cast<float>(module.epsilon()),
+          .is_centred = module.is_centred()};
+  return true;
+}
+
 // No module: no norm.
 bool set(const Norm* module, std::int64_t size, quant::Norm& norm) {
   norm = {};
   if (!module) return true;
   const at::Tensor &weight = module->weight(), &bias = module->bias();
+  if (!weight.defined()) return set_ones(*module, size, norm);
   if (!operators::is_plain(weight) || weight.numel() != size) return false;
   norm = {.weight = operators::bytes_of(weight),
           .dtype = *from_torch(weight.scalar_type()),
@@ -82,7 +95,7 @@ bool is_special(const Attention& attention) {
   // They take the norm of all heads by its root mean square alone.
   const bool is_centred_of_all =
       attention.norm() == QueryKeyNorm::kAllHeads && norm && (norm->is_centred() || norm->bias().defined());
-  return is_centred_of_all || (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
+  return !attention.has_plain_values() || is_centred_of_all || (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
 }
 
 bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {
@@ -93,6 +106,11 @@ bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) 
       !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) ||
       !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output))
     return false;
+  if (attention.sinks().defined()) {
+    const at::Tensor sinks = attention.sinks().to(at::kCPU, at::kFloat).contiguous();
+    if (sinks.numel() != attention.heads()) return false;
+    view.sinks.assign(sinks.const_data_ptr<float>(), sinks.const_data_ptr<float>() + sinks.numel());
+  }
   const bool is_one = attention.layout() != QkvLayout::kSeparate;
   const std::int64_t gates = attention.has_output_gate() ? queries : 0;
   const bool has_inputs = is_one ? fits(view.inputs, hidden_size, {queries + 2 * keys})
@@ -101,6 +119,7 @@ bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) 
 }
 
 bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
+  if (mlp.activation() == Activation::kClamped) return false;
   if (!add(mlp.inputs(), view.gate_up) || !add(mlp.down(), view.down)) return false;
   const std::int64_t size = view.down.products[0].weight.in_features;
   const bool is_one = view.gate_up.count == 1;

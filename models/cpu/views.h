@@ -29,6 +29,7 @@ struct LayerView {
   quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
   const Attention* attention;   // null: what mixes the tokens runs as a module
   ProductsView inputs, output;  // of the attention
+  std::vector<float> sinks;     // of it; empty: none
   const Mlp* mlp;               // null: experts, which run as a module
   ProductsView gate_up, down;
 };

@@ -48,17 +48,17 @@ struct Seen {
 struct Side {
   const CausalLM& model;
   Session session;
-  Pass pass;
+  Decoder::Begun begun;
   at::Tensor stream;
 
   Side(const CausalLM& of, const at::Tensor& tokens)
       : model(of),
         session(of.make_session(1, tokens.size(1))),
-        pass(of.decoder().make_pass(session, 0, 1, tokens.size(1))),
-        stream(of.decoder().embedding().forward(tokens.to(of.device()))) {}
+        begun(of.decoder().begin(tokens.to(of.device()), session, 0)),
+        stream(begun.stream) {}
 
   at::Tensor layer(std::size_t index, const at::Tensor& input) {
-    return model.decoder().layers()[index]->forward(input, session, pass);
+    return model.decoder().layers()[index]->forward(input, session, begun.pass);
   }
   at::Tensor normalised() const {
     const Norm* norm = model.decoder().norm();

@@ -1,6 +1,7 @@
 #include "models/modules/attention.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -10,31 +11,47 @@
 
 #include "models/modules/children.h"
 #include "models/modules/heads.h"
+#include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
 
 namespace halfbyte::models {
+namespace {
+
+QueryKeyNorm norm_of(const ModelConfig& config, std::size_t rope) {
+  return config.has_query_key_weights || rope != kNoRope ? config.query_key_norm : QueryKeyNorm::kNone;
+}
+
+}  // namespace
 
 Attention::Attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer)
     : compute_(compute),
       layer_(layer),
+      keys_of_(config.layer(layer).keys_of < 0 ? layer : config.layer(layer).keys_of),
+      are_values_keys_(config.layer(layer).are_values_keys),
       heads_(config.num_attention_heads),
-      kv_heads_(config.num_key_value_heads),
-      head_dim_(config.head_dim),
+      kv_heads_(config.key_value_heads_of(config.layer(layer))),
+      head_dim_(config.head_dim_of(config.layer(layer))),
       scale_(config.query_scale),
       softcap_(config.attention_softcap),
       rope_(config.layer(layer).rope),
-      window_(config.layer(layer).window),
+      reach_(config.layer(layer).reach()),
       is_interleaved_(rope_ != kNoRope && config.ropes.at(rope_).is_interleaved),
       layout_(config.qkv),
       has_output_gate_(config.has_output_gate),
-      norm_(config.query_key_norm),
+      norm_(norm_of(config, rope_)),
       growth_(config.layer(layer).has_growth ? config.query_growth : QueryGrowth{}) {
   constexpr ModuleName kInputs[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv};
   constexpr ModuleName kOutput[] = {&Naming::attention_output};
   inputs_ = add_linears(*this, weights, kInputs, *config.naming, compute);
   query_norm_ = add_norm(*this, weights, &Naming::query_norm, config, compute);
   key_norm_ = add_norm(*this, weights, &Naming::key_norm, config, compute);
+  if (norm_ != QueryKeyNorm::kNone && !config.has_query_key_weights)
+    query_norm_ = key_norm_ = std::make_shared<Norm>(at::Tensor(), at::Tensor(), config, compute);
+  if (config.has_value_norm && keys_of_ == layer)
+    value_norm_ = std::make_shared<Norm>(at::Tensor(), at::Tensor(), config, compute);
   output_ = add_linears(*this, weights, kOutput, *config.naming, compute).at(0);
+  if (auto sinks = weights.parameter(&Naming::sinks))
+    sinks_ = register_parameter_at(*this, config.naming->sinks, std::move(*sinks));
 }
 
 Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) const {
@@ -43,10 +60,11 @@ Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) c
   };
   if (layout_ == QkvLayout::kSeparate) {
     const at::Tensor first = inputs_[0]->forward(x).unflatten(-1, {heads_, -1});
-    Projected out{first, heads(inputs_[1]->forward(x), kv_heads_), heads(inputs_[2]->forward(x), kv_heads_)};
-    if (!has_output_gate_) return out;
-    out.query = first.narrow(-1, 0, head_dim_);
-    out.gate = first.narrow(-1, head_dim_, head_dim_);
+    Projected out{first.narrow(-1, 0, head_dim_)};
+    if (has_output_gate_) out.gate = first.narrow(-1, head_dim_, head_dim_);
+    if (keys_of_ != layer_) return out;
+    out.key = heads(inputs_[1]->forward(x), kv_heads_);
+    out.value = are_values_keys_ ? out.key : heads(inputs_[2]->forward(x), kv_heads_);
     return out;
   }
   const at::Tensor all = inputs_[0]->forward(x);
@@ -60,16 +78,23 @@ Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) c
 
 // Shapes: q (rows, heads, tokens, head_dim), k and v (rows, heads, keys, head_dim) -> q's.
 at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const KeyRange& range) const {
+                               const KeyRange& range, const at::Tensor& sinks) const {
   const auto mask = range.mask.defined() ? std::optional(range.mask) : std::nullopt;
-  if (softcap_ == 0.0) return at::scaled_dot_product_attention(q, k, v, mask, 0.0, range.is_causal, scale_);
-  at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat).mul_(scale_ / softcap_).tanh_().mul_(softcap_);
+  if (softcap_ == 0.0 && !sinks.defined())
+    return at::scaled_dot_product_attention(q, k, v, mask, 0.0, range.is_causal, scale_);
+  at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat).mul_(scale_);
+  if (softcap_ != 0.0) scores.div_(softcap_).tanh_().mul_(softcap_);
   if (mask) scores.masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity());
   if (range.is_causal) {
     const at::Tensor seen = at::ones({q.size(2), k.size(2)}, scores.options().dtype(at::kBool)).tril();
     scores.masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
   }
-  return at::matmul(scores.softmax(-1).to(v.scalar_type()), v);
+  if (sinks.defined()) scores = at::cat({scores, sinks.expand({scores.size(0), scores.size(1), scores.size(2), 1})}, -1);
+  return at::matmul(scores.softmax(-1).narrow(-1, 0, k.size(2)).to(v.scalar_type()), v);
+}
+
+at::Tensor Attention::sinks_as(at::IntArrayRef shape) const {
+  return sinks_.defined() ? sinks_.to(at::kFloat).view(shape) : at::Tensor();
 }
 
 // Many tokens. Heads that share keys see them through strides of 0, row by row, since a batch has no such strides.
@@ -77,7 +102,7 @@ at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const a
 at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const KeyRange& range) const {
   const std::int64_t share = heads_ / kv_heads_;
-  if (share == 1) return products(q, k, v, range);
+  if (share == 1) return products(q, k, v, range, sinks_as({1, heads_, 1, 1}));
   const auto shared = [&](const at::Tensor& x, std::int64_t row) {
     return x.select(0, row).unsqueeze(1).expand({kv_heads_, share, x.size(2), x.size(3)});
   };
@@ -86,7 +111,7 @@ at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, cons
     KeyRange own = range;
     if (own.mask.defined() && own.mask.size(0) > 1) own.mask = own.mask.narrow(0, row, 1);
     const at::Tensor grouped = q.select(0, row).unflatten(0, {kv_heads_, share});
-    results.push_back(products(grouped, shared(k, row), shared(v, row), own).flatten(0, 1));
+    results.push_back(products(grouped, shared(k, row), shared(v, row), own, sinks_as({kv_heads_, share, 1, 1})).flatten(0, 1));
   }
   return results.size() == 1 ? results[0].unsqueeze(0) : at::stack(results);
 }
@@ -96,7 +121,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   const at::ScalarType operand =
       c10::promoteTypes(query.scalar_type(), c10::promoteTypes(keys.scalar_type(), values.scalar_type()));
   const at::ScalarType type = product_dtype(query.device(), operand);
-  const KeyRange& range = pass.keys(window_);
+  const KeyRange& range = pass.keys(reach_);
   const auto seen = [&](const at::Tensor& cache) {
     return cache.narrow(0, pass.first_row, pass.rows).narrow(2, range.begin, range.count).to(type);
   };
@@ -105,7 +130,7 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   if (pass.tokens == 1) {
     // One token: the heads that share keys become rows of one product, and nothing is repeated.
     const at::Tensor q = query.to(type).reshape({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
-    return products(q, k, v, range).reshape({pass.rows, 1, heads_ * head_dim_}).to(operand);
+    return products(q, k, v, range, sinks_as({1, kv_heads_, heads_ / kv_heads_, 1})).reshape({pass.rows, 1, heads_ * head_dim_}).to(operand);
   }
   const at::Tensor result = attend_rows(query.to(type).transpose(1, 2), k, v, range);
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);
@@ -128,23 +153,30 @@ at::Tensor Attention::grown(const at::Tensor& query, const Pass& pass) const {
 }
 
 std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const {
+  if (keys_of_ != layer_) return nullptr;
   const KeyValueCache::Shape shape{batch, kv_heads_, capacity, head_dim_};
   return std::make_unique<KeyValueCache>(shape, compute_.operand, device);
 }
 
+void Attention::keep(const Projected& parts, Session& session, const Pass& pass) const {
+  const at::Tensor key = compute_.as_operand(placed(parts.key, key_norm_.get(), pass));
+  const at::Tensor value = value_norm_ ? value_norm_->forward(parts.value) : parts.value;
+  if (key.is_cpu() && !is_finite(key)) session.note_not_finite();
+  store(cache(session).keys(key.scalar_type()), key, pass);
+  store(cache(session).values(value.scalar_type()), value, pass);
+}
+
 at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
-  auto [query, key, value, gate] = project(shared_operand(input, inputs_), pass);
-  query = compute_.as_operand(grown(placed(query, query_norm_.get(), pass), pass));
-  key = compute_.as_operand(placed(key, key_norm_.get(), pass));
+  const Projected parts = project(shared_operand(input, inputs_), pass);
+  const at::Tensor query = compute_.as_operand(grown(placed(parts.query, query_norm_.get(), pass), pass));
   // Elsewhere than on the CPU each look would wait for the device.
-  if (query.is_cpu() && !(is_finite(query) && is_finite(key))) session.note_not_finite();
-  const at::Tensor& keys = cache(session).keys(key.scalar_type());
-  const at::Tensor& values = cache(session).values(value.scalar_type());
-  store(keys, key, pass);
-  store(values, value, pass);
-  const at::Tensor attended = attend(query, keys, values, pass);
-  if (!gate.defined()) return output_->forward(attended);
-  return output_->forward(watched_input(*output_, attended.to(gate.scalar_type()) * gate.flatten(-2).sigmoid()));
+  if (query.is_cpu() && !is_finite(query)) session.note_not_finite();
+  if (parts.key.defined()) keep(parts, session, pass);
+  KeyValueCache& kept = cache(session);
+  const at::Tensor attended = attend(query, kept.keys(query.scalar_type()), kept.values(query.scalar_type()), pass);
+  if (!parts.gate.defined()) return output_->forward(attended);
+  const at::Tensor open = parts.gate.flatten(-2).sigmoid();
+  return output_->forward(watched_input(*output_, attended.to(open.scalar_type()) * open));
 }
 
 }  // namespace halfbyte::models

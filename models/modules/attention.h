@@ -20,7 +20,7 @@ class Attention : public Mixer {
 
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
   std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
-  KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(layer_); }
+  KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(keys_of_); }
 
   std::int64_t heads() const noexcept { return heads_; }
   std::int64_t kv_heads() const noexcept { return kv_heads_; }
@@ -28,7 +28,7 @@ class Attention : public Mixer {
   double scale() const noexcept { return scale_; }
   double softcap() const noexcept { return softcap_; }
   std::size_t rope() const noexcept { return rope_; }       // of the model's, or kNoRope
-  std::int64_t window() const noexcept { return window_; }  // 0: none
+  const Reach& reach() const noexcept { return reach_; }
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
   bool has_output_gate() const noexcept { return has_output_gate_; }
@@ -38,29 +38,39 @@ class Attention : public Mixer {
   const Norm* query_norm() const noexcept { return query_norm_.get(); }
   const Norm* key_norm() const noexcept { return key_norm_.get(); }
   const Linear& output() const noexcept { return *output_; }
+  const at::Tensor& sinks() const noexcept { return sinks_; }
+  // Whether it projects to keys and values, of which the second are not normalised.
+  bool has_plain_values() const noexcept { return keys_of_ == layer_ && !are_values_keys_ && !value_norm_; }
 
  private:
-  // Shapes: (rows, tokens, heads or kv_heads, head_dim). The gate may be undefined.
+  // Shapes: (rows, tokens, heads or kv_heads, head_dim). All but the query may be undefined.
   struct Projected {
-    at::Tensor query, key, value, gate = {};
+    at::Tensor query, key = {}, value = {}, gate = {};
   };
   Projected project(const at::Tensor& x, const Pass& pass) const;
+  // Puts keys and values where attention reads them.
+  void keep(const Projected& parts, Session& session, const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
   at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
   at::Tensor grown(const at::Tensor& query, const Pass& pass) const;
   at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
-  at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
+  // `sinks`: broadcast to the scores of one key; undefined: none.
+  at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range,
+                      const at::Tensor& sinks) const;
+  at::Tensor sinks_as(at::IntArrayRef shape) const;
 
   Compute compute_;
   std::int64_t layer_;
+  std::int64_t keys_of_;  // the layer whose cache it reads
+  bool are_values_keys_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
   std::int64_t head_dim_;
   double scale_;
   double softcap_;  // 0: none
   std::size_t rope_;
-  std::int64_t window_;
+  Reach reach_;
   bool is_interleaved_;
   QkvLayout layout_;
   bool has_output_gate_;
@@ -69,6 +79,8 @@ class Attention : public Mixer {
   std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
   std::shared_ptr<Norm> query_norm_, key_norm_;     // null: none
   std::shared_ptr<Linear> output_;
+  std::shared_ptr<Norm> value_norm_;  // null: none
+  at::Tensor sinks_;                  // (heads); undefined: none
 };
 
 }  // namespace halfbyte::models

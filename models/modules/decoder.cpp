@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <ATen/ops/embedding.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include "models/cpu/forward.h"
 #include "models/modules/children.h"
@@ -51,14 +49,6 @@ constexpr std::array<MixerRow, 4> kMixers = {{{make_attention, &Naming::attentio
                                                {make_delta, &Naming::delta},
                                                {make_latent, &Naming::attention}}};
 
-std::vector<std::int64_t> windows_of(const ModelConfig& config) {
-  std::vector<std::int64_t> out;
-  for (const LayerConfig& layer : config.layers) {
-    if (std::ranges::find(out, layer.window) == out.end()) out.push_back(layer.window);
-  }
-  return out;
-}
-
 }  // namespace
 
 DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
@@ -75,10 +65,23 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
   register_at(*this, names.*mixer.path, mixer_);
   attention_ = dynamic_cast<const Attention*>(mixer_.get());
   attention_output_norm_ = norm(&Naming::attention_output_norm);
-  mlp_norm_ = norm(&Naming::mlp_norm);
-  feed_forward_ = make_feed_forward(weights, config, compute);
-  register_at(*this, layer.has_experts ? names.moe : names.mlp, feed_forward_);
+  if (!layer.has_mlp_beside) mlp_norm_ = norm(&Naming::mlp_norm);
+  add_feed_forward(weights, config, compute, layer);
   mlp_output_norm_ = norm(&Naming::mlp_output_norm);
+  if (config.layer_input_size > 0)
+    layer_input_ = std::make_shared<LayerInput>(*this, weights.modules, config, compute, index);
+  if (auto scale = weights.modules.parameter(&Naming::layer_scale))
+    scale_ = register_parameter_at(*this, names.layer_scale, std::move(*scale));
+}
+
+void DecoderLayer::add_feed_forward(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
+                                    const LayerConfig& layer) {
+  if (layer.has_mlp_beside) {
+    feed_forward_ = std::make_shared<MlpBesideExperts>(*this, weights, config, compute);
+    return;
+  }
+  feed_forward_ = make_feed_forward(weights, config, compute);
+  register_at(*this, layer.has_experts ? config.naming->moe : config.naming->mlp, feed_forward_);
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
@@ -94,27 +97,23 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, cons
   const at::Tensor x = normalised(input, input_norm_);
   const at::Tensor middle = joined(input, x, mixer_->forward(x, session, pass), attention_output_norm_);
   const at::Tensor y = is_parallel_ ? x : normalised(middle, mlp_norm_);
-  return joined(middle, y, feed_forward_->forward(y), mlp_output_norm_);
+  return completed(joined(middle, y, feed_forward_->forward(y), mlp_output_norm_), pass);
 }
 
-Embedding::Embedding(at::Tensor weight, double scale, const Compute& compute) : compute_(compute), scale_(scale) {
-  weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
-}
-
-at::Tensor Embedding::forward(const at::Tensor& tokens) const {
-  const at::Tensor rows = compute_.as_stream(at::embedding(weight_, tokens));
-  if (scale_ == 1.0) return rows;
-  // A tensor, not a number: the original rounds it to the stream's dtype.
-  return rows * at::scalar_tensor(scale_, rows.options());
+at::Tensor DecoderLayer::completed(const at::Tensor& x, const Pass& pass) const {
+  const at::Tensor out = layer_input_ ? layer_input_->forward(x, pass) : x;
+  return scale_.defined() ? out * scale_.to(out.scalar_type()) : out;
 }
 
 Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config,
                  const Compute& compute)
-    : compute_(compute), path_(config.naming->layers), windows_(windows_of(config)) {
+    : compute_(compute), path_(config.naming->layers), reaches_(reaches_of(config)) {
   const Naming& names = *config.naming;
   embedding_ =
       std::make_shared<Embedding>(*weights.modules.parameter(&Naming::embedding), config.embedding_scale, compute);
   register_at(root, names.embedding, embedding_);
+  if (config.layer_input_size > 0)
+    layer_inputs_ = std::make_shared<LayerInputs>(root, weights.modules, config, compute);
   for (std::size_t i = 0; i < config.ropes.size(); ++i) {
     const auto rotary = std::make_shared<Rotary>(config.ropes[i], compute, weights.rotary_buffer_dtypes.at(i));
     const std::string& name = config.ropes[i].name;
@@ -131,8 +130,7 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
 
 at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
   if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, session, first_row)) return *std::move(fused);
-  const Pass pass = make_pass(session, first_row, tokens.size(0), tokens.size(1));
-  at::Tensor x = embedding_->forward(tokens);
+  auto [x, pass] = begin(tokens, session, first_row);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
                    [&] { return layers_[layer]->forward(x, session, pass); });
@@ -141,8 +139,14 @@ at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int
   return norm_ ? norm_->forward(x) : x;
 }
 
+Decoder::Begun Decoder::begin(const at::Tensor& tokens, const Session& session, std::int64_t first_row) const {
+  Begun out{embedding_->forward(tokens), make_pass(session, first_row, tokens.size(0), tokens.size(1))};
+  if (layer_inputs_) out.pass.layer_inputs = layer_inputs_->forward(tokens, out.stream);
+  return out;
+}
+
 Pass Decoder::make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const {
-  return models::make_pass(session, first_row, rows, tokens, windows_);
+  return models::make_pass(session, first_row, rows, tokens, reaches_);
 }
 
 Session Decoder::make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "models/modules/attention.h"
+#include "models/modules/embedding.h"
+#include "models/modules/layer_inputs.h"
 #include "models/modules/mlp.h"
 #include "models/modules/norm.h"
 #include "models/modules/rotary.h"
@@ -16,7 +18,11 @@ namespace halfbyte::models {
 class DecoderLayer : public torch::nn::Module {
  public:
   DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
+  // Errors: kUnsupported for a pass that lacks what layers are given beside the stream.
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
+
+  // What comes after mixing tokens and the MLP or experts. Shape: (rows, tokens, hidden_size), kept. Errors: as forward().
+  at::Tensor completed(const at::Tensor& x, const Pass& pass) const;
 
   const Mixer& mixer() const noexcept { return *mixer_; }
   const Attention* attention() const noexcept { return attention_; }  // null: another mixer
@@ -28,8 +34,13 @@ class DecoderLayer : public torch::nn::Module {
   const Norm* mlp_norm() const noexcept { return mlp_norm_.get(); }
   const Norm* mlp_output_norm() const noexcept { return mlp_output_norm_.get(); }
   const FeedForward& feed_forward() const noexcept { return *feed_forward_; }
+  // Whether there is more to it than mixing tokens and an MLP or experts.
+  bool has_more() const noexcept { return layer_input_ || scale_.defined(); }
 
  private:
+  void add_feed_forward(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
+                        const LayerConfig& layer);
+
   bool is_parallel_;
   bool is_residual_normalised_;
   double residual_scale_;
@@ -37,20 +48,8 @@ class DecoderLayer : public torch::nn::Module {
   std::shared_ptr<Mixer> mixer_;
   const Attention* attention_;
   std::shared_ptr<FeedForward> feed_forward_;
-};
-
-class Embedding : public torch::nn::Module {
- public:
-  Embedding(at::Tensor weight, double scale, const Compute& compute);
-  // Shape: token ids (rows, tokens) -> (rows, tokens, hidden_size) in the stream's dtype.
-  at::Tensor forward(const at::Tensor& tokens) const;
-  const at::Tensor& weight() const noexcept { return weight_; }
-  double scale() const noexcept { return scale_; }
-
- private:
-  Compute compute_;
-  double scale_;
-  at::Tensor weight_;
+  std::shared_ptr<LayerInput> layer_input_;  // null: none
+  at::Tensor scale_;                         // (1); undefined: none
 };
 
 // Embedding, layers, final norm: everything below the head. It registers them where the checkpoint has them, below
@@ -63,7 +62,14 @@ class Decoder {
   // On the CPU, without gradients, by models/cpu; elsewhere, and where that declines, module by module.
   at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
   Session make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const;
-  // For who runs layers one by one: what each of them is given beside its input. Errors: as forward().
+  // For who runs layers one by one: what the first is given, and what each is given beside its input. Shape: tokens as
+  // forward()'s. Errors: as forward().
+  struct Begun {
+    at::Tensor stream;
+    Pass pass;
+  };
+  Begun begin(const at::Tensor& tokens, const Session& session, std::int64_t first_row) const;
+  // What modules of a layer are given beside their input, but for `layer_inputs`. Errors: as forward().
   Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const;
 
   const Compute& compute() const noexcept { return compute_; }
@@ -71,13 +77,16 @@ class Decoder {
   const Embedding& embedding() const noexcept { return *embedding_; }
   std::span<const std::shared_ptr<DecoderLayer>> layers() const noexcept { return layers_; }
   const Norm* norm() const noexcept { return norm_.get(); }
+  // Whether layers are given something of the tokens beside what the one before gives.
+  bool has_layer_inputs() const noexcept { return layer_inputs_ != nullptr; }
 
  private:
   Compute compute_;
   std::string path_;                   // of the layers
-  std::vector<std::int64_t> windows_;  // of the layers, each once
+  std::vector<Reach> reaches_;         // of the layers, each once
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
+  std::shared_ptr<LayerInputs> layer_inputs_;  // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<Norm> norm_;  // null: none
 };

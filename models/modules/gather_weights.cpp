@@ -19,16 +19,31 @@ WeightSet& set_of(const ModuleAt& module, ModelWeights& weights) {
   return module.expert < 0 ? layer.modules : layer.experts.at(static_cast<std::size_t>(module.expert));
 }
 
-void gather_stack(const ModuleAt& module, TensorSource& source, LayerWeights& layer) {
-  for (std::size_t expert = 0; expert < layer.experts.size(); ++expert) {
-    layer.experts[expert].add(module.row->module, source.stacked(module.weight(), static_cast<std::int64_t>(expert)));
+// Of a stack of biases, the stack of matrices.
+ModuleName owner_of(ModuleName biases) {
+  return biases == &Naming::stacked_down_bias ? &Naming::stacked_down : &Naming::stacked_gate_up;
+}
+
+void gather_stack(const ModuleAt& module, TensorSource& source, const Naming& names, LayerWeights& layer) {
+  const bool are_biases = module.row->role == Role::kBias;
+  const at::Tensor biases = are_biases ? source.parameter(module.weight()) : at::Tensor();
+  for (std::size_t i = 0; i < layer.experts.size(); ++i) {
+    const auto expert = static_cast<std::int64_t>(i);
+    if (are_biases) {
+      layer.experts[i].set_bias(owner_of(module.row->module), biases.select(0, expert));
+      continue;
+    }
+    LinearWeights matrix = source.stacked(module.weight(), expert);
+    auto* dense = std::get_if<at::Tensor>(&matrix.weight);
+    if (dense && names.are_stacks_transposed) *dense = dense->t().contiguous();
+    layer.experts[i].add(module.row->module, std::move(matrix));
   }
 }
 
-void gather(const ModuleAt& module, TensorSource& source, ModelWeights& weights) {
+void gather(const ModuleAt& module, TensorSource& source, const Naming& names, ModelWeights& weights) {
   const TensorRow& row = *module.row;
   if (row.place == Place::kExperts)
-    return gather_stack(module, source, weights.layers.at(static_cast<std::size_t>(module.layer)));
+    return gather_stack(module, source, names, weights.layers.at(static_cast<std::size_t>(module.layer)));
   if (row.role == Role::kLinear || row.role == Role::kHead)
     return set_of(module, weights).add(row.module, source.linear(module.path, module.has_bias));
   LinearWeights parameters{source.parameter(module.weight()), std::nullopt};
@@ -41,7 +56,7 @@ void gather(const ModuleAt& module, TensorSource& source, ModelWeights& weights)
 ModelWeights gather_weights(const ModelConfig& config, TensorSource& source) {
   ModelWeights weights;
   weights.layers = empty_layers(config);
-  for (const ModuleAt& module : modules_of(config)) gather(module, source, weights);
+  for (const ModuleAt& module : modules_of(config)) gather(module, source, *config.naming, weights);
   for (const DerivedBuffer& buffer : Architecture::derived(config))
     weights.rotary_buffer_dtypes.push_back(source.derived_buffer_dtype(buffer.name));
   return weights;
@@ -51,7 +66,7 @@ LayerWeights gather_layer(const ModelConfig& config, std::int64_t layer, TensorS
   ModelWeights weights;
   weights.layers = empty_layers(config);
   for (const ModuleAt& module : modules_of(config)) {
-    if (module.layer == layer) gather(module, source, weights);
+    if (module.layer == layer) gather(module, source, *config.naming, weights);
   }
   return std::move(weights.layers.at(static_cast<std::size_t>(layer)));
 }

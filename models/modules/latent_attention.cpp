@@ -68,7 +68,7 @@ LatentAttention::Seen LatentAttention::keep(const at::Tensor& input, Session& se
   const at::Tensor &latents = cache.keys(latent.scalar_type()), &keys = cache.values(key.scalar_type());
   store(latents, latent, pass);
   store(keys, key, pass);
-  const KeyRange& range = pass.keys(0);
+  const KeyRange& range = pass.keys({});
   const auto seen = [&](const at::Tensor& kept) {
     return kept.narrow(0, pass.first_row, pass.rows).select(1, 0).narrow(1, range.begin, range.count);
   };
@@ -123,7 +123,7 @@ at::Tensor LatentAttention::absorbed(const Query& query, const Seen& seen, const
 at::Tensor LatentAttention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
   const Query query = project(shared_operand(input, queries_), pass);
   const Seen seen = keep(shared_operand(input, down_), session, pass);
-  const KeyRange& range = pass.keys(0);
+  const KeyRange& range = pass.keys({});
   const at::Tensor out = pass.tokens <= kFewTokens ? absorbed(query, seen, range) : expanded(query, seen, range);
   return output_->forward(watched_input(*output_, compute_.as_stream(out.flatten(-2))));
 }

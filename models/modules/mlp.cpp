@@ -1,15 +1,15 @@
 #include "models/modules/mlp.h"
 
 #include <array>
+#include <cmath>
 
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "models/modules/activation.h"
 #include "models/modules/children.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
@@ -17,13 +17,6 @@
 
 namespace halfbyte::models {
 namespace {
-
-at::Tensor silu(const at::Tensor& x) { return at::silu(x); }
-at::Tensor gelu(const at::Tensor& x) { return at::gelu(x); }
-at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
-
-// Indexed by Activation.
-constexpr std::array<at::Tensor (*)(const at::Tensor&), 3> kActivations = {silu, gelu, gelu_tanh};
 
 constexpr MlpModules kDense = {{&Naming::gate, &Naming::up, &Naming::fused_gate_up}, {&Naming::down}};
 constexpr MlpModules kShared = {{&Naming::shared_gate, &Naming::shared_up, nullptr}, {&Naming::shared_down, nullptr}};
@@ -56,6 +49,8 @@ std::vector<Assignment> assign(const at::Tensor& chosen, const at::Tensor& share
 Mlp::Mlp(const WeightSet& weights, const MlpModules& modules, const ModelConfig& config, const Compute& compute)
     : compute_(compute),
       activation_(config.activation),
+      is_interleaved_(config.is_gate_interleaved),
+      clamp_(config.gate_clamp),
       inputs_(add_linears(*this, weights, modules.inputs, *config.naming, compute)),
       down_(add_linears(*this, weights, modules.down, *config.naming, compute).at(0)) {}
 
@@ -64,47 +59,74 @@ at::Tensor Mlp::forward(const at::Tensor& input) const {
   const auto type = activation_dtype(compute_, *down_);
   std::vector<at::Tensor> parts;
   for (const auto& linear : inputs_) parts.push_back(linear->multiply(x, type));
-  if (parts.size() == 1) parts = parts[0].chunk(2, -1);
-  const at::Tensor gated = kActivations[static_cast<std::size_t>(activation_)](parts[0]) * parts[1];
-  return down_->forward(watched_input(*down_, gated));
+  if (parts.size() == 1) parts = is_interleaved_ ? parts[0].unflatten(-1, {-1, 2}).unbind(-1) : parts[0].chunk(2, -1);
+  return down_->forward(watched_input(*down_, gated(parts[0], parts[1])));
 }
 
-MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute)
+at::Tensor Mlp::gated(const at::Tensor& gate, const at::Tensor& up) const {
+  if (activation_ != Activation::kClamped) return activated(activation_, gate) * up;
+  const at::Tensor held = gate.clamp_max(clamp_.limit);
+  return held * (held * clamp_.alpha).sigmoid() * (up.clamp(-clamp_.limit, clamp_.limit) + 1.0);
+}
+
+MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
+                                   torch::nn::Module* parent)
     : config_(config.moe) {
   const Naming& names = *config.naming;
+  torch::nn::Module& place = parent ? *parent : *this;
   // Its operands are not rounded: near ties would choose other experts.
   const LinearDtypes dtypes{.result = at::kFloat, .promotes = true};
-  router_ = std::make_shared<DenseLinear>(*weights.modules.parameter(&Naming::router), std::nullopt, dtypes);
-  register_at(*this, names.router, router_);
+  const at::Tensor bias = weights.modules.bias(&Naming::router);
+  router_ = std::make_shared<DenseLinear>(*weights.modules.parameter(&Naming::router),
+                                          bias.defined() ? std::optional(bias) : std::nullopt, dtypes);
+  register_at(place, names.router, router_);
   if (auto correction = weights.modules.parameter(&Naming::correction))
-    correction_ = register_parameter_at(*this, names.correction, std::move(*correction));
+    correction_ = register_parameter_at(place, names.correction, std::move(*correction));
+  const auto scale = [&](ModuleName module) {
+    auto weight = weights.modules.parameter(module);
+    return weight ? register_parameter_at(place, names.*module, std::move(*weight)) : at::Tensor();
+  };
+  router_scale_ = scale(&Naming::router_scale);
+  expert_scale_ = scale(&Naming::expert_scale);
+  if (router_scale_.defined()) router_norm_ = std::make_shared<Norm>(at::Tensor(), at::Tensor(), config, compute);
   for (const WeightSet& expert : weights.experts) {
     const std::string above = names.experts.empty() ? "" : std::string(names.experts) + ".";
     experts_.push_back(std::make_shared<Mlp>(expert, kExpert, config, compute));
-    register_at(*this, above + std::to_string(experts_.size() - 1), experts_.back());
+    register_at(place, above + std::to_string(experts_.size() - 1), experts_.back());
   }
   if (!weights.modules.has(&Naming::shared_down)) return;
   shared_ = std::make_shared<Mlp>(weights.modules, kShared, config, compute);
-  register_at(*this, names.shared, shared_);
+  register_at(place, names.shared, shared_);
   if (auto weight = weights.modules.parameter(&Naming::shared_router)) {
     shared_router_ = std::make_shared<DenseLinear>(std::move(*weight), std::nullopt, dtypes);
-    register_at(*this, names.shared_router, shared_router_);
+    register_at(place, names.shared_router, shared_router_);
   }
 }
 
-at::Tensor MixtureOfExperts::forward(const at::Tensor& input) const {
+Routes MixtureOfExperts::routed(const at::Tensor& x) const {
+  if (!router_norm_) return route(router_->forward(x), correction_, config_);
+  const double root = 1.0 / std::sqrt(static_cast<double>(x.size(-1)));
+  const at::Tensor scaled = router_norm_->forward(x) * router_scale_.to(x.scalar_type()) * root;
+  Routes out = route(router_->forward(scaled), correction_, config_);
+  out.shares = out.shares * expert_scale_.to(at::kFloat).index({out.chosen});
+  return out;
+}
+
+at::Tensor MixtureOfExperts::forward(const at::Tensor& input, const at::Tensor& asked) const {
   const at::Tensor x = input.flatten(0, -2);
-  const Routes routes = route(router_->forward(x), correction_, config_);
+  const Routes routes = routed(asked.flatten(0, -2));
   const auto assignments = assign(routes.chosen, routes.shares, config_.num_experts);
   at::Tensor out;
   for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
     const Assignment& assignment = assignments[expert];
     if (assignment.tokens.empty()) continue;
     const at::Tensor tokens = at::tensor(assignment.tokens).to(x.device());
-    const at::Tensor result = experts_[expert]->forward(x.index_select(0, tokens));
-    const at::Tensor share = at::tensor(assignment.shares).to(result.device(), result.scalar_type()).unsqueeze(1);
-    if (!out.defined()) out = at::zeros({x.size(0), result.size(1)}, result.options());
-    out.index_add_(0, tokens, result * share);
+    const at::Tensor shares = at::tensor(assignment.shares).to(x.device()).unsqueeze(1);
+    const auto shared = [&](const at::Tensor& of) { return of * shares.to(of.scalar_type()); };
+    const at::Tensor given = x.index_select(0, tokens);
+    const at::Tensor own = experts_[expert]->forward(config_.scales_input ? shared(given) : given);
+    if (!out.defined()) out = at::zeros({x.size(0), own.size(1)}, own.options());
+    out.index_add_(0, tokens, config_.scales_input ? own : shared(own));
   }
   if (shared_) {
     const at::Tensor result = shared_->forward(x);
@@ -117,6 +139,23 @@ std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, cons
                                                const Compute& compute) {
   if (weights.experts.empty()) return std::make_shared<Mlp>(weights.modules, kDense, config, compute);
   return std::make_shared<MixtureOfExperts>(weights, config, compute);
+}
+
+MlpBesideExperts::MlpBesideExperts(torch::nn::Module& layer, const LayerWeights& weights, const ModelConfig& config,
+                                   const Compute& compute) {
+  const auto norm = [&](ModuleName module) { return add_norm(layer, weights.modules, module, config, compute); };
+  norm_ = norm(&Naming::mlp_norm);
+  mlp_ = std::make_shared<Mlp>(weights.modules, kDense, config, compute);
+  register_at(layer, config.naming->mlp, mlp_);
+  result_norm_ = norm(&Naming::mlp_result_norm);
+  experts_norm_ = norm(&Naming::experts_norm);
+  experts_ = std::make_shared<MixtureOfExperts>(weights, config, compute, &layer);
+  experts_result_norm_ = norm(&Naming::experts_result_norm);
+}
+
+at::Tensor MlpBesideExperts::forward(const at::Tensor& input) const {
+  const at::Tensor one = result_norm_->forward(mlp_->forward(norm_->forward(input)));
+  return one + experts_result_norm_->forward(experts_->forward(experts_norm_->forward(input), input));
 }
 
 }  // namespace halfbyte::models

@@ -10,6 +10,8 @@
 
 #include "models/architectures/model_config.h"
 #include "models/modules/model_weights.h"
+#include "models/modules/norm.h"
+#include "models/modules/routing.h"
 
 namespace halfbyte::models {
 
@@ -35,8 +37,12 @@ class Mlp : public FeedForward {
   const Linear& down() const noexcept { return *down_; }
 
  private:
+  at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) const;
+
   Compute compute_;
   Activation activation_;
+  bool is_interleaved_;
+  GateClamp clamp_;
   std::vector<std::shared_ptr<Linear>> inputs_;  // gate and up, or one of both
   std::shared_ptr<Linear> down_;
 };
@@ -46,16 +52,38 @@ class Mlp : public FeedForward {
 // Shares are computed in float32 under every policy but an explicit one's own dtype.
 class MixtureOfExperts : public FeedForward {
  public:
-  MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute);
-  at::Tensor forward(const at::Tensor& input) const override;
+  // Its modules stand below `parent`, or below itself.
+  MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
+                   torch::nn::Module* parent = nullptr);
+  at::Tensor forward(const at::Tensor& input) const override { return forward(input, input); }
+  // `asked`: what the router reads. Shapes: (rows, tokens, hidden_size), kept.
+  at::Tensor forward(const at::Tensor& input, const at::Tensor& asked) const;
 
  private:
+  Routes routed(const at::Tensor& x) const;
+
   MoeConfig config_;
+  std::shared_ptr<Norm> router_norm_;      // null: none
+  at::Tensor router_scale_, expert_scale_;  // of the router's input, and of shares; undefined: none
   std::shared_ptr<Linear> router_;
   at::Tensor correction_;  // undefined: none
   std::vector<std::shared_ptr<Mlp>> experts_;
   std::shared_ptr<Mlp> shared_;            // null: none
   std::shared_ptr<Linear> shared_router_;  // null: its result counts whole
+};
+
+// An MLP and experts side by side: each with norms of what it takes and gives, and what they give is added. The router
+// reads what the layer has before any norm. Its modules stand below the layer's path.
+class MlpBesideExperts : public FeedForward {
+ public:
+  MlpBesideExperts(torch::nn::Module& layer, const LayerWeights& weights, const ModelConfig& config,
+                   const Compute& compute);
+  at::Tensor forward(const at::Tensor& input) const override;
+
+ private:
+  std::shared_ptr<Norm> norm_, result_norm_, experts_norm_, experts_result_norm_;
+  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<MixtureOfExperts> experts_;
 };
 
 std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, const ModelConfig& config,

@@ -2,6 +2,7 @@
 // from.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +16,10 @@ namespace halfbyte::models {
 class WeightSet {
  public:
   void add(ModuleName module, LinearWeights weights) { weights_.emplace_back(module, std::move(weights)); }
+  // Precondition: has(module).
+  void set_bias(ModuleName module, at::Tensor bias) {
+    std::ranges::find(weights_, module, &Entry::first)->second.bias = std::move(bias);
+  }
   bool has(ModuleName module) const { return find(module) != nullptr; }
   // Precondition: has(module).
   const LinearWeights& linear(ModuleName module) const { return *find(module); }
@@ -37,7 +42,8 @@ class WeightSet {
     return nullptr;
   }
 
-  std::vector<std::pair<ModuleName, LinearWeights>> weights_;
+  using Entry = std::pair<ModuleName, LinearWeights>;
+  std::vector<Entry> weights_;
 };
 
 struct LayerWeights {

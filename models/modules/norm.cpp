@@ -7,7 +7,7 @@ namespace halfbyte::models {
 
 Norm::Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const Compute& compute)
     : compute_(compute), epsilon_(config.norm_eps), offset_(config.norm_offset), is_centred_(config.is_norm_centred) {
-  weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
+  if (weight.defined()) weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
   if (bias.defined()) bias_ = register_parameter("bias", std::move(bias), /*requires_grad=*/false);
 }
 
@@ -16,6 +16,7 @@ at::Tensor Norm::forward(const at::Tensor& input) const {
   if (is_centred_) x = x - x.mean(-1, /*keepdim=*/true);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
   const at::ScalarType stream = compute_.stream.value_or(input.scalar_type());
+  if (!weight_.defined()) return (x * scale).to(stream);
   // As the originals: RMS norms are rounded to the stream, then weighted; Gemma's and LayerNorm are weighted in
   // float32, then rounded.
   if (offset_ == 0.0 && !is_centred_) return compute_.as_stream((x * scale).to(stream).mul(weight_));
@@ -25,7 +26,7 @@ at::Tensor Norm::forward(const at::Tensor& input) const {
 }
 
 void Norm::check(const std::string& name, std::vector<Violation>& violations) const {
-  if (at::isFloatingType(weight_.scalar_type())) return;
+  if (!weight_.defined() || at::isFloatingType(weight_.scalar_type())) return;
   violations.push_back({name, std::string("weight is ") + c10::toString(weight_.scalar_type()) +
                                   "; a norm weight must be floating: load the checkpoint again"});
 }

@@ -10,7 +10,7 @@ namespace halfbyte::models {
 
 class Norm : public torch::nn::Module {
  public:
-  // `bias` may be undefined.
+  // Either may be undefined: no weight counts as ones.
   Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const Compute& compute);
 
   // Shape: (..., size of the weight), kept; the result has the stream's dtype, or the promotion of the input's and the

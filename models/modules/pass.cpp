@@ -23,28 +23,37 @@ RotaryTable rotary_of(const Pass& pass, const Session& session, std::size_t rope
   return {of_rows(cosines), of_rows(sines)};
 }
 
-// The keys from `begin` on; a token sees those up to itself and, with a window, not those further back than that.
-KeyRange key_range(const Pass& pass, std::int64_t begin, std::int64_t window, at::Device device) {
-  KeyRange range{window, begin, pass.span - begin};
-  const bool is_windowed = window > 0 && pass.tokens > 1;
+// The first key that the token after `past` others sees.
+std::int64_t first_seen(const Reach& reach, std::int64_t past) {
+  if (reach.window == 0) return 0;
+  return reach.is_chunked ? past / reach.window * reach.window : std::max<std::int64_t>(0, past - reach.window + 1);
+}
+
+// The keys from `begin` on; a token sees those up to itself that are in its reach.
+KeyRange key_range(const Pass& pass, std::int64_t begin, const Reach& reach, at::Device device) {
+  KeyRange range{reach, begin, pass.span - begin};
+  const bool is_windowed = reach.window > 0 && pass.tokens > 1;
   range.is_causal = pass.is_uniform && pass.past.front() == 0 && pass.tokens > 1 && !is_windowed;
   if (range.is_causal || (pass.is_uniform && pass.tokens == 1)) return range;
   const at::Tensor past = pass.is_uniform ? at::tensor({pass.past.front()}) : at::tensor(pass.past);
   const at::Tensor last = past.view({-1, 1, 1, 1}) + at::arange(pass.tokens, at::kLong).view({1, 1, -1, 1});
   const at::Tensor keys = at::arange(begin, pass.span, at::kLong).view({1, 1, 1, -1});
   range.mask = keys <= last;
-  if (window > 0) range.mask = range.mask.logical_and(keys > last - window);
+  if (reach.window > 0) {
+    const at::Tensor first = reach.is_chunked ? last.floor_divide(reach.window) * reach.window : last - reach.window + 1;
+    range.mask = range.mask.logical_and(keys >= first);
+  }
   range.mask = range.mask.to(device);
   return range;
 }
 
 // A window that holds all that there is, is none.
-std::int64_t effective(std::int64_t window, std::int64_t span) { return span > window ? window : 0; }
+Reach effective(const Reach& reach, std::int64_t span) { return span > reach.window ? reach : Reach{}; }
 
 }  // namespace
 
-const KeyRange& Pass::keys(std::int64_t window) const {
-  return *std::ranges::find(ranges, effective(window, span), &KeyRange::window);
+const KeyRange& Pass::keys(const Reach& reach) const {
+  return *std::ranges::find(ranges, effective(reach, span), &KeyRange::reach);
 }
 
 void check_room(const Session& session, std::int64_t span) {
@@ -53,8 +62,16 @@ void check_room(const Session& session, std::int64_t span) {
               "a session of " + std::to_string(session.capacity()) + " tokens cannot take " + std::to_string(span));
 }
 
+std::vector<Reach> reaches_of(const ModelConfig& config) {
+  std::vector<Reach> out;
+  for (const LayerConfig& layer : config.layers) {
+    if (std::ranges::find(out, layer.reach()) == out.end()) out.push_back(layer.reach());
+  }
+  return out;
+}
+
 Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::span<const std::int64_t> windows) {
+               std::span<const Reach> reaches) {
   Pass pass{};
   pass.first_row = first_row;
   pass.rows = rows;
@@ -65,11 +82,10 @@ Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows
   pass.is_uniform = shortest == longest;
   check_room(session, pass.span);
   for (std::size_t rope = 0; rope < session.ropes(); ++rope) pass.rotaries.push_back(rotary_of(pass, session, rope));
-  for (const std::int64_t layer_window : windows) {
-    const std::int64_t window = effective(layer_window, pass.span);
-    if (std::ranges::find(pass.ranges, window, &KeyRange::window) != pass.ranges.end()) continue;
-    const std::int64_t begin = window > 0 ? std::max<std::int64_t>(0, shortest - window + 1) : 0;
-    pass.ranges.push_back(key_range(pass, begin, window, session.device()));
+  for (const Reach& of_layer : reaches) {
+    const Reach reach = effective(of_layer, pass.span);
+    if (std::ranges::find(pass.ranges, reach, &KeyRange::reach) != pass.ranges.end()) continue;
+    pass.ranges.push_back(key_range(pass, first_seen(reach, shortest), reach, session.device()));
   }
   return pass;
 }

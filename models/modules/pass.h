@@ -7,13 +7,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "models/architectures/model_config.h"
 #include "models/modules/session.h"
 
 namespace halfbyte::models {
 
 // The keys that a layer's attention looks at, of the `span` that there are.
 struct KeyRange {
-  std::int64_t window = 0;  // 0: all are looked at
+  Reach reach;
   std::int64_t begin = 0;
   std::int64_t count = 0;
   at::Tensor mask = {};    // bool, true: attend; (rows or 1, 1, tokens, count); undefined: see is_causal
@@ -29,18 +30,23 @@ struct Pass {
   std::int64_t span;                  // keys to attend to: longest past + tokens
   bool is_uniform;                    // all rows have the same past
   std::vector<RotaryTable> rotaries;  // one a rope; (rows, tokens, 1, rotary_dim / 2)
-  std::vector<KeyRange> ranges;       // one a window that differs here
+  std::vector<KeyRange> ranges;       // one a reach that differs here
+  // What layers are given beside the stream: (rows, tokens, layers, layer_input_size). Undefined: nothing.
+  at::Tensor layer_inputs = {};
 
-  // `window`: a layer's.
-  const KeyRange& keys(std::int64_t window) const;
+  // `reach`: a layer's.
+  const KeyRange& keys(const Reach& reach) const;
 };
 
 // Errors: kInvalidArgument when a row of `span` tokens does not fit the session's capacity.
 void check_room(const Session& session, std::int64_t span);
 
-// `windows`: of the layers.
+// Of the layers, each once.
+std::vector<Reach> reaches_of(const ModelConfig& config);
+
+// `reaches`: of the layers.
 // Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.
 Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::span<const std::int64_t> windows);
+               std::span<const Reach> reaches);
 
 }  // namespace halfbyte::models

@@ -1,6 +1,8 @@
 // What a layer keeps of a row when it does not grow with the tokens: tensors that each pass replaces.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -30,12 +32,13 @@ class RecurrentState final : public LayerState {
   void grow(std::int64_t, std::int64_t) override {}
 
  private:
-  std::int64_t current(std::int64_t row) const { return current_.at(static_cast<std::size_t>(row)); }
+  std::size_t current(std::int64_t row) const { return current_.at(static_cast<std::size_t>(row)); }
   // Shape: of one row.
-  at::Tensor now(std::size_t part, std::int64_t row) const { return parts_[part].select(0, current(row)).select(0, row); }
+  at::Tensor now(std::size_t part, std::int64_t row) const { return parts_[part][current(row)].select(0, row); }
 
-  std::vector<at::Tensor> parts_;     // (2, batch, ...)
-  std::vector<std::int64_t> current_;  // which of the two is before(), a row
+  // (batch, ...) each. Two tensors, since autograd would take writing to a half of one for writing to both.
+  std::vector<std::array<at::Tensor, 2>> parts_;
+  std::vector<std::size_t> current_;  // which of the two is before(), a row
 };
 
 }  // namespace halfbyte::models

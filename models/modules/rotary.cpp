@@ -93,9 +93,17 @@ Frequencies longrope(const RopeConfig& rope, std::int64_t length) {
   return out;
 }
 
+// The pairs beyond those that turn have a frequency of 0.
+Frequencies proportional(const RopeConfig& rope, std::int64_t) {
+  Frequencies out = base_frequencies(rope, rope.theta);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = 2 * static_cast<std::int64_t>(i) < rope.turning_dim ? out[i] / rope.factor : 0.0;
+  return out;
+}
+
 // Indexed by RopeType.
-constexpr std::array<Frequencies (*)(const RopeConfig&, std::int64_t), 6> kScalings = {plain,  linear, dynamic,
-                                                                                       llama3, yarn,   longrope};
+constexpr std::array<Frequencies (*)(const RopeConfig&, std::int64_t), 7> kScalings = {
+    plain, linear, dynamic, llama3, yarn, longrope, proportional};
 
 // Where the first value of every pair stands, and the second.
 std::array<at::Tensor, 2> pairs_of(const at::Tensor& x, std::int64_t pairs, bool is_interleaved) {

@@ -14,4 +14,5 @@ set(HALFBYTE_LOADER_TESTS
     loader/restore_into_test.cpp
     loader/round_trip_test.cpp
     loader/soak_test.cpp
+    loader/text_part_test.cpp
     loader/unknown_family_test.cpp)

@@ -9,6 +9,7 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/gather_weights_test.cpp
     models/modules/layers_test.cpp
     models/modules/low_bit_linear_test.cpp
+    models/modules/mixers_test.cpp
     models/modules/overflow_test.cpp
     models/modules/rotary_test.cpp
     models/modules/routing_test.cpp

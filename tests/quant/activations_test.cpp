@@ -145,6 +145,8 @@ struct Shape {
   std::int64_t heads, kv_heads, head_dim;
   float softcap;
   std::int64_t window;
+  bool is_chunked = false;
+  std::vector<float> sinks = {};
 };
 
 struct Case {
@@ -175,6 +177,8 @@ std::vector<float> attended(const Table& table, const Shape& s, const Case& c, s
   a.scale = 0.25f;
   a.softcap = s.softcap;
   a.window = s.window;
+  a.is_chunked = s.is_chunked;
+  a.sinks = s.sinks.empty() ? nullptr : s.sinks.data();
   a.queries = bytes(c.queries);
   a.keys = bytes(c.keys);
   a.values = bytes(c.values);
@@ -193,8 +197,10 @@ std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t
   const std::int64_t first = (row * s.kv_heads + head / (s.heads / s.kv_heads)) * c.capacity * s.head_dim;
   const std::int64_t end = c.past[static_cast<std::size_t>(row)] + token + 1;
   std::vector<double> out(static_cast<std::size_t>(s.head_dim));
-  double sum = 0;
-  for (std::int64_t key = s.window > 0 ? std::max<std::int64_t>(0, end - s.window) : 0; key < end; ++key) {
+  double sum = s.sinks.empty() ? 0.0 : std::exp(static_cast<double>(s.sinks[static_cast<std::size_t>(head)]));
+  const std::int64_t chunk = s.is_chunked ? (end - 1) / s.window * s.window : 0;
+  const std::int64_t slid = s.window > 0 && !s.is_chunked ? std::max<std::int64_t>(0, end - s.window) : 0;
+  for (std::int64_t key = chunk + slid; key < end; ++key) {
     const auto at = static_cast<std::size_t>(first + key * s.head_dim);
     double score = 0;
     for (std::size_t i = 0; i < out.size(); ++i) score += 0.25 * q[i] * c.keys[at + i];
@@ -206,8 +212,16 @@ std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t
   return out;
 }
 
-constexpr Shape kShapes[] = {{8, 1, 64, 0, 0},   {4, 4, 32, 0, 0},  {6, 2, 80, 0, 0},
-                             {8, 2, 20, 0, 100}, {4, 2, 64, 30, 0}, {10, 2, 127, 5, 513}};
+const Shape kShapes[] = {{8, 1, 64, 0, 0},
+                         {4, 4, 32, 0, 0},
+                         {6, 2, 80, 0, 0},
+                         {8, 2, 20, 0, 100},
+                         {4, 2, 64, 30, 0},
+                         {10, 2, 127, 5, 513},
+                         {4, 2, 64, 0, 64, true},
+                         {4, 1, 32, 0, 513, true},
+                         {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
+                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}}};
 constexpr std::int64_t kTokenCounts[] = {1, 2, 41};  // one has a way of its own; the last are several blocks
 
 TEST_CASE("attention is what its definition says, on every level", "[activations][levels]") {

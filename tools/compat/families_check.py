@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes random models of every family with transformers, and compares what halfbyte computes with what transformers does.
 
-    families_check.py HALFBYTE [VARIANTS [SEED]]    exit status 0: agrees, 1: does not, 77: transformers is not installed
+    families_check.py HALFBYTE [VARIANTS [SEED [FAMILY...]]]    exit status 0: agrees, 1: does not, 77: transformers is not installed
 
 Each variant has sizes, head counts, biases, ties, rope scalings, windows and dtypes drawn at random. In float32, every
 log-probability of a 48-token prompt must agree within 2e-4 of the largest, and 12 greedy tokens, which go through the
@@ -108,7 +108,8 @@ class ChatGLM:
         return ids
 
 
-CONFIGS = {"Gemma3": "Gemma3Text"}  # named otherwise than their class
+CONFIGS = {"Gemma3": "Gemma3Text", "Qwen3_5": "Qwen3_5Text", "Qwen3_5Moe": "Qwen3_5MoeText", "Llama4": "Llama4Text",
+           "Gemma4": "Gemma4Text"}  # named otherwise than their class
 
 
 class Transformers:
@@ -171,7 +172,7 @@ def main():
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     torch.set_num_threads(1)
     bad = 0
-    for family in FAMILIES:
+    for family in [each for each in FAMILIES if not sys.argv[4:] or each.__name__ in sys.argv[4:]]:
         worst = 0.0
         for number in range(variants):
             rng = random.Random(f"{family.__name__} {seed} {number}")

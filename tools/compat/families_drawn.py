@@ -240,4 +240,97 @@ def lfm2(choose):
     return "Lfm2", words | {"layer_types": [choose(["conv", "full_attention"]) for _ in range(words["num_hidden_layers"])]}
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3, granitemoe, lfm2]
+def delta(choose):
+    key_heads = choose([1, 2])
+    words = common(choose) | {
+        "num_hidden_layers": choose([2, 3, 4]), "linear_num_key_heads": key_heads, "linear_num_value_heads": key_heads * choose([1, 2, 3]),
+        "linear_key_head_dim": choose([8, 12]), "linear_value_head_dim": choose([8, 20]), "linear_conv_kernel_dim": choose([2, 4]),
+        "attention_bias": choose([False, True])}
+    words["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": choose([0.5, 1.0])}
+    # transformers asks for one layer of attention at least.
+    kinds = [choose(["linear_attention", "full_attention"]) for _ in range(words["num_hidden_layers"] - 1)]
+    return words | {"layer_types": kinds + ["full_attention"]}
+
+
+def shared_expert(choose):
+    return {"num_experts": 6, "num_experts_per_tok": choose([1, 3]), "moe_intermediate_size": choose([32, 60]),
+            "shared_expert_intermediate_size": choose([32, 48])}
+
+
+def qwen3_next(choose):
+    return "Qwen3Next", delta(choose) | shared_expert(choose) | {"norm_topk_prob": choose([False, True]), "decoder_sparse_step": choose([1, 2])}
+
+
+def qwen3_5(choose):
+    return "Qwen3_5", delta(choose)
+
+
+def qwen3_5_moe(choose):
+    words = delta(choose) | shared_expert(choose)
+    del words["intermediate_size"]
+    return "Qwen3_5Moe", words
+
+
+def latent(choose):
+    words = headless(common(choose))
+    heads = words["num_key_value_heads"] = words["num_attention_heads"]
+    rope_dim = choose([4, 8, 16])
+    words |= {"q_lora_rank": choose([None, 24]), "kv_lora_rank": choose([16, 36]), "qk_nope_head_dim": choose([8, 20]),
+              "qk_rope_head_dim": rope_dim, "v_head_dim": choose([8, 28]), "hidden_size": heads * choose([8, 12, 20]),
+              "num_hidden_layers": choose([2, 3]), "n_routed_experts": 8, "num_experts_per_tok": choose([1, 2]),
+              "n_shared_experts": choose([1, 2]), "moe_intermediate_size": choose([32, 60]), "first_k_dense_replace": choose([0, 1]),
+              "attention_bias": choose([False, True]), "routed_scaling_factor": choose([1.0, 2.5])}
+    words["rope_parameters"] = rope(choose, rope_dim, ["default", "yarn"])
+    if words["rope_parameters"]["rope_type"] == "yarn" and choose([False, True]):
+        words["rope_parameters"] |= {"mscale": 1.0, "mscale_all_dim": choose([0.7, 1.0])}
+    return words
+
+
+def deepseek_v2(choose):
+    groups = choose([1, 2, 4])
+    return "DeepseekV2", latent(choose) | {"n_group": groups, "topk_group": min(groups, 2), "topk_method": choose(["greedy", "group_limited_greedy"])}
+
+
+def deepseek_v3(choose):
+    groups = choose([1, 2, 4])
+    return "DeepseekV3", latent(choose) | {"n_group": groups, "topk_group": min(groups, 2), "norm_topk_prob": choose([False, True])}
+
+
+def gpt_oss(choose):
+    words = short_rope(choose, common(choose), ["default", "yarn"]) | {
+        "num_hidden_layers": choose([1, 2, 3]), "num_local_experts": 5, "num_experts_per_tok": choose([1, 3]), "sliding_window": choose([7, 64]),
+        "swiglu_limit": choose([0.3, 7.0])}
+    return "GptOss", words
+
+
+def llama4(choose):
+    layers = choose([2, 3, 4])
+    words = common(choose) | {
+        "num_hidden_layers": layers, "attention_chunk_size": choose([5, 16, 64]), "use_qk_norm": choose([False, True]),
+        "no_rope_layer_interval": choose([2, 3]), "interleave_moe_layer_step": choose([1, 2]), "num_local_experts": 4,
+        "num_experts_per_tok": choose([1, 2]), "intermediate_size_mlp": choose([64, 100]), "floor_scale": choose([4, 8192]),
+        "attn_scale": choose([0.1, 0.5]), "attn_temperature_tuning": choose([False, True])}
+    words["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    return "Llama4", words
+
+
+def gemma4(choose):
+    words = common(choose)
+    layers = choose([3, 4, 6])
+    kinds = [choose(["sliding_attention", "full_attention"]) for _ in range(layers - 1)] + ["full_attention"]
+    own_inputs = choose([0, 12])
+    shared = choose([0, 1]) if own_inputs else 0  # transformers fails otherwise
+    if shared and len(set(kinds[:-1])) < 2:
+        kinds[:2] = ["sliding_attention", "full_attention"]
+    words |= {"num_hidden_layers": layers, "layer_types": kinds, "num_kv_shared_layers": shared, "sliding_window": choose([7, 64]),
+              "hidden_size_per_layer_input": own_inputs, "vocab_size_per_layer_input": VOCABULARY, "use_double_wide_mlp": choose([False, True]),
+              "attention_k_eq_v": choose([False, True]), "final_logit_softcapping": choose([None, 5.0]), "global_head_dim": choose([8, 40]),
+              "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": choose([0.25, 0.5]), "rope_theta": 1e6},
+                                  "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+    if choose([False, True]):
+        words |= {"enable_moe_block": True, "num_experts": 5, "top_k_experts": choose([1, 3]), "moe_intermediate_size": choose([32, 60])}
+    return "Gemma4", words
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, glm, mixtral, qwen3_moe, chatglm, olmo2, seed_oss, ernie4_5, hunyuan, granite, smollm3, exaone4, olmo3, cohere2, minimax_m2, phimoe, glm4_moe, ministral3, gemma3, granitemoe, lfm2,
+            qwen3_next, qwen3_5, qwen3_5_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, gemma4]

@@ -133,7 +133,8 @@ extern constinit const Family kQwen35 = {.model_type = "qwen3_5_text",
                                          .label = "qwen3_5",
                                          .namings = kQwen35Names,
                                          .defaults = kDeltaDefaults,
-                                         .configure = configure_delta};
+                                         .configure = configure_delta,
+                                         .wrapper_type = "qwen3_5"};
 
 extern constinit const Family kQwen35Moe = {.model_type = "qwen3_5_moe_text",
                                             .class_name = "Qwen3_5MoeForCausalLM",
@@ -141,6 +142,7 @@ extern constinit const Family kQwen35Moe = {.model_type = "qwen3_5_moe_text",
                                             .namings = kQwen35MoeNames,
                                             .keys = {.intermediate_size = "moe_intermediate_size"},
                                             .defaults = kDeltaDefaults,
-                                            .configure = configure_qwen3_5_moe};
+                                            .configure = configure_qwen3_5_moe,
+                                            .wrapper_type = "qwen3_5_moe"};
 
 }  // namespace halfbyte::models::family_rows

@@ -31,7 +31,7 @@ TEST_CASE("every family has a name of its own and parses a small config", "[arch
     config["num_experts_per_tok"] = 2;
     config["moe_intermediate_size"] = 32;
     const ModelConfig model = row.parse(config);
-    CHECK(model.key_value_size() == 32);
+    if (model.layers.front().mixer != MixerKind::kLatent) CHECK(model.key_value_size() == 32);
     for (const ExpectedTensor& tensor : row.expected(model)) {
       INFO(tensor.name);
       CHECK(role_of(&row, tensor.name, tensor.shape) == tensor.role);
@@ -142,7 +142,7 @@ TEST_CASE("the naming is the one that the tensors bear out", "[architectures]") 
   config["num_experts_per_tok"] = 1;
   const Architecture* mixtral = find_architecture(config);
   ModelConfig model = mixtral->parse(config);
-  for (const Naming& naming : mixtral->family->namings) {
+  for (const Naming& naming : mixtral->namings) {
     ModelConfig stored = model;
     stored.naming = &naming;
     const auto tensors = Architecture::expected(stored);

@@ -33,12 +33,12 @@ constexpr Variant kVariants[] = {
 // Of every family, under each of its namings.
 void for_each_model(const std::function<void(const Architecture&, const ModelConfig&)>& check) {
   for (const Architecture& row : architectures()) {
-    for (const Naming& naming : row.family->namings) {
+    for (const Naming& naming : row.namings) {
       for (const Variant& variant : kVariants) {
         ModelConfig config = row.parse(full_config_of(std::string(row.model_type)));
         config.naming = &naming;
         variant.change(config);
-        INFO(row.model_type << ", naming " << &naming - row.family->namings.data() << ", " << variant.what);
+        INFO(row.model_type << ", naming " << &naming - row.namings.data() << ", " << variant.what);
         check(row, config);
       }
     }
@@ -90,12 +90,15 @@ TEST_CASE("a model has either of two forms of a module, and experts or an MLP, l
       const bool has_experts = config.layer(layer).has_experts;
       const bool is_stacked = !config.naming->stacked_down.empty();
       const bool attends = config.layer(layer).mixer == MixerKind::kAttention;
-      const bool has_norm = attends && config.query_key_norm != QueryKeyNorm::kNone;
+      const bool has_norm = attends && config.query_key_norm != QueryKeyNorm::kNone && config.has_query_key_weights;
+      const auto is_mixed_by = [&](MixerKind kind) { return config.layer(layer).mixer == kind ? 1 : 0; };
       CHECK(count(config, &Naming::query, layer) + count(config, &Naming::fused_qkv, layer) == (attends ? 1 : 0));
       CHECK(count(config, &Naming::query_norm, layer) == (has_norm ? 1 : 0));
-      CHECK(count(config, &Naming::convolution_kernel, layer) == (attends ? 0 : 1));
+      CHECK(count(config, &Naming::convolution_kernel, layer) == is_mixed_by(MixerKind::kConvolution));
+      CHECK(count(config, &Naming::delta_kernel, layer) == is_mixed_by(MixerKind::kDelta));
+      CHECK(count(config, &Naming::latent_up, layer) == is_mixed_by(MixerKind::kLatent));
       CHECK(count(config, &Naming::gate, layer) + count(config, &Naming::fused_gate_up, layer) ==
-            (has_experts ? 0 : 1));
+            (has_experts && !config.layer(layer).has_mlp_beside ? 0 : 1));
       CHECK(count(config, &Naming::router, layer) == (has_experts ? 1 : 0));
       CHECK(count(config, &Naming::expert_down, layer) == (has_experts && !is_stacked ? config.moe.num_experts : 0));
       CHECK(count(config, &Naming::stacked_down, layer) == (has_experts && is_stacked ? 1 : 0));

@@ -64,7 +64,7 @@ constexpr const char* kModels[] = {"families/llama2",        "families/llama31-r
                                    "families/olmo3",         "families/cohere2",
                                    "families/minimax-m2",    "families/phimoe",
                                    "families/glm4-moe",      "families/ministral3",
-                                   "families/gemma3", "families/granitemoe", "families/lfm2", "families/qwen3-next", "families/qwen3.5", "families/qwen3.5-moe", "families/deepseek-v2-lite", "families/deepseek-v3", "tiny-llama"};
+                                   "families/gemma3", "families/granitemoe", "families/lfm2", "families/qwen3-next", "families/qwen3.5", "families/qwen3.5-moe", "families/deepseek-v2-lite", "families/deepseek-v3", "families/gpt-oss", "families/llama4", "families/gemma4", "families/gemma4-moe", "families/gemma4-ple", "tiny-llama"};
 
 at::Tensor token_ids(const CausalLM& model, std::int64_t rows, std::int64_t tokens, std::int64_t seed) {
   const at::Tensor ids = at::arange(rows * tokens, at::kLong).mul(7919).add(seed * 31);

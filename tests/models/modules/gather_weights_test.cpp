@@ -34,8 +34,8 @@ void check_family(const Architecture& row, const Naming& naming) {
 TEST_CASE("gathering asks for every tensor that a model needs, in order, and every one becomes a parameter",
           "[gather_weights]") {
   for (const Architecture& row : architectures()) {
-    for (const Naming& naming : row.family->namings) {
-      INFO(row.model_type << ", naming " << &naming - row.family->namings.data());
+    for (const Naming& naming : row.namings) {
+      INFO(row.model_type << ", naming " << &naming - row.namings.data());
       check_family(row, naming);
     }
   }
