@@ -40,7 +40,7 @@ const auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kDecay, "it decides how fast a state decays: small, and every later token feels it"},
     {Role::kSink, "an attention sink: small, and every token sees it"},
     {Role::kScale, "a scale: small"},
-    {Role::kTransposed, "experts stored with their columns first, which are not quantised yet"},
+    {Role::kTransposed, "experts stored column by column, which are not quantised yet"},
     {Role::kUnknown, "not known to be a Linear"},
 });
 

@@ -7,6 +7,7 @@
 #include <halfbyte/convert.h>
 
 #include "convert/export/dense_values.h"
+#include "convert/export/dequantized_view.h"
 #include "convert/file_notes.h"
 #include "convert/open_source.h"
 #include "convert/output/finite_parts.h"
@@ -108,6 +109,7 @@ ImageRecord image_record(const files::Checkpoint& source, const DenseTarget& tar
 }
 
 Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOptions& options) {
+  refuse_turned(source);
   Restoration out;
   OutputDtype choose(options.dtype);
   std::vector<ImageRecord> records;
