@@ -121,24 +121,55 @@ void add_added_tokens(const json& list, Vocabulary& out) {
   }
 }
 
+// Ends of lines as an expression spells them, not as themselves: files have either.
+std::string spelled(const std::string& pattern) {
+  std::string out;
+  for (const char c : pattern) out += c == '\r' ? "\\r" : c == '\n' ? "\\n" : std::string(1, c);
+  return out;
+}
+
 // Whether a step of the pre-tokenizer has this pattern.
 bool has_pattern(const json& node, std::string_view pattern) {
   if (node.is_object() && node.value("type", "") == "Split" && node.contains("pattern"))
-    return node["pattern"].is_object() && node["pattern"].value("Regex", "") == pattern;
+    return node["pattern"].is_object() && spelled(node["pattern"].value("Regex", "")) == pattern;
   if (!node.is_object() || !node.contains("pretokenizers")) return false;
   return std::ranges::any_of(node["pretokenizers"], [&](const json& step) { return has_pattern(step, pattern); });
+}
+
+bool has_patterns(const json& node, const files::GgufPreTokenizer& row) {
+  return has_pattern(node, row.pattern) &&
+         std::ranges::all_of(row.before, [&](std::string_view pattern) { return has_pattern(node, pattern); });
 }
 
 bool is_gpt2(const json& node) {
   return node.is_object() && node.value("type", "") == "ByteLevel" && node.value("use_regex", true);
 }
 
+// Digits one by one, then GPT-2's own.
+bool splits_digits(const json& node) {
+  if (!node.is_object() || node.value("type", "") != "Sequence" || !node.contains("pretokenizers")) return false;
+  const json& steps = node["pretokenizers"];
+  if (!steps.is_array() || steps.size() != 2 || !steps[0].is_object() || !is_gpt2(steps[1])) return false;
+  const bool is_digits = steps[0].value("type", "") == "Digits" && steps[0].value("individual_digits", false);
+  return is_digits || has_pattern(steps[0], R"(\p{N})");
+}
+
+// Of those without a pattern of their own; empty: none.
+std::string_view usual_name(const json& node) {
+  const bool has_digits = splits_digits(node);
+  if (!has_digits && !is_gpt2(node)) return {};
+  return std::ranges::find_if(
+             files::pre_tokenizers(),
+             [&](const files::GgufPreTokenizer& row) { return row.pattern.empty() && row.splits_digits == has_digits; })
+      ->name;
+}
+
 std::string pre_tokenizer_name(const json& tokenizer) {
   const json& node = tokenizer.at("pre_tokenizer");
   const bool ignores_merges = tokenizer.at("model").value("ignore_merges", false);
-  std::string name = is_gpt2(node) ? "gpt-2" : "";
+  std::string name(usual_name(node));
   for (const files::GgufPreTokenizer& row : files::pre_tokenizers()) {
-    if (row.pattern.empty() || !has_pattern(node, row.pattern)) continue;
+    if (row.pattern.empty() || !has_patterns(node, row)) continue;
     if (name.empty() || row.ignores_merges == ignores_merges) name = row.name;
     if (row.ignores_merges == ignores_merges) break;
   }

@@ -4,35 +4,12 @@
 
 #include <halfbyte/convert.h>
 
-#include "loader/files/checkpoint.h"
-#include "loader/files/tensor_reader.h"
-#include "tests/loader/files/scratch.h"
+#include "tests/convert/gguf/same.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
 
 namespace {
-
-std::vector<float> values_of(const files::Checkpoint& checkpoint, const files::TensorRecord& record) {
-  files::TensorReader reader(checkpoint, record);
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
-  return out;
-}
-
-// The result holds every tensor of the source, of the same shape and values.
-void check_same(const fs::path& a, const fs::path& b) {
-  const files::Checkpoint source = files::open_checkpoint(a), result = files::open_checkpoint(b);
-  REQUIRE(source.manifest.tensors.size() == result.manifest.tensors.size());
-  for (const files::TensorRecord& record : source.manifest.tensors) {
-    INFO("tensor: " << record.name);
-    const files::TensorRecord* found = result.manifest.find(record.name);
-    REQUIRE(found);
-    CHECK(found->shape == record.shape);
-    CHECK((found->scheme != nullptr) == (record.scheme != nullptr));
-    CHECK(values_of(source, record) == values_of(result, *found));
-  }
-}
 
 fs::path tiny() { return test_data() / "tiny-llama"; }
 
@@ -196,6 +173,26 @@ TEST_CASE("export to GGUF: a byte-level tokenizer goes along", "[export]") {
   CHECK(json["model"]["merges"] == nlohmann::json::parse(R"([["a","b"]])"));
   CHECK(json["added_tokens"][0]["content"] == "<s>");
   CHECK(json["post_processor"]["single"][0]["SpecialToken"]["id"] == "<s>");
+  const nlohmann::json bytes = {{"type", "ByteLevel"}, {"use_regex", true}},
+                       own = {{"type", "ByteLevel"}, {"use_regex", false}};
+  const auto split = [](const char* pattern) {
+    return nlohmann::json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+  };
+  const nlohmann::json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const std::vector<std::vector<nlohmann::json>> sequences = {
+      {digits, bytes},
+      {split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|"
+             "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
+       own}};
+  for (const auto& steps : sequences) {  // ends of lines as themselves, or as an expression has them
+    tokenizer["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+    write_text(scratch / "m" / "tokenizer.json", tokenizer.dump());
+    convert::export_gguf(scratch / "m", scratch / "m.gguf", {.overwrite = true});
+    const auto back =
+        nlohmann::json::parse(files::open_checkpoint(scratch / "m.gguf").generated_files.at("tokenizer.json")());
+    CHECK(back["pre_tokenizer"]["pretokenizers"].size() == 2);
+    CHECK(back["pre_tokenizer"]["pretokenizers"][1]["use_regex"] == (steps[0] == digits));
+  }
   tokenizer["pre_tokenizer"] = {{"type", "Whitespace"}};
   write_text(scratch / "m" / "tokenizer.json", tokenizer.dump());
   check_error(ErrorCode::kUnsupported, {"tokenizer.json", "splits"},

@@ -15,8 +15,14 @@ constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kSeed =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::array<std::string_view, 2> kBeforeDeepseek3 = {R"(\p{N}{1,3})", "[一-龥\u3040-ゟ゠-ヿ]+"};
+constexpr std::string_view kDeepseek3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Source of the names: llama.cpp, src/llama-vocab.cpp and conversion/base.py.
+// Source of the names: llama.cpp, src/llama-vocab.cpp and conversion/base.py. Of those that split alike the first is
+// written: with "smollm" llama.cpp leaves spaces as they are.
 constexpr auto kPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "gpt-2", .pattern = ""},
     {.name = "phi-2", .pattern = ""},
@@ -38,13 +44,17 @@ constexpr auto kPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "megrez", .pattern = kQwen2, .normalizes_nfc = true},
     {.name = "stablelm2", .pattern = kQwen2},
     {.name = "hunyuan", .pattern = kQwen2},
+    {.name = "seed-coder", .pattern = kSeed},
+    {.name = "hunyuan-dense", .pattern = kDeepseek3, .before = kBeforeDeepseek3},
+    {.name = "deepseek-v3", .pattern = kDeepseek3, .before = kBeforeDeepseek3},
     {.name = "tekken", .pattern = kTekken, .ignores_merges = true, .adds_bos = true},
     {.name = "gpt-4o", .pattern = kGpt4o},
     {.name = "llama4", .pattern = kGpt4o},
+    {.name = "minimax-m2", .pattern = kGpt4o},
+    {.name = "smollm", .pattern = "", .splits_digits = true},
+    {.name = "command-r", .pattern = "", .splits_digits = true},
     {.name = "starcoder", .pattern = "", .splits_digits = true},
     {.name = "refact", .pattern = "", .splits_digits = true},
-    {.name = "command-r", .pattern = "", .splits_digits = true},
-    {.name = "smollm", .pattern = "", .splits_digits = true},
     {.name = "codeshell", .pattern = "", .splits_digits = true},
     {.name = "exaone", .pattern = "", .splits_digits = true},
     {.name = "minerva-7b", .pattern = "", .splits_digits = true},

@@ -75,7 +75,10 @@ class TokenizerJson {
     const ordered_json bytes = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", !has_own_pattern}};
     if (!has_own_pattern && !pre_.splits_digits) return bytes;
-    ordered_json steps = ordered_json::array({split(has_own_pattern ? pre_.pattern : R"(\p{N})"), bytes});
+    ordered_json steps = ordered_json::array();
+    for (const std::string_view pattern : pre_.before) steps.push_back(split(pattern));
+    steps.push_back(split(has_own_pattern ? pre_.pattern : R"(\p{N})"));
+    steps.push_back(bytes);
     return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
   }
 
