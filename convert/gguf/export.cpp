@@ -5,6 +5,7 @@
 
 #include <halfbyte/error.h>
 
+#include "convert/gguf/limits.h"
 #include "convert/gguf/plan.h"
 #include "convert/gguf/rows.h"
 #include "convert/open_source.h"
@@ -72,6 +73,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
     throw Error(ErrorCode::kUnsupported, files::printable_path(source_path) + ": its family has no name in GGUF here");
   models::ModelConfig model = source.model_config();
   check_tensors(source, model);
+  check_gguf_limits(model, *family);
   Destination result(destination, {.overwrite = options.overwrite, .kind = Destination::Kind::kFile});
   GgufPlan plan = plan_gguf(source, model, *family, options);
   GgufMetadata metadata;

@@ -1,8 +1,11 @@
 #include "convert/gguf/metadata.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <halfbyte/error.h>
+
+#include "loader/files/formats/gguf/settings.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -11,8 +14,6 @@ using files::GgufValueType;
 using models::RopeType;
 
 void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
-  if (model.ropes.size() != 1)
-    throw Error(ErrorCode::kUnsupported, "config.json: rope that differs from layer to layer, which is not exported");
   const models::RopeConfig& rope = model.ropes.front();
   out.number(prefix + "rope.dimension_count", rope.rotary_dim);
   out.real(prefix + "rope.freq_base", rope.theta);
@@ -24,7 +25,32 @@ void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufM
   }
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kLongrope)
     out.number(prefix + "rope.scaling.original_context_length", rope.original_max_position_embeddings);
-  if (rope.type == RopeType::kLongrope) out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
+  if (rope.type == RopeType::kLongrope) {
+    out.text(prefix + "rope.scaling.type", "longrope");
+    out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
+  }
+  const double beside_usual = rope.attention_factor / (0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0);
+  if (rope.type == RopeType::kYarn && std::abs(beside_usual - 1) > 1e-9)
+    out.real(prefix + "rope.scaling.attn_factor", beside_usual);
+}
+
+void add_window(const models::ModelConfig& model, const files::GgufFamily& family, const std::string& prefix,
+                GgufMetadata& out) {
+  if (model.sliding_window > 0 || family.window == files::GgufWindow::kRequired)
+    out.number(prefix + "attention.sliding_window", model.sliding_window);
+  if (model.sliding_window == 0 || family.window != files::GgufWindow::kSomeLayers) return;
+  std::vector<bool> slides;
+  for (const models::LayerConfig& layer : model.layers) slides.push_back(layer.window > 0);
+  out.flags(prefix + "attention.sliding_window_pattern", slides);
+}
+
+void add_setting(const models::ModelConfig& model, const files::GgufSetting& row, const std::string& prefix,
+                 GgufMetadata& out) {
+  const std::string key = prefix + std::string(row.gguf);
+  const double value = row.value(model);
+  if (row.type == GgufValueType::kFloat32 && value != 0) out.real(key, value);
+  if (row.type == GgufValueType::kUint32) out.number(key, static_cast<std::int64_t>(value));
+  if (row.type == GgufValueType::kBool) out.flag(key, value != 0);
 }
 
 void add_attention(const models::ModelConfig& model, const files::GgufFamily& family, const std::string& prefix,
@@ -33,11 +59,10 @@ void add_attention(const models::ModelConfig& model, const files::GgufFamily& fa
   out.number(prefix + "attention.head_count_kv", model.num_key_value_heads);
   out.number(prefix + "attention.key_length", model.head_dim);
   out.number(prefix + "attention.value_length", model.head_dim);
-  out.real(prefix + "attention.layer_norm_rms_epsilon", model.norm_eps);
+  out.real(prefix + std::string(family.norm_eps), model.norm_eps);
   if (model.attention_softcap > 0) out.real(prefix + "attn_logit_softcapping", model.attention_softcap);
   if (model.logit_softcap > 0) out.real(prefix + "final_logit_softcapping", model.logit_softcap);
-  if (model.sliding_window > 0 || family.window == files::GgufWindow::kRequired)
-    out.number(prefix + "attention.sliding_window", model.sliding_window);
+  add_window(model, family, prefix, out);
 }
 
 }  // namespace
@@ -94,6 +119,11 @@ void GgufMetadata::integers(std::string_view key, const std::vector<std::int32_t
   for (const std::int32_t value : values) append_raw(bytes_, value);
 }
 
+void GgufMetadata::flags(std::string_view key, const std::vector<bool>& values) {
+  begin_list(key, GgufValueType::kBool, values.size());
+  for (const bool value : values) bytes_ += value ? '\1' : '\0';
+}
+
 void add_model(const models::ModelConfig& model, const files::GgufFamily& family, GgufMetadata& out) {
   const std::string prefix = std::string(family.architecture) + ".";
   out.text("general.architecture", family.architecture);
@@ -106,6 +136,7 @@ void add_model(const models::ModelConfig& model, const files::GgufFamily& family
   out.number(prefix + "feed_forward_length", model.intermediate_size);
   add_attention(model, family, prefix, out);
   add_rope(model, prefix, out);
+  for (const files::GgufSetting& row : files::gguf_settings(family.model_type)) add_setting(model, row, prefix, out);
   if (model.moe.num_experts == 0) return;
   out.number(prefix + "expert_count", model.moe.num_experts);
   out.number(prefix + "expert_used_count", model.moe.experts_per_token);

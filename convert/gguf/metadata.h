@@ -20,6 +20,7 @@ class GgufMetadata {
   void texts(std::string_view key, const std::vector<std::string>& values);
   void reals(std::string_view key, const std::vector<float>& values);
   void integers(std::string_view key, const std::vector<std::int32_t>& values);
+  void flags(std::string_view key, const std::vector<bool>& values);
 
   std::uint64_t count() const noexcept { return count_; }
   const std::string& bytes() const noexcept { return bytes_; }
@@ -41,7 +42,8 @@ void append_raw(std::string& out, T value) {
 // A text with its length before it.
 void append_text(std::string& out, std::string_view text);
 
-// What llama.cpp needs to run the family. Errors: kUnsupported naming what GGUF cannot say.
+// What llama.cpp needs to run the family; check_gguf_limits has passed. Errors: kUnsupported naming what GGUF cannot
+// say.
 void add_model(const models::ModelConfig& model, const files::GgufFamily& family, GgufMetadata& out);
 
 // The tokenizer of the checkpoint, padded to `vocab_size`; nothing, with a note, when it has none.

@@ -80,7 +80,7 @@ class Planning {
   }
 
   GgufPlan make() {
-    for (const auto& [gguf, name] : files::gguf_names(*model_.naming, model_.num_hidden_layers)) {
+    for (const auto& [gguf, name] : files::gguf_names(family_, *model_.naming, model_.num_hidden_layers)) {
       const auto sources = sources_of(name);
       if (!sources.empty()) add(gguf, name, sources);
     }

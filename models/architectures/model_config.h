@@ -72,6 +72,8 @@ struct LayerConfig {
   std::int64_t keys_of = -1;     // the layer whose keys and values it attends to; -1: its own
 
   Reach reach() const noexcept { return {window, is_chunked}; }
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kClamped };
@@ -81,6 +83,8 @@ enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kClamped };
 struct GateClamp {
   double alpha = 1.702;
   double limit = 7.0;
+
+  bool operator==(const GateClamp&) const = default;
 };
 
 // How the projections to query, key and value are stored.
@@ -103,6 +107,8 @@ struct QueryGrowth {
   double beta = 0.0;
   std::int64_t length = 1;
   std::int64_t shift = 0;
+
+  bool operator==(const QueryGrowth&) const = default;
 };
 
 // Experts of a layer that has them; num_experts is 0 where none does.
@@ -122,6 +128,8 @@ struct MoeConfig {
   double scale = 1.0;         // of shares
   bool scales_input = false;  // shares are of what experts are given, not of what they give
   double jitter = 0.0;        // of kSparseMixer: experts whose products are within twice this of the best share
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 // Layers that mix tokens by the gated delta rule. Each key head is shared by as many value heads as its share is.
@@ -131,6 +139,8 @@ struct DeltaConfig {
   std::int64_t key_dim = 0;  // of a head
   std::int64_t value_dim = 0;
   std::int64_t convolution_length = 0;
+
+  bool operator==(const DeltaConfig&) const = default;
 };
 
 // Layers whose keys and values are made from a latent vector a token. Of each head: a query and key of plain_dim and
@@ -144,6 +154,7 @@ struct LatentConfig {
   double norm_eps = 1e-6;
 
   std::int64_t query_dim() const noexcept { return plain_dim + turned_dim; }
+  bool operator==(const LatentConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -220,6 +231,7 @@ struct ModelConfig {
     return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
   }
   const LayerConfig& layer(std::int64_t index) const { return layers.at(static_cast<std::size_t>(index)); }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 }  // namespace halfbyte::models

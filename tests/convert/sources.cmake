@@ -8,6 +8,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/export/overflow_test.cpp
     convert/finite_test.cpp
     convert/gguf/export_test.cpp
+    convert/gguf/families_test.cpp
     convert/golden_test.cpp
     convert/in_order_test.cpp
     convert/largest_test.cpp

@@ -364,12 +364,14 @@ def ggufs():
     yield gguf(gguf_base(tokenizer=SPM, rope__freq_base=(F32, 5e5), rope__dimension_count=(U32, 16)), gguf_table(2, 18 / 32))
     for pre in ("qwen2", "starcoder", "gpt-4o", "tekken", "nothing"):
         yield gguf(gguf_base("qwen2", [entry if entry[0] != "tokenizer.ggml.pre" else (entry[0], TEXT, pre) for entry in BPE]), gguf_table(1, 2))
-    for name in ("qwen3", "phi3", "gemma", "gemma2", "glm4", "chatglm", "foo"):
-        window = {"attention__sliding_window": (U32, 16), "attention__key_length": (U32, 16), "rope__dimension_count": (U32, 8)}
+    for name in ("qwen3", "phi3", "gemma", "gemma2", "gemma3", "glm4", "chatglm", "olmo2", "exaone4", "cohere2", "granite", "mistral3", "seed_oss", "foo"):
+        window = {"attention__sliding_window": (U32, 16), "attention__sliding_window_pattern": (BOOL, [True]), "attention__key_length": (U32, 16),
+                  "attention__layer_norm_epsilon": (F32, 1e-5), "rope__dimension_count": (U32, 8), "logit_scale": (F32, 0.5)}
         yield gguf(gguf_base(name, BPE, **window), gguf_table(8, 34 / 32) + [("blk.0.attn_q_norm.weight", [16], 0, 64), ("output.weight", [32, 8], 30, 512)])
     experts = [("blk.0.ffn_gate_inp.weight", [32, 2], 0, 256), ("blk.0.ffn_gate_exps.weight", [32, 64, 2], 0, 16384), ("blk.0.ffn_down.1.weight", [64, 32], 2, 1152)]
-    for name in ("llama", "qwen3moe"):
-        yield gguf(gguf_base(name, expert_count=(U32, 2), expert_used_count=(U32, 1), expert_feed_forward_length=(U32, 64)), gguf_table() + experts)
+    for name in ("llama", "qwen3moe", "glm4moe", "minimax-m2", "phimoe"):
+        more = {"expert_shared_count": (U32, 1), "expert_gating_func": (U32, 2), "expert_weights_norm": (BOOL, True), "nextn_predict_layers": (U32, 0)}
+        yield gguf(gguf_base(name, expert_count=(U32, 2), expert_used_count=(U32, 1), expert_feed_forward_length=(U32, 64), **more), gguf_table() + experts)
     for kind in ("linear", "yarn", "longrope", "llama3", "none"):
         rope = {"rope__scaling__type": (TEXT, kind), "rope__scaling__factor": (F32, 8.0), "rope__scaling__original_context_length": (U32, 64),
                 "rope__scaling__yarn_log_multiplier": (F32, 0.1), "rope__scaling__attn_factor": (F32, 1.0)}

@@ -3,6 +3,7 @@ set(HALFBYTE_MODELS_TESTS
     models/evaluation/accuracy_test.cpp
     models/families_test.cpp
     models/family_sessions_test.cpp
+    models/gguf_families_test.cpp
     models/generation/generate_test.cpp
     models/generation/prompt_cache_test.cpp
     models/generation/sampler_test.cpp

@@ -16,6 +16,11 @@ const GgufTensor* find_tensor(const GgufParts& parts, std::string_view name);
 // Errors: kCorrupt naming a key that is missing or of another type; kUnsupported.
 nlohmann::ordered_json gguf_config(const GgufParts& parts, const GgufFamily& family, std::vector<std::string>& notes);
 
+// How many layers of the file predict several tokens ahead; they follow the model's own.
+inline constexpr const char* kLayersAhead = "nextn_predict_layers";
+// Of the model itself, without those. Errors: kCorrupt when there are none.
+std::int64_t gguf_layers(const GgufFile& file, const GgufFamily& family);
+
 // Tensors that say how the model turns positions, which the configuration holds here.
 bool is_rope_tensor(std::string_view name) noexcept;
 

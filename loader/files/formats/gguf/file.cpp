@@ -195,7 +195,8 @@ std::optional<std::vector<float>> GgufFile::floats(const std::string& key) const
 std::optional<std::vector<std::int64_t>> GgufFile::integers(const std::string& key) const {
   const GgufValue* list = find_list(key);
   if (!list) return std::nullopt;
-  if (!is_integer(list->type)) fail(ErrorCode::kCorrupt, "the list " + in_quotes(key) + " is not of integers");
+  if (!is_integer(list->type) && list->type != GgufValueType::kBool)
+    fail(ErrorCode::kCorrupt, "the list " + in_quotes(key) + " is not of integers");
   const std::vector<std::byte> bytes = list_bytes(*list);
   const std::size_t width = item_bytes(list->type);
   std::vector<std::int64_t> out(list->count);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -48,6 +49,8 @@ class GgufTensors {
     const std::string prefix = std::string(family->architecture) + ".attention.head_count";
     heads_ = head_count(prefix).value_or(0);
     key_heads_ = head_count(prefix + "_kv").value_or(heads_);
+    layers_ = gguf_layers(parts.front(), *family);
+    has_layers_ahead_ = parts.front().integer(std::string(family->architecture) + "." + kLayersAhead).value_or(0) > 0;
   }
 
   std::vector<TensorRecord> run() {
@@ -81,8 +84,21 @@ class GgufTensors {
                                                 " rows, which " + std::to_string(heads) + " heads do not share");
   }
 
+  // Of a layer behind the last.
+  bool is_ahead(const std::string& name) const {
+    if (!has_layers_ahead_ || !name.starts_with("blk.")) return false;
+    std::int64_t layer = 0;
+    const char* const begin = name.data() + 4;
+    const auto read = std::from_chars(begin, name.data() + name.size(), layer);
+    return read.ec == std::errc() && layer >= layers_;
+  }
+
   void add_tensor(const GgufTensor& tensor, Translation& translation) {
-    const auto known = family_ ? name_of(tensor.name, family_of(*family_).namings.front()) : std::nullopt;
+    if (is_ahead(tensor.name)) {
+      ++ahead_;
+      return;
+    }
+    const auto known = family_ ? name_of(tensor.name, *family_, family_of(*family_).namings.front()) : std::nullopt;
     if (!known && family_ && is_rope_tensor(tensor.name)) return;
     if (!known && family_) unknown_.push_back(tensor.name);
     if (known && known->is_stack) return add_experts(*known, tensor, translation);
@@ -199,6 +215,10 @@ class GgufTensors {
     std::string counts;
     for (const auto& [type, count] : dequantised_)
       counts += (counts.empty() ? "" : ", ") + std::to_string(count) + " of " + std::string(type);
+    if (ahead_ > 0) {
+      checkpoint_.notes.push_back(std::to_string(ahead_) +
+                                  " tensors of layers that predict several tokens ahead are left out");
+    }
     if (!counts.empty()) {
       checkpoint_.notes.push_back("tensors that no scheme here says exactly are dequantised to float32: " + counts);
     }
@@ -211,7 +231,9 @@ class GgufTensors {
   const GgufParts& parts_;
   const GgufFamily* family_;
   Checkpoint& checkpoint_;
-  std::int64_t heads_ = 0, key_heads_ = 0;
+  std::int64_t heads_ = 0, key_heads_ = 0, layers_ = 0;
+  bool has_layers_ahead_ = false;
+  int ahead_ = 0;  // tensors left out
   std::size_t file_ = 0;
   std::vector<TensorRecord> records_;
   std::map<std::string_view, int> dequantised_;  // tensors by type

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,11 +11,20 @@
 
 #include "loader/files/formats/gguf/file.h"
 #include "models/architectures/family.h"
+#include "models/architectures/tensor_table.h"
 
 namespace halfbyte::files {
 
-// What llama.cpp does with attention.sliding_window.
-enum class GgufWindow : std::uint8_t { kIgnored, kRead, kRequired };
+enum class HeadRows : std::uint8_t { kNone, kQuery, kKey };
+
+struct GgufModule {
+  std::string_view gguf;  // below "blk.N." but for those of the model
+  models::ModuleName name;
+  HeadRows heads = HeadRows::kNone;  // of rows that the architecture's rotation has in another order
+};
+
+// What llama.cpp does with attention.sliding_window. kSomeLayers: sliding_window_pattern says which layers slide.
+enum class GgufWindow : std::uint8_t { kIgnored, kRead, kRequired, kSomeLayers };
 
 struct GgufFamily {
   std::string_view architecture;  // general.architecture
@@ -24,13 +34,16 @@ struct GgufFamily {
   bool has_metas_rotation = false;  // queries' and keys' rows turn neighbours
   bool adds_one_to_norms = false;
   GgufWindow window = GgufWindow::kIgnored;
+  std::int64_t full_every = 0;  // every so many layers sees everything, where the file has no pattern
+  // The scale of queries is not on record: it is head_dim's, or hidden_size / heads's in models of this many layers.
+  std::int64_t wide_query_layers = 0;
+  std::string_view norm_eps = "attention.layer_norm_rms_epsilon";
+  std::span<const GgufModule> modules = {};  // that it calls otherwise than most do
 };
 
 // Null: the architecture is not known.
 const GgufFamily* find_gguf_family(const GgufFile& file);
 const models::Family& family_of(const GgufFamily& family);
-
-enum class HeadRows : std::uint8_t { kNone, kQuery, kKey };
 
 struct GgufName {
   std::string name;       // "{}" stands for an expert's number when is_stack
@@ -42,9 +55,10 @@ struct GgufName {
 // For a file that is to be written: the architecture of a family of halfbyte's. Null: llama.cpp has none.
 const GgufFamily* gguf_family_of(std::string_view model_type) noexcept;
 // Names of a model's tensors in GGUF that this naming has, each with its name in transformers.
-std::vector<std::pair<std::string, GgufName>> gguf_names(const models::Naming& naming, std::int64_t layers);
+std::vector<std::pair<std::string, GgufName>> gguf_names(const GgufFamily& family, const models::Naming& naming,
+                                                         std::int64_t layers);
 
 // Nothing: the family has no such tensor.
-std::optional<GgufName> name_of(std::string_view gguf_name, const models::Naming& naming);
+std::optional<GgufName> name_of(std::string_view gguf_name, const GgufFamily& family, const models::Naming& naming);
 
 }  // namespace halfbyte::files

@@ -51,6 +51,12 @@ std::optional<std::int64_t> llama3_length(const std::vector<float>& divisors, do
   return std::nullopt;
 }
 
+// A number that was divided, rounded to float32 and multiplied again: to the digits that it has then.
+double without_noise(double value) {
+  constexpr double kDigits = 1e6;
+  return std::round(value * kDigits) / kDigits;
+}
+
 class Rope {
  public:
   Rope(const GgufParts& parts, const std::string& prefix, ordered_json& config, std::vector<std::string>& notes)
@@ -129,7 +135,7 @@ class Rope {
     }
     const auto attention = file_.number(prefix_ + "rope.scaling.attn_factor");
     if (attention && *attention != 1.0 && factor_ && *factor_ > 1)
-      scaling["attention_factor"] = *attention * (0.1 * std::log(*factor_) + 1.0);
+      scaling["attention_factor"] = without_noise(*attention * (0.1 * std::log(*factor_) + 1.0));
     config_["rope_scaling"] = std::move(scaling);
   }
 

@@ -1,0 +1,181 @@
+// Source: ggml-org/llama.cpp, src/models/, a file of each architecture, and src/llama-context.cpp for YaRN.
+#include "convert/gguf/limits.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <string>
+
+#include <halfbyte/error.h>
+
+#include "loader/files/formats/gguf/settings.h"
+
+namespace halfbyte::convert {
+namespace {
+
+using M = const models::ModelConfig&;
+using F = const files::GgufFamily&;
+using L = const models::LayerConfig&;
+using models::RopeType;
+
+struct Limit {
+  bool (*holds)(M, F);
+  const char* otherwise;  // what the model has where it does not hold
+};
+
+bool is_rope(M m, std::initializer_list<RopeType> types) {
+  return std::ranges::find(types, m.ropes.front().type) != types.end();
+}
+
+bool says_betas(F f) {
+  return std::ranges::any_of(files::gguf_settings(f.model_type),
+                             [](const files::GgufSetting& row) { return row.gguf == "rope.scaling.yarn_beta_fast"; });
+}
+
+// Every `every`th layer is otherwise than the others.
+bool is_so_but_every(M m, std::int64_t every, bool (*is_so)(L)) {
+  for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
+    if (is_so(m.layer(layer)) != ((layer + 1) % every != 0)) return false;
+  }
+  return true;
+}
+
+// Layers that slide turn by a rope without scaling, of a base that `has_base` accepts; the others by the first rope.
+bool slide_by_plain_rope(M m, bool (*has_base)(double sliding, double full)) {
+  return std::ranges::all_of(m.layers, [&](const models::LayerConfig& layer) {
+    if (layer.window == 0) return layer.rope == 0;
+    const models::RopeConfig& rope = m.ropes.at(layer.rope);
+    return rope.type == RopeType::kDefault && has_base(rope.theta, m.ropes.front().theta);
+  });
+}
+
+bool is_any_base(double, double) { return true; }
+bool is_same_base(double sliding, double full) { return sliding == full; }
+bool layer_slides(L layer) { return layer.window > 0; }
+bool layer_turns(L layer) { return layer.rope != models::kNoRope; }
+
+bool has_activation(M m, F f) {
+  return m.activation == (f.adds_one_to_norms ? models::Activation::kGeluTanh : models::Activation::kSilu);
+}
+bool has_usual_range(M m, F) { return !is_rope(m, {RopeType::kYarn}) || m.ropes.front().is_range_truncated; }
+bool has_usual_betas(M m, F f) {
+  const models::RopeConfig& rope = m.ropes.front();
+  return rope.type != RopeType::kYarn || says_betas(f) || (rope.beta_fast == 32.0 && rope.beta_slow == 1.0);
+}
+bool has_no_factors(M m, F) { return !is_rope(m, {RopeType::kLlama3, RopeType::kLongrope}); }
+bool has_no_longrope(M m, F) { return !is_rope(m, {RopeType::kLongrope}); }
+bool is_linear_at_most(M m, F) { return is_rope(m, {RopeType::kDefault, RopeType::kLinear}); }
+bool turns_whole(M m, F) { return m.ropes.front().rotary_dim == m.head_dim; }
+bool fills_hidden(M m, F) { return m.query_size() == m.hidden_size; }
+bool is_untied(M m, F) { return !m.tie_word_embeddings; }
+bool is_tied(M m, F) { return m.tie_word_embeddings; }
+bool has_no_output_bias(M m, F) { return !m.output_bias; }
+bool has_no_mlp_bias(M m, F) { return !m.mlp_bias; }
+bool has_no_softcap(M m, F) { return m.attention_softcap == 0; }
+bool has_query_scale(M m, F f) {
+  const bool is_wide = m.num_hidden_layers == f.wide_query_layers;
+  const auto size = static_cast<double>(is_wide ? m.hidden_size / m.num_attention_heads : m.head_dim);
+  return std::abs(m.query_scale * std::sqrt(size) - 1) < 1e-6;
+}
+bool slides_every_second(M m, F) { return is_so_but_every(m, 2, layer_slides); }
+bool slides_plainly(M m, F) { return slide_by_plain_rope(m, is_any_base); }
+bool slides_by_same_rope(M m, F) { return slide_by_plain_rope(m, is_same_base); }
+bool slides_where_64(M m, F) { return std::ranges::any_of(m.layers, layer_slides) == (m.num_hidden_layers == 64); }
+bool turns_but_every_fourth(M m, F) { return is_so_but_every(m, 4, layer_turns); }
+bool grows_by_yarn(M m, F) { return m.query_growth.beta == 0 || is_rope(m, {RopeType::kYarn}); }
+bool has_shared_experts(M m, F) { return m.moe.shared_size > 0; }
+bool chooses_groups(M m, F) { return m.moe.groups == 1 || m.moe.chosen_groups < m.moe.groups; }
+bool never(M, F) { return false; }
+
+constexpr Limit kNoFactors = {has_no_factors, "rope scaling llama3 or longrope"};
+constexpr Limit kTurnsWhole = {turns_whole, "heads of which a part turns"};
+constexpr Limit kFillsHidden = {fills_hidden, "heads that are not hidden_size together"};
+constexpr Limit kUntied = {is_untied, "a head that is the embedding"};
+constexpr Limit kNoOutputBias = {has_no_output_bias, "a bias of attention's output"};
+constexpr Limit kNoMlpBias = {has_no_mlp_bias, "biases of the MLP"};
+constexpr Limit kQueryScale = {has_query_scale, "a \"query_pre_attn_scalar\" other than its size implies"};
+
+constexpr auto kAll =
+    std::to_array<Limit>({{has_activation, "another activation"},
+                          {has_usual_range, "YaRN without \"truncate\""},
+                          {has_usual_betas, "YaRN's \"beta_fast\" other than 32 or \"beta_slow\" other than 1"}});
+constexpr auto kGemma2 =
+    std::to_array<Limit>({kQueryScale, {slides_every_second, "layers other than every second that slide"}});
+constexpr auto kGemma3 = std::to_array<Limit>({kQueryScale,
+                                               kNoOutputBias,
+                                               {has_no_softcap, "\"attn_logit_softcapping\""},
+                                               {is_linear_at_most, "rope scaling other than linear"},
+                                               {slides_plainly, "rope scaling of the layers that slide"}});
+constexpr auto kOlmo2 = std::to_array<Limit>({kUntied, kFillsHidden, kTurnsWhole, kNoOutputBias, kNoFactors});
+constexpr auto kOlmo3 =
+    std::to_array<Limit>({kUntied,
+                          kFillsHidden,
+                          kTurnsWhole,
+                          kNoOutputBias,
+                          kNoFactors,
+                          {slides_by_same_rope, "another rope base, or rope scaling, of the layers that slide"}});
+constexpr auto kExaone4 = std::to_array<Limit>(
+    {kFillsHidden,
+     kTurnsWhole,
+     {has_no_longrope, "rope scaling longrope"},
+     {slides_where_64, "layers that slide in a model of other than 64 layers, or none in one of 64"}});
+constexpr auto kCohere2 =
+    std::to_array<Limit>({{is_tied, "a head that is not the embedding"}, kFillsHidden, kNoOutputBias, kNoFactors});
+constexpr auto kGranite = std::to_array<Limit>({kTurnsWhole});
+constexpr auto kSmollm3 = std::to_array<Limit>(
+    {kTurnsWhole,
+     kNoOutputBias,
+     kNoMlpBias,
+     kNoFactors,
+     {turns_but_every_fourth, "layers other than every fourth without rope, or a fourth with it"}});
+constexpr auto kMinistral3 =
+    std::to_array<Limit>({kTurnsWhole, {grows_by_yarn, "\"llama_4_scaling_beta\" without YaRN"}});
+constexpr auto kPlain = std::to_array<Limit>({kTurnsWhole, kNoOutputBias, kNoMlpBias, kNoFactors});
+constexpr auto kMinimaxM2 = std::to_array<Limit>({kUntied, kNoFactors});
+constexpr auto kGlm4Moe = std::to_array<Limit>({kNoFactors,
+                                                {has_shared_experts, "experts without an MLP beside them"},
+                                                {chooses_groups, "groups of experts that are all chosen"}});
+constexpr auto kPhimoe = std::to_array<Limit>({{never, "LayerNorm, and experts chosen by the sparse mixer"}});
+
+struct Row {
+  std::string_view model_type;
+  std::span<const Limit> limits;
+};
+
+// Of families without a row nothing is known but what holds for all.
+constexpr auto kRows = std::to_array<Row>({
+    {"gemma2", kGemma2},
+    {"gemma3_text", kGemma3},
+    {"olmo2", kOlmo2},
+    {"olmo3", kOlmo3},
+    {"exaone4", kExaone4},
+    {"cohere2", kCohere2},
+    {"granite", kGranite},
+    {"smollm3", kSmollm3},
+    {"ministral3", kMinistral3},
+    {"seed_oss", kPlain},
+    {"ernie4_5", kPlain},
+    {"hunyuan_v1_dense", kPlain},
+    {"minimax_m2", kMinimaxM2},
+    {"glm4_moe", kGlm4Moe},
+    {"phimoe", kPhimoe},
+});
+
+void check(std::span<const Limit> limits, M model, F family) {
+  for (const Limit& limit : limits) {
+    if (limit.holds(model, family)) continue;
+    throw Error(ErrorCode::kUnsupported, std::string("config.json: has ") + limit.otherwise + ", which llama.cpp's " +
+                                             std::string(family.architecture) + " has not");
+  }
+}
+
+}  // namespace
+
+void check_gguf_limits(M model, F family) {
+  check(kAll, model, family);
+  const auto row = std::ranges::find(kRows, family.model_type, &Row::model_type);
+  if (row != kRows.end()) check(row->limits, model, family);
+}
+
+}  // namespace halfbyte::convert
