@@ -7,7 +7,7 @@
 # --venv       made when it is not there; 3 GB with everything in it (build/compat/venv)
 # --scratch    logs, and what the scripts write (build/compat)
 # --templates  chat templates as the models' authors publish them: FAMILY.jinja
-# --large      also what needs 6 GB of disk, or half an hour
+# --large      also what needs 6 GB of disk, half an hour, or llama.cpp compiled
 #
 # Prints a line a script: passed, failed, or skipped and why; then the counts. Exit status 1 when one failed.
 set -uo pipefail
@@ -43,6 +43,7 @@ evaluate_check | torch transformers sentencepiece | $halfbyte $tiny $root/tests/
 export_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny $scratch
 families_check | torch safetensors transformers | $halfbyte 2
 gguf_check | numpy safetensors gguf | $halfbyte
+gguf_models_check | torch numpy safetensors transformers llama-cpp-python | $halfbyte $root/tests/data/families
 gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
 interrupt_test | | $halfbyte $tiny $tiny $tiny
 kill_test | | $halfbyte $scratch/kill
@@ -68,6 +69,7 @@ is_wanted() {
 # Why this script cannot run here; nothing when it can.
 missing_for() {
   case $1 in
+    gguf_models_check) [[ $large ]] || say "compiles llama.cpp where pip has no wheel of it: --large runs it" ;;
     interrupt_test) [[ $large ]] || say "needs a machine that does nothing else, and minutes: --large runs it" ;;
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
     thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;
