@@ -64,7 +64,8 @@ void check_extra(const std::string& where, const files::Checkpoint& checkpoint, 
   std::vector<std::string> extra;
   for (const TensorRecord& record : checkpoint.manifest.tensors) {
     const bool is_buffer = models::role_of(checkpoint.architecture, record.name, record.shape) == models::Role::kBuffer;
-    if (!known.contains(record.name) && !is_buffer && !models::is_not_run(config, record.name)) extra.push_back(record.name);
+    if (!known.contains(record.name) && !is_buffer && !models::is_not_run(config, record.name))
+      extra.push_back(record.name);
   }
   if (extra.empty()) return;
   throw Error(ErrorCode::kCorrupt, where + ": tensor " + extra.front() + and_more(extra.size()) +

@@ -76,8 +76,9 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
   if (config.is_text_part)
-    report.notes.emplace_back("this model sees or hears too: its text part answers, to text alone; the rest is kept as "
-                              "it is");
+    report.notes.emplace_back(
+        "this model sees or hears too: its text part answers, to text alone; the rest is kept as "
+        "it is");
   const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
   auto module =

@@ -4,7 +4,9 @@ namespace halfbyte::models {
 namespace {
 
 // Under mixed precision: operands of products take the amp dtype; all else stays as recorded.
-constexpr bool is_product_operand(Role role) noexcept { return role == Role::kLinear || role == Role::kHead || role == Role::kTransposed; }
+constexpr bool is_product_operand(Role role) noexcept {
+  return role == Role::kLinear || role == Role::kHead || role == Role::kTransposed;
+}
 
 }  // namespace
 

@@ -235,8 +235,8 @@ class TokenHeads {
   kernels::Float query_dtype_, key_dtype_, value_dtype_;
 };
 
-constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, kernels::kGeluGate,
-                                                         kernels::kGeluTanhGate, kernels::kSigmoidGate};  // indexed by Gate
+constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, kernels::kGeluGate, kernels::kGeluTanhGate,
+                                                         kernels::kSigmoidGate};  // indexed by Gate
 
 }  // namespace
 

@@ -27,8 +27,8 @@ models::ModelConfig config_of(const files::Checkpoint& source) {
   check_tensors(source, config);
   const bool shares = std::ranges::any_of(config.layers, [](const auto& layer) { return layer.keys_of >= 0; });
   if (!shares && config.layer_input_size == 0) return config;
-  throw Error(ErrorCode::kUnsupported, files::printable_path(source.directory) +
-                                           ": layers of " + files::family_subject(source) +
+  throw Error(ErrorCode::kUnsupported, files::printable_path(source.directory) + ": layers of " +
+                                           files::family_subject(source) +
                                            " share keys or have embeddings of their own, so they cannot be calibrated "
                                            "one by one; convert it without calibration");
 }

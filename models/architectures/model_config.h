@@ -209,8 +209,8 @@ struct ModelConfig {
   bool is_parallel = false;             // attention and MLP read one norm's result, and both add to the residual
   bool is_residual_normalised = false;  // the residual is the norm's result, not its input
   double embedding_scale = 1.0;
-  bool has_layer_scale = false;           // what a layer gives is multiplied by a number of its own
-  std::int64_t layer_input_size = 0;      // of what each layer is given for each token beside the stream; 0: nothing
+  bool has_layer_scale = false;       // what a layer gives is multiplied by a number of its own
+  std::int64_t layer_input_size = 0;  // of what each layer is given for each token beside the stream; 0: nothing
   std::int64_t layer_input_vocab = 0;
   double residual_scale = 1.0;  // of what attention and MLP add to the residual
   double logit_scale = 1.0;

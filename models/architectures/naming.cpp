@@ -8,7 +8,8 @@ namespace halfbyte::models {
 namespace {
 
 constexpr auto kRoleNames =
-    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "router", "correction", "convolution", "decay", "sink", "scale", "transposed", "unknown"});
+    std::to_array<std::string_view>({"linear", "embedding", "head", "norm", "bias", "buffer", "router", "correction",
+                                     "convolution", "decay", "sink", "scale", "transposed", "unknown"});
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
@@ -38,7 +39,8 @@ std::vector<TensorPattern> patterns_of(const Naming& naming) {
     const std::string_view name = naming.*row.module;
     if (name.empty() || !has_place(naming, row.place)) continue;
     const std::string path = path_above(naming, row.place, "{}", "{}") + std::string(name);
-    const bool is_transposed = naming.are_stacks_transposed && row.place == Place::kExperts && row.role == Role::kLinear;
+    const bool is_transposed =
+        naming.are_stacks_transposed && row.place == Place::kExperts && row.role == Role::kLinear;
     out.push_back({path + std::string(row.suffix()), is_transposed ? Role::kTransposed : row.role});
     if (row.module == &Naming::rotary) out.push_back({path + "." + kSlidingRope + std::string(row.suffix()), row.role});
     const bool may_have_bias = row.role == Role::kLinear ? row.place != Place::kExperts : row.has_bias != nullptr;

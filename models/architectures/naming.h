@@ -19,8 +19,8 @@ struct Naming {
   std::string_view head = "lm_head";
   std::string_view rotary = "model.rotary_emb";  // of the buffer "inv_freq"
 
-  // What each layer is given for a token beside the stream: an embedding of all layers, a projection of the stream's, and
-  // the norm of that.
+  // What each layer is given for a token beside the stream: an embedding of all layers, a projection of the stream's,
+  // and the norm of that.
   std::string_view layer_embedding = "";
   std::string_view layer_projection = "";
   std::string_view layer_projection_norm = "";
@@ -45,7 +45,7 @@ struct Naming {
   std::string_view attention_output = "o_proj";
   std::string_view query_norm = "q_norm";
   std::string_view key_norm = "k_norm";
-  std::string_view sinks = "";  // a tensor, without ".weight"
+  std::string_view sinks = "";                   // a tensor, without ".weight"
   std::string_view layer_rotary = "rotary_emb";  // of a buffer that old versions of transformers wrote; it is derived
 
   // Of attention by a latent vector a token; below the attention's path too.
@@ -93,8 +93,8 @@ struct Naming {
   // Below the path of the MLP that chooses among experts.
   std::string_view moe = "";  // instead of `mlp`
   std::string_view router = "gate";
-  std::string_view router_scale = "";  // of its input; tensors, without ".weight"
-  std::string_view expert_scale = "";  // of shares
+  std::string_view router_scale = "";                            // of its input; tensors, without ".weight"
+  std::string_view expert_scale = "";                            // of shares
   std::string_view correction = "gate.e_score_correction_bias";  // a tensor, without ".weight"
   std::string_view experts = "experts";
   std::string_view expert_gate = "gate_proj";

@@ -119,7 +119,8 @@ std::int64_t rotary_dim(double partial, std::int64_t head_dim) {
 constexpr const char* kFullRope = "full_attention";
 
 double usual_partial(const ConfigReader& config, const Family& family, const ModelConfig& model) {
-  if (*family.keys.rotary_dim == '\0' || !config.has(family.keys.rotary_dim)) return family.defaults.partial_rotary_factor;
+  if (*family.keys.rotary_dim == '\0' || !config.has(family.keys.rotary_dim))
+    return family.defaults.partial_rotary_factor;
   const std::int64_t dim = config.integer(family.keys.rotary_dim, 1, model.head_dim);
   return static_cast<double>(dim) / static_cast<double>(model.head_dim);
 }

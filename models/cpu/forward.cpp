@@ -220,7 +220,9 @@ class Forward {
     const float* first = work_.products[0].floats(0);
     switch (a.layout()) {
       case QkvLayout::kSeparate:
-        return {{{first, gated * queries, gated * d}, {work_.products[1].floats(0), keys, d}, {work_.products[2].floats(0), keys, d}}};
+        return {{{first, gated * queries, gated * d},
+                 {work_.products[1].floats(0), keys, d},
+                 {work_.products[2].floats(0), keys, d}}};
       case QkvLayout::kFused: {
         const std::int64_t all = queries + 2 * keys;
         return {{{first, all, d}, {first + queries, all, d}, {first + queries + keys, all, d}}};

@@ -95,7 +95,8 @@ bool is_special(const Attention& attention) {
   // They take the norm of all heads by its root mean square alone.
   const bool is_centred_of_all =
       attention.norm() == QueryKeyNorm::kAllHeads && norm && (norm->is_centred() || norm->bias().defined());
-  return !attention.has_plain_values() || is_centred_of_all || (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
+  return !attention.has_plain_values() || is_centred_of_all ||
+         (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
 }
 
 bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {

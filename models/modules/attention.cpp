@@ -77,8 +77,8 @@ Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) c
 }
 
 // Shapes: q (rows, heads, tokens, head_dim), k and v (rows, heads, keys, head_dim) -> q's.
-at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const KeyRange& range, const at::Tensor& sinks) const {
+at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range,
+                               const at::Tensor& sinks) const {
   const auto mask = range.mask.defined() ? std::optional(range.mask) : std::nullopt;
   if (softcap_ == 0.0 && !sinks.defined())
     return at::scaled_dot_product_attention(q, k, v, mask, 0.0, range.is_causal, scale_);
@@ -89,7 +89,8 @@ at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const a
     const at::Tensor seen = at::ones({q.size(2), k.size(2)}, scores.options().dtype(at::kBool)).tril();
     scores.masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
   }
-  if (sinks.defined()) scores = at::cat({scores, sinks.expand({scores.size(0), scores.size(1), scores.size(2), 1})}, -1);
+  if (sinks.defined())
+    scores = at::cat({scores, sinks.expand({scores.size(0), scores.size(1), scores.size(2), 1})}, -1);
   return at::matmul(scores.softmax(-1).narrow(-1, 0, k.size(2)).to(v.scalar_type()), v);
 }
 
@@ -111,7 +112,8 @@ at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, cons
     KeyRange own = range;
     if (own.mask.defined() && own.mask.size(0) > 1) own.mask = own.mask.narrow(0, row, 1);
     const at::Tensor grouped = q.select(0, row).unflatten(0, {kv_heads_, share});
-    results.push_back(products(grouped, shared(k, row), shared(v, row), own, sinks_as({kv_heads_, share, 1, 1})).flatten(0, 1));
+    results.push_back(
+        products(grouped, shared(k, row), shared(v, row), own, sinks_as({kv_heads_, share, 1, 1})).flatten(0, 1));
   }
   return results.size() == 1 ? results[0].unsqueeze(0) : at::stack(results);
 }
@@ -130,7 +132,9 @@ at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, co
   if (pass.tokens == 1) {
     // One token: the heads that share keys become rows of one product, and nothing is repeated.
     const at::Tensor q = query.to(type).reshape({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
-    return products(q, k, v, range, sinks_as({1, kv_heads_, heads_ / kv_heads_, 1})).reshape({pass.rows, 1, heads_ * head_dim_}).to(operand);
+    return products(q, k, v, range, sinks_as({1, kv_heads_, heads_ / kv_heads_, 1}))
+        .reshape({pass.rows, 1, heads_ * head_dim_})
+        .to(operand);
   }
   const at::Tensor result = attend_rows(query.to(type).transpose(1, 2), k, v, range);
   return result.transpose(1, 2).reshape({pass.rows, pass.tokens, heads_ * head_dim_}).to(operand);

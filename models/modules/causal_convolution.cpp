@@ -22,7 +22,8 @@ at::Tensor CausalConvolution::forward(const at::Tensor& x, RecurrentState& state
   state.keep(part, first_row, all.narrow(1, tokens, all.size(1) - tokens));
   const at::Tensor kernel = kernel_.select(1, 0).to(at::kFloat);
   at::Tensor out = all.narrow(1, 0, tokens) * kernel.select(1, 0);
-  for (std::int64_t i = 1; i < kernel.size(1); ++i) out = at::addcmul(out, all.narrow(1, i, tokens), kernel.select(1, i));
+  for (std::int64_t i = 1; i < kernel.size(1); ++i)
+    out = at::addcmul(out, all.narrow(1, i, tokens), kernel.select(1, i));
   return bias_.defined() ? out + bias_.to(at::kFloat) : out;
 }
 

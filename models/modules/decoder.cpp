@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-
 #include "models/cpu/forward.h"
 #include "models/modules/children.h"
 #include "models/modules/gated_delta.h"
@@ -45,9 +44,9 @@ struct MixerRow {
 };
 // Indexed by MixerKind.
 constexpr std::array<MixerRow, 4> kMixers = {{{make_attention, &Naming::attention},
-                                               {make_convolution, &Naming::convolution},
-                                               {make_delta, &Naming::delta},
-                                               {make_latent, &Naming::attention}}};
+                                              {make_convolution, &Naming::convolution},
+                                              {make_delta, &Naming::delta},
+                                              {make_latent, &Naming::attention}}};
 
 }  // namespace
 

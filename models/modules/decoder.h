@@ -21,7 +21,8 @@ class DecoderLayer : public torch::nn::Module {
   // Errors: kUnsupported for a pass that lacks what layers are given beside the stream.
   at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
 
-  // What comes after mixing tokens and the MLP or experts. Shape: (rows, tokens, hidden_size), kept. Errors: as forward().
+  // What comes after mixing tokens and the MLP or experts. Shape: (rows, tokens, hidden_size), kept. Errors: as
+  // forward().
   at::Tensor completed(const at::Tensor& x, const Pass& pass) const;
 
   const Mixer& mixer() const noexcept { return *mixer_; }
@@ -86,7 +87,7 @@ class Decoder {
   std::vector<Reach> reaches_;         // of the layers, each once
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
-  std::shared_ptr<LayerInputs> layer_inputs_;  // null: none
+  std::shared_ptr<LayerInputs> layer_inputs_;            // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<Norm> norm_;  // null: none
 };

@@ -115,7 +115,8 @@ at::Tensor LatentAttention::absorbed(const Query& query, const Seen& seen, const
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   if (range.mask.defined()) scores.masked_fill_(range.mask.logical_not(), kNever);
   if (range.is_causal)
-    scores.masked_fill_(at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1), kNever);
+    scores.masked_fill_(at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1),
+                        kNever);
   const at::Tensor read = at::matmul(scores.softmax(-1).to(type), latents);
   return at::matmul(read, parts[1].transpose(-2, -1)).transpose(1, 2);
 }

@@ -1,5 +1,5 @@
-// What each layer is given for each token beside what the layer before it gives: half from an embedding of its own, half
-// from the stream's. Source: Gemma 3n's and 4's per-layer embeddings.
+// What each layer is given for each token beside what the layer before it gives: half from an embedding of its own,
+// half from the stream's. Source: Gemma 3n's and 4's per-layer embeddings.
 #pragma once
 
 #include <memory>

@@ -63,7 +63,7 @@ class MixtureOfExperts : public FeedForward {
   Routes routed(const at::Tensor& x) const;
 
   MoeConfig config_;
-  std::shared_ptr<Norm> router_norm_;      // null: none
+  std::shared_ptr<Norm> router_norm_;       // null: none
   at::Tensor router_scale_, expert_scale_;  // of the router's input, and of shares; undefined: none
   std::shared_ptr<Linear> router_;
   at::Tensor correction_;  // undefined: none

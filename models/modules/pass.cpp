@@ -40,7 +40,8 @@ KeyRange key_range(const Pass& pass, std::int64_t begin, const Reach& reach, at:
   const at::Tensor keys = at::arange(begin, pass.span, at::kLong).view({1, 1, 1, -1});
   range.mask = keys <= last;
   if (reach.window > 0) {
-    const at::Tensor first = reach.is_chunked ? last.floor_divide(reach.window) * reach.window : last - reach.window + 1;
+    const at::Tensor first =
+        reach.is_chunked ? last.floor_divide(reach.window) * reach.window : last - reach.window + 1;
     range.mask = range.mask.logical_and(keys >= first);
   }
   range.mask = range.mask.to(device);

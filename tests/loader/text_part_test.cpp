@@ -1,5 +1,5 @@
-// The text part of a model that sees or hears too: found below both prefixes, quantised and run, while what is beside it
-// stays as it was.
+// The text part of a model that sees or hears too: found below both prefixes, quantised and run, while what is beside
+// it stays as it was.
 #include "tests/catch.h"
 
 #include <fstream>

@@ -63,14 +63,43 @@ struct Family {
   const Bounds& bounds;
 };
 
-constexpr Family kFamilies[] = {
-    {"llama2", kUsual},        {"llama31-rope", kUsual}, {"llama-yarn", kUsual},    {"mistral-sw", kUsual},
-    {"qwen2", kUsual},         {"qwen3", kUsual},        {"phi3", kUsual},          {"gemma2", kUsual},
-    {"glm4-9b", kUsual},       {"chatglm2", kUsual},     {"mixtral", kUsual},       {"olmo2", kUsual},
-    {"seed-oss", kUsual},      {"ernie4.5", kUsual},     {"hunyuan-dense", kUsual}, {"granite", kUsual},
-    {"smollm3", kFourLayers},  {"exaone4", kFourLayers}, {"olmo3", kFourLayers},    {"cohere2", kUsual},
-    {"minimax-m2", kNearTies}, {"phimoe", kNearTies},    {"glm4-moe", kNearTies},   {"ministral3", kUsual},
-    {"gemma3", kUsual}, {"granitemoe", kUsual}, {"lfm2", kLargeLogits}, {"qwen3-next", kNearTies}, {"qwen3.5", kFourLayers}, {"qwen3.5-moe", kNearTies}, {"deepseek-v2-lite", kNearTies}, {"deepseek-v3", kNearTiesOfGroups}, {"gpt-oss", kNearTies}, {"llama4", kNearTies}, {"gemma4", kFourLayers}, {"gemma4-moe", kNearTies}, {"gemma4-ple", kFourLayers}};
+constexpr Family kFamilies[] = {{"llama2", kUsual},
+                                {"llama31-rope", kUsual},
+                                {"llama-yarn", kUsual},
+                                {"mistral-sw", kUsual},
+                                {"qwen2", kUsual},
+                                {"qwen3", kUsual},
+                                {"phi3", kUsual},
+                                {"gemma2", kUsual},
+                                {"glm4-9b", kUsual},
+                                {"chatglm2", kUsual},
+                                {"mixtral", kUsual},
+                                {"olmo2", kUsual},
+                                {"seed-oss", kUsual},
+                                {"ernie4.5", kUsual},
+                                {"hunyuan-dense", kUsual},
+                                {"granite", kUsual},
+                                {"smollm3", kFourLayers},
+                                {"exaone4", kFourLayers},
+                                {"olmo3", kFourLayers},
+                                {"cohere2", kUsual},
+                                {"minimax-m2", kNearTies},
+                                {"phimoe", kNearTies},
+                                {"glm4-moe", kNearTies},
+                                {"ministral3", kUsual},
+                                {"gemma3", kUsual},
+                                {"granitemoe", kUsual},
+                                {"lfm2", kLargeLogits},
+                                {"qwen3-next", kNearTies},
+                                {"qwen3.5", kFourLayers},
+                                {"qwen3.5-moe", kNearTies},
+                                {"deepseek-v2-lite", kNearTies},
+                                {"deepseek-v3", kNearTiesOfGroups},
+                                {"gpt-oss", kNearTies},
+                                {"llama4", kNearTies},
+                                {"gemma4", kFourLayers},
+                                {"gemma4-moe", kNearTies},
+                                {"gemma4-ple", kFourLayers}};
 
 struct Reference {
   at::Tensor input_ids;  // (rows, tokens)

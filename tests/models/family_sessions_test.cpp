@@ -10,7 +10,11 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
+#include <ATen/ATen.h>
+
+#include "models/architectures/model_config.h"
 #include "models/modules/key_value_cache.h"
+#include "models/modules/session.h"
 #include "tests/places.h"
 
 namespace halfbyte::models {
@@ -46,7 +50,7 @@ class Played {
     }
   }
 
-  void forget(std::int64_t row) { rows_.at(static_cast<std::size_t>(row)) = {}; }
+  void forget(std::int64_t row) { rows_.at(static_cast<std::size_t>(row)) = at::Tensor(); }
   at::Tensor tokens(std::int64_t row) const { return rows_.at(static_cast<std::size_t>(row)); }
   void put_back(std::int64_t row, const at::Tensor& tokens) { rows_.at(static_cast<std::size_t>(row)) = tokens; }
 

@@ -119,10 +119,10 @@ TEST_CASE("gates are what their definitions say, on every level alike", "[activa
     for (std::size_t i = 0; i < ref.size(); ++i) {
       const double v = x[i];
       const double tanh_gelu = v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-      const double gate = kind == Gate::kSilu   ? v / (1 + std::exp(-v))
-                          : kind == Gate::kGelu ? v / 2 * (1 + std::erf(v / std::sqrt(2.0)))
+      const double gate = kind == Gate::kSilu      ? v / (1 + std::exp(-v))
+                          : kind == Gate::kGelu    ? v / 2 * (1 + std::erf(v / std::sqrt(2.0)))
                           : kind == Gate::kSigmoid ? 1 / (1 + std::exp(-v))
-                                                : tanh_gelu;
+                                                   : tanh_gelu;
       CHECK(ref[i] == Approx(gate * up[i]).epsilon(4e-6).margin(1e-6));
     }
     for (const Table* table : tables()) CHECK(is_same(run(*table), ref));

@@ -181,7 +181,7 @@ class IpexLlmTensors {
       fail_unsupported(where, "ipex-llm's " + std::string(type.name) +
                                   " of a family that is not known, whose tensors' shapes nothing says,");
     models::ModelConfig config = checkpoint.model_config();
-      for (ExpectedTensor& tensor : models::Architecture::expected(config)) {
+    for (ExpectedTensor& tensor : models::Architecture::expected(config)) {
       std::string name = tensor.name;
       expected_.emplace(std::move(name), std::move(tensor));
     }

@@ -19,15 +19,14 @@ void configure_granitemoe(const ConfigReader& config, ModelConfig& model) {
   model.moe.intermediate_size = model.intermediate_size;
 }
 
-constexpr std::array kGraniteMoeNames = {Naming{.moe = "block_sparse_moe",
-                                                .router = "router.layer",
-                                                .experts = "",
-                                                .stacked_gate_up = "input_linear.weight",
-                                                .stacked_down = "output_linear.weight"},
-                                         Naming{.moe = "block_sparse_moe",
-                                                .router = "router",
-                                                .stacked_gate_up = "gate_up_proj",
-                                                .stacked_down = "down_proj"}};
+constexpr std::array kGraniteMoeNames = {
+    Naming{.moe = "block_sparse_moe",
+           .router = "router.layer",
+           .experts = "",
+           .stacked_gate_up = "input_linear.weight",
+           .stacked_down = "output_linear.weight"},
+    Naming{
+        .moe = "block_sparse_moe", .router = "router", .stacked_gate_up = "gate_up_proj", .stacked_down = "down_proj"}};
 
 }  // namespace
 

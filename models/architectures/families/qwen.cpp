@@ -96,7 +96,8 @@ constexpr std::array kQwenNextNames = {with_fused_delta(kExpertsInMlp), with_fus
 constexpr std::array kQwen35Names = {with_delta(Naming{})};
 constexpr std::array kQwen35MoeNames = {with_delta(kExpertsInMlp), with_delta(kStackedExperts)};
 
-constexpr ConfigDefaults kDeltaDefaults = {.head_dim = 256, .max_position_embeddings = 32768, .partial_rotary_factor = 0.25};
+constexpr ConfigDefaults kDeltaDefaults = {
+    .head_dim = 256, .max_position_embeddings = 32768, .partial_rotary_factor = 0.25};
 
 }  // namespace
 

@@ -105,7 +105,8 @@ TEST_CASE("a causal convolution in pieces is the one of the whole", "[modules][m
   weights.add(&Naming::convolution_kernel, {kernel, bias});
   const CausalConvolution convolution(parent, weights, &Naming::convolution_kernel, Naming{});
   const at::Tensor padded = at::constant_pad_nd(x.transpose(1, 2), {3, 0});
-  const at::Tensor wanted = at::conv1d(padded, kernel, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, 5).transpose(1, 2);
+  const at::Tensor wanted =
+      at::conv1d(padded, kernel, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, 5).transpose(1, 2);
   RecurrentState state(2, {convolution.kept()}, at::kCPU);
   std::int64_t begin = 0;
   for (const std::int64_t count : {1, 2, 5, 1}) {  // fewer than it looks back, and more
