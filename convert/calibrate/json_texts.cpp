@@ -104,9 +104,8 @@ class Reader {
       const files::TokenizerDirectory directory(options_.checkpoint);
       template_ = models::load_chat_template(directory.path(), *tokenizer_);
     }
-    models::ChatTemplate chosen = *template_;
-    if (conversation.back().role == models::Speaker::kAssistant) chosen.answer.clear();
-    return chosen.encode(conversation, *tokenizer_);
+    const bool asks_for_answer = conversation.back().role != models::Speaker::kAssistant;
+    return template_->encode(conversation, *tokenizer_, asks_for_answer);
   }
 
   const JsonTextOptions& options_;

@@ -1,76 +1,21 @@
 // Which family a checkpoint's chat template belongs to, by its text or by the checkpoint's other files.
 #include <algorithm>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
 
 #include "models/chat/chat_template.h"
+#include "models/chat/jinja_template.h"
+#include "models/chat/template_files.h"
 #include "models/json/printable.h"
-#include "models/tokenizers/allowance.h"
-#include "models/tokenizers/huggingface/json.h"
 
 namespace halfbyte::models {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 26;  // tokenizer_config.json may list all added tokens
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
-
-std::optional<std::string> read_file(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return std::nullopt;
-  if (!fs::is_regular_file(path, ignored)) throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
-  if (fs::file_size(path, ignored) > kMaxFileBytes)
-    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any file of its kind");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
-  return std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-// An object; an empty one without the file.
-json read_object(const fs::path& path) {
-  const auto text = read_file(path);
-  if (!text) return json::object();
-  json value = huggingface::json_or_null(*text);
-  if (!value.is_object()) throw Error(ErrorCode::kCorrupt, path.string() + ": is not a JSON object");
-  return value;
-}
-
-const json* find(const json& object, const char* key) {
-  const auto at = object.is_object() ? object.find(key) : object.end();
-  return at == object.end() ? nullptr : &*at;
-}
-
-std::string string_at(const json& object, const char* key) {
-  const json* value = find(object, key);
-  return value && value->is_string() ? value->get<std::string>() : "";
-}
-
-// A text, or a list of named ones.
-std::string template_in(const json& object) {
-  const json* value = find(object, "chat_template");
-  if (!value || !value->is_array()) return string_at(object, "chat_template");
-  std::string chosen;
-  for (const json& entry : *value) {
-    if (chosen.empty() || string_at(entry, "name") == "default") chosen = string_at(entry, "template");
-  }
-  return chosen;
-}
-
-std::string template_text(const fs::path& directory, const json& tokenizer_config) {
-  std::string text = read_file(directory / "chat_template.jinja").value_or("");
-  if (text.empty()) text = template_in(read_object(directory / "chat_template.json"));
-  if (text.empty()) text = template_in(tokenizer_config);
-  if (text.size() <= kMaxTextBytes) return text;
-  throw Error(ErrorCode::kCorrupt,
-              directory.string() + ": its chat template has " + std::to_string(text.size()) + " bytes, more than any");
-}
 
 template <class WordList>
 bool stand_in(const WordList& words, std::string_view text) {
@@ -130,23 +75,9 @@ std::string today() {
   return (day.size() < 2 ? "0" : "") + day + " " + kMonths[local.tm_mon] + " " + std::to_string(1900 + local.tm_year);
 }
 
-// A special token of tokenizer_config.json: its spelling, or an object that has it. Nothing: not said.
-std::optional<std::string> special_token(const json& config, const char* key) {
-  const json* value = find(config, key);
-  if (!value) return std::nullopt;
-  if (value->is_object()) return string_at(*value, "content");
-  return value->is_string() ? value->get<std::string>() : "";
-}
-
-const ChatFamily& choose(const fs::path& directory, const std::string& text, const Tokenizer& tokenizer) {
-  if (!text.empty()) {
-    if (const ChatFamily* family = recognise_chat_template(text)) return *family;
-    throw Error(ErrorCode::kUnsupported, directory.string() +
-                                             ": its chat template is none that this version knows, and a checkpoint's "
-                                             "own code is not run; say " +
-                                             Option::kChatTemplate + " with one of " + chat_family_names());
-  }
-  const std::string type = string_at(read_object(directory / "config.json"), "model_type");
+// Of a checkpoint without a template.
+const ChatFamily& choose(const fs::path& directory, const Tokenizer& tokenizer) {
+  const std::string type = string_member(read_object(directory / "config.json"), "model_type");
   for (const ChatFamily& family : chat_families()) {
     if (fits(family, type, tokenizer)) return family;
   }
@@ -172,8 +103,8 @@ const ChatFamily* recognise_chat_template(std::string_view raw) {
   return nullptr;
 }
 
-ChatTemplate chat_template_of(const ChatFamily& family, std::string_view raw) {
-  ChatTemplate out(family);
+FamilyTemplate family_template_of(const ChatFamily& family, std::string_view raw) {
+  FamilyTemplate out(family);
   const std::string text = with_line_breaks(raw);
   const std::string tail = text.substr(std::min(text.rfind("add_generation_prompt"), text.size()));
   if (family.start.empty() || family.start == "{bos}") {
@@ -195,32 +126,64 @@ ChatTemplate chat_template_of(const ChatFamily& family, std::string_view raw) {
   return out;
 }
 
-ChatTemplate load_chat_template(const fs::path& directory, const Tokenizer& tokenizer, const ChatChoice& choice) {
-  const json config = read_object(directory / "tokenizer_config.json");
-  const std::string text = template_text(directory, config);
-  const ChatFamily* named = choice.name.empty() ? nullptr : find_chat_family(choice.name);
-  if (!choice.name.empty() && !named) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "no chat template is called " + in_quotes(choice.name) + "; known are " + chat_family_names());
+namespace {
+
+// The row itself, or with what the checkpoint's own text says of it.
+FamilyTemplate family_template(const ChatFamily& family, const std::string& text, const std::vector<NamedToken>& tokens,
+                               const ChatChoice& choice) {
+  if (!choice.arguments->is_null() && !choice.arguments->empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                "switches are for a checkpoint's own chat template, and " + std::string(family.name) + " is none");
   }
-  const ChatFamily& family = named ? *named : choose(directory, text, tokenizer);
-  ChatTemplate out = recognise_chat_template(text) == &family ? chat_template_of(family, text) : ChatTemplate(family);
-  const json map = read_object(directory / "special_tokens_map.json");
-  for (const auto& [key, spelling] : {std::pair{"bos_token", &out.bos}, std::pair{"eos_token", &out.eos}}) {
-    auto said = special_token(config, key);
-    if (!said) said = special_token(map, key);
-    if (said && said->size() > kMaxTokenBytes)
-      throw Error(ErrorCode::kCorrupt, directory.string() + ": its " + key + " is longer than any model's token");
-    if (said) *spelling = *said;
+  FamilyTemplate out =
+      recognise_chat_template(text) == &family ? family_template_of(family, text) : FamilyTemplate(family);
+  for (const NamedToken& token : tokens) {
+    if (token.name == "bos_token") out.bos = token.spelling;
+    if (token.name == "eos_token") out.eos = token.spelling;
   }
   if (!choice.date.empty()) out.date = choice.date;
   return out;
 }
 
+// The checkpoint's own. What it cannot do is said with what can be done.
+std::shared_ptr<const JinjaTemplate> own_template(const std::vector<NamedTemplate>& templates,
+                                                  const fs::path& directory, std::vector<NamedToken> tokens,
+                                                  const ChatChoice& choice) {
+  if (!choice.arguments->is_null() && !choice.arguments->is_object())
+    throw Error(ErrorCode::kInvalidArgument, "the switches of a chat template are an object");
+  JinjaSetting setting{.tokens = std::move(tokens),
+                       .arguments = choice.arguments,
+                       .date = choice.date,
+                       .family = recognise_chat_template(templates.front().text)};
+  try {
+    return std::make_shared<const JinjaTemplate>(templates, directory.string(), std::move(setting));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    throw Error(ErrorCode::kUnsupported, std::string(error.what()) + "; or say " + Option::kChatTemplate +
+                                             " with one of " + chat_family_names());
+  }
+}
+
+}  // namespace
+
+ChatTemplate load_chat_template(const fs::path& directory, const Tokenizer& tokenizer, const ChatChoice& choice) {
+  const json config = read_object(directory / "tokenizer_config.json");
+  const std::vector<NamedTemplate> templates = templates_of(directory, config);
+  const ChatFamily* named = choice.name.empty() ? nullptr : find_chat_family(choice.name);
+  if (!choice.name.empty() && !named) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "no chat template is called " + in_quotes(choice.name) + "; known are " + chat_family_names());
+  }
+  std::vector<NamedToken> tokens = named_tokens(directory, config);
+  if (!named && !templates.empty()) return ChatTemplate(own_template(templates, directory, std::move(tokens), choice));
+  const std::string text = templates.empty() ? "" : templates.front().text;
+  return ChatTemplate(family_template(named ? *named : choose(directory, tokenizer), text, tokens, choice));
+}
+
 TokenIds generation_stop_tokens(const fs::path& directory) {
   const fs::path path = directory / "generation_config.json";
   const json config = read_object(path);
-  const json* value = find(config, "eos_token_id");
+  const json* value = find_member(config, "eos_token_id");
   if (!value || value->is_null()) return {};
   TokenIds ids;
   for (const json& id : value->is_array() ? *value : json::array({*value})) {

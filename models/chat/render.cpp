@@ -1,8 +1,8 @@
-// Messages to segments, and segments to token ids.
+// Messages to segments, by a family's row.
 #include <algorithm>
 #include <string_view>
 
-#include "models/chat/chat_template.h"
+#include "models/chat/family_template.h"
 #include "models/chat/trim.h"
 
 namespace halfbyte::models {
@@ -16,7 +16,7 @@ struct Found {
 
 class Renderer {
  public:
-  explicit Renderer(const ChatTemplate& with) : with_(with) {}
+  explicit Renderer(const FamilyTemplate& with) : with_(with) {}
 
   // The template's own string.
   void own(std::string_view text) {
@@ -65,7 +65,7 @@ class Renderer {
     if (!spelling.empty()) segments_.push_back({std::string(spelling), true});
   }
 
-  const ChatTemplate& with_;
+  const FamilyTemplate& with_;
   std::vector<Segment> segments_;
   int round_ = 0;
 };
@@ -80,12 +80,12 @@ std::string_view without_thinking(std::string_view text) {
   return text;
 }
 
-std::string_view answer_of(const ChatTemplate& with, const Message& message) {
+std::string_view answer_of(const FamilyTemplate& with, const Message& message) {
   return with.family->drops_thinking ? without_thinking(message.text) : std::string_view(message.text);
 }
 
 // `system`: what stands in front of this user's text.
-void add_user(Renderer& out, const ChatTemplate& with, const std::string& text,
+void add_user(Renderer& out, const FamilyTemplate& with, const std::string& text,
               const std::optional<std::string>& system) {
   out.begin_round();
   out.own(with.user.before);
@@ -108,7 +108,7 @@ void add_turn(Renderer& out, const Turn& turn, std::string_view text) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const ChatFamily& row)
+FamilyTemplate::FamilyTemplate(const ChatFamily& row)
     : family(&row),
       bos(row.bos),
       eos(row.eos),
@@ -120,7 +120,7 @@ ChatTemplate::ChatTemplate(const ChatFamily& row)
       system_place(row.system_place),
       default_system(row.default_system) {}
 
-std::vector<Segment> ChatTemplate::render(const Conversation& conversation) const {
+std::vector<Segment> FamilyTemplate::render(const Conversation& conversation, bool asks_for_answer) const {
   std::optional<std::string> system = default_system;
   std::span<const Message> turns = conversation;
   if (!turns.empty() && turns.front().role == Speaker::kSystem) {
@@ -141,91 +141,11 @@ std::vector<Segment> ChatTemplate::render(const Conversation& conversation) cons
       add_turn(out, assistant, answer_of(*this, turns[i]));
     }
   }
-  out.own(answer);
+  if (asks_for_answer) out.own(answer);
   return out.take();
 }
 
-namespace {
-
-struct Control {
-  std::size_t begin;
-  std::size_t end;
-  std::int64_t id;
-};
-
-TokenIds ids_of(const std::vector<TokenSpan>& spans) {
-  TokenIds ids;
-  for (const TokenSpan& span : spans) ids.push_back(span.id);
-  return ids;
-}
-
-// A tokenizer may let a special token take the blanks beside it.
-bool covers(const TokenSpan& span, const Control& control, std::string_view text) {
-  if (span.id != control.id || span.begin > control.begin || span.end < control.end) return false;
-  const auto before = text.substr(span.begin, control.begin - span.begin);
-  const auto after = text.substr(control.end, span.end - control.end);
-  return trimmed(before).empty() && trimmed(after).empty();
-}
-
-bool have_all(const std::vector<TokenSpan>& spans, const std::vector<Control>& controls, std::string_view text) {
-  auto next = controls.begin();
-  for (const TokenSpan& span : spans) {
-    if (next != controls.end() && covers(span, *next, text)) ++next;
-  }
-  return next == controls.end();
-}
-
-bool spells_no_special(const Segment& segment, const Tokenizer& tokenizer) {
-  return segment.is_control || tokenizer.encode(segment.text, SpecialTokens::kAsText) ==
-                                   tokenizer.encode(segment.text, SpecialTokens::kParse);
-}
-
-// Each text by itself.
-TokenIds encode_apart(const std::vector<Segment>& segments, const Tokenizer& tokenizer) {
-  TokenIds ids;
-  for (const Segment& segment : segments) {
-    const TokenIds own = segment.is_control ? TokenIds{*tokenizer.id_of(segment.text)}
-                                            : tokenizer.encode(segment.text, SpecialTokens::kAsText);
-    ids.insert(ids.end(), own.begin(), own.end());
-  }
-  return ids;
-}
-
-// Special tokens that the tokenizer lacks are text, as everybody's tokenizers have it.
-std::vector<Segment> known(std::vector<Segment> segments, const Tokenizer& tokenizer) {
-  std::vector<Segment> out;
-  for (Segment& segment : segments) {
-    if (segment.is_control) segment.is_control = tokenizer.id_of(segment.text).has_value();
-    if (!segment.is_control && !out.empty() && !out.back().is_control) {
-      out.back().text += segment.text;
-    } else {
-      out.push_back(std::move(segment));
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-// Encoded as one text wherever that cannot be misread: what a tokenizer does beside a special token (SentencePiece's
-// dummy prefix, blanks that a token takes) is then as for everybody.
-TokenIds ChatTemplate::encode(const Conversation& conversation, const Tokenizer& tokenizer) const {
-  const std::vector<Segment> segments = known(render(conversation), tokenizer);
-  std::string text;
-  std::vector<Control> controls;
-  for (const Segment& segment : segments) {
-    if (segment.is_control)
-      controls.push_back({text.size(), text.size() + segment.text.size(), *tokenizer.id_of(segment.text)});
-    text += segment.text;
-  }
-  if (std::ranges::all_of(segments, [&](const Segment& s) { return spells_no_special(s, tokenizer); })) {
-    const auto spans = tokenizer.encode_spans(text, SpecialTokens::kParse);
-    if (have_all(spans, controls, text)) return ids_of(spans);
-  }
-  return encode_apart(segments, tokenizer);
-}
-
-TokenIds ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const {
+TokenIds FamilyTemplate::stop_tokens(const Tokenizer& tokenizer) const {
   TokenIds ids;
   const auto add = [&](std::string_view spelling) {
     const auto id = spelling.empty() ? std::nullopt : tokenizer.id_of(spelling);

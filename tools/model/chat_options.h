@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <halfbyte/generate.h>
 
@@ -17,6 +18,7 @@ class OptionParser;
 struct ChatWords {
   std::optional<std::string> system;
   models::ChatChoice choice;
+  std::vector<std::string> arguments;  // "NAME=VALUE"
 };
 
 void declare_chat(OptionParser& parser, ChatWords& words);

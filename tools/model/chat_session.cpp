@@ -51,7 +51,7 @@ std::int64_t ChatSession::fit(TokenIds& tokens) {
 
 Generation ChatSession::answer(const TokenIds& prompt, std::stop_token stop, const AnswerWatch& watch,
                                std::string& text) {
-  AnswerStream stream(tokenizer_, chat_.family->begins_with_line);
+  AnswerStream stream(tokenizer_, chat_.begins_with_line());
   models::StopTexts stops(stop_texts_);
   const auto say = [&](const std::string& piece) {
     text += piece;

@@ -61,7 +61,7 @@ class Stream {
       return;
     }
     if (chat) {
-      answer_.emplace(*tokenizer, chat->family->begins_with_line);
+      answer_.emplace(*tokenizer, chat->begins_with_line());
     } else {
       decoder_.emplace(*tokenizer, prompt);
     }

@@ -38,14 +38,16 @@ TokenIds encode_prompt(const models::Tokenizer& tokenizer, const std::string& te
   return ids;
 }
 
-models::Conversation read_messages(const std::string& path) {
+models::ChatInput read_messages(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kNotFound, path + ": cannot be read");
-  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  auto messages = models::messages_of(json);
+  const auto json = nlohmann::ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  auto messages = models::chat_input_of(json);
   if (!messages) {
     throw Error(ErrorCode::kCorrupt,
-                path + ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}");
+                path +
+                    ": is not a list of {\"role\": \"system\", \"user\" or \"assistant\", \"content\": text}, nor an "
+                    "object with such \"messages\"");
   }
   return std::move(*messages);
 }
@@ -77,7 +79,9 @@ void declare_prompts(OptionParser& parser, PromptWords& words) {
   declare_chat(parser, words.chat);
   parser
       .add_option("--messages", words.messages,
-                  "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON; repeatable")
+                  "with --chat: a conversation to answer, [{\"role\", \"content\"}] in JSON, or an object with "
+                  "\"messages\" and \"tools\"; "
+                  "repeatable")
       .type_name("FILE")
       .repeatable();
 }
@@ -95,9 +99,10 @@ void check_prompts(const PromptWords& words) {
   if (words.is_chat && !words.tokens.empty())
     throw UsageError("--chat writes text as the model's template has it; --prompt-tokens are taken as they are");
   const ChatWords& chat = words.chat;
-  const bool needs_chat =
-      chat.system || !chat.choice.name.empty() || !chat.choice.date.empty() || !words.messages.empty();
-  if (needs_chat && !words.is_chat) throw UsageError("--system, --chat-template, --date and --messages go with --chat");
+  const bool needs_chat = chat.system || !chat.choice.name.empty() || !chat.choice.date.empty() ||
+                          !chat.arguments.empty() || !words.messages.empty();
+  if (needs_chat && !words.is_chat)
+    throw UsageError("--system, --chat-template, --chat-argument, --date and --messages go with --chat");
 }
 
 void read_prompts(PromptWords& words) {
@@ -118,10 +123,14 @@ std::vector<TokenIds> encode_prompts(const PromptWords& words, const std::string
              : encode_prompt(*tokenizer, text));
   }
   for (const std::string& path : words.messages) {
-    const models::Conversation messages = read_messages(path);
-    if (words.chat.system && messages.front().role == models::Speaker::kSystem)
+    models::ChatInput input = read_messages(path);
+    if (words.chat.system && input.messages->front()["role"] == "system")
       throw UsageError("give the system text by --system or in " + path + ", not both");
-    prompts.push_back(chat->encode(conversation_of(words.chat.system, messages), *tokenizer));
+    if (words.chat.system) {
+      const nlohmann::ordered_json told = {{"role", "system"}, {"content", *words.chat.system}};
+      input.messages->insert(input.messages->begin(), told);
+    }
+    prompts.push_back(chat->encode(input, *tokenizer));
   }
   for (const std::string& list : words.tokens) prompts.push_back(parse_token_ids(list));
   return prompts;

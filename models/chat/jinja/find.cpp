@@ -1,0 +1,15 @@
+#include "models/chat/jinja/find.h"
+
+#include <cstring>
+
+namespace halfbyte::models::jinja {
+
+std::size_t find_text(std::string_view text, std::string_view part, std::size_t from) noexcept {
+  if (part.empty()) return from;
+  if (from >= text.size()) return std::string_view::npos;
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (!found) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+}  // namespace halfbyte::models::jinja
