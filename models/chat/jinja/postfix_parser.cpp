@@ -60,16 +60,17 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr object) {
     node->object = std::move(object);
     return node;
   }
-  if (!tokens_.skip_operator("[")) tokens_.unexpected("a name");
-  ExpressionPtr begin = tokens_.is_operator(":") ? nullptr : tuple();
-  if (!tokens_.is_operator(":")) {
+  const bool is_number = tokens_.is(TokenKind::kInteger);  // behind the point: list.0
+  if (!is_number && !tokens_.skip_operator("[")) tokens_.unexpected("a name");
+  ExpressionPtr begin = is_number ? number() : tokens_.is_operator(":") ? nullptr : tuple();
+  if (is_number || !tokens_.is_operator(":")) {
     auto node = std::make_unique<Subscript>();
     node->line = line;
     stand_on(tokens_, *node, object.get());
     node->object = std::move(object);
     node->index = std::move(begin);
     stand_on(tokens_, *node, node->index.get());
-    tokens_.expect_operator("]");
+    if (!is_number) tokens_.expect_operator("]");
     return node;
   }
   auto node = std::make_unique<Slice>();
