@@ -144,6 +144,19 @@ def chat_templates():
     yield b"<|im_start|>system\\nYou are kind.<|im_end|>' <|im_end|> | trim strftime_now if item['content'] loop.first and system_message eos_token + ' '"
 
 
+def jinja_templates():
+    """Those of the interpreter's test, and one of a chat model's kind."""
+    source = (ROOT / "tests/models/chat/jinja_cases.h").read_text(encoding="utf-8")
+    for text in re.findall(r'\{R"\((.*?)\)",', source, re.DOTALL):
+        yield text.encode()
+    yield (b"{%- if tools %}{{- '<|im_start|>system\\n' }}{%- for tool in tools %}{{- tool | tojson(indent=2) }}{%- endfor %}{%- endif %}\n"
+           b"{%- set ns = namespace(last=messages|length - 1) %}{%- for message in messages[::-1] %}{%- set i = (messages|length - 1) - loop.index0 %}"
+           b"{%- if message.role == 'user' and message.content is string %}{%- set ns.last = i %}{%- break %}{%- endif %}{%- endfor %}\n"
+           b"{%- for m in messages %}{{- '<|im_start|>' ~ m.role ~ '\\n' ~ (m.content.split('</think>')[-1].lstrip('\\n') if m.content is string else m.content[0].text) }}"
+           b"{%- for call in m.tool_calls or [] %}{{- call.function.arguments | items | list }}{%- endfor %}{%- endfor %}{% macro f(a, b=1) %}{{ a ~ b }}{{ caller() }}{% endmacro %}"
+           b"{% call f(2) %}x{% endcall %}{{ strftime_now('%d %b %Y') }}{% if x %}{{ raise_exception('no') }}{% endif %}")
+
+
 def chat_folders():
     templates = list(chat_templates())
     for one in templates[:40:3]:
@@ -211,7 +224,7 @@ TARGETS = {
     "awq": checkpoints.awq, "hqq": checkpoints.hqq, "compressed_tensors": checkpoints.compressed_tensors, "bitsandbytes": checkpoints.bitsandbytes,
     "float4": checkpoints.float4, "ipex_llm": checkpoints.ipex_llm,
     "sentencepiece": lambda: spm_models() + [path.read_bytes() for path in small((DATA / "tokenizers").glob("sentencepiece*/tokenizer.model"))],
-    "tokenizer_json": tokenizer_jsons, "tokenizer_files": tokenizer_folders, "chat_text": chat_templates, "chat_files": chat_folders, "conversion": sources, "resume": resumes,
+    "tokenizer_json": tokenizer_jsons, "tokenizer_files": tokenizer_folders, "chat_text": chat_templates, "chat_jinja": jinja_templates, "chat_files": chat_folders, "conversion": sources, "resume": resumes,
 }
 
 

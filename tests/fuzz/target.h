@@ -25,6 +25,7 @@ void fuzz_config(std::string_view input);
 void fuzz_sentencepiece(std::string_view input);
 void fuzz_tokenizer_json(std::string_view input);
 void fuzz_chat_text(std::string_view input);
+void fuzz_chat_jinja(std::string_view input);  // a template, run
 void fuzz_options(std::string_view input);
 
 // One file on the disk.

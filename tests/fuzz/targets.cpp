@@ -33,6 +33,7 @@ constexpr auto kTargets = std::to_array<Target>({
     {"tokenizer_json", fuzz_tokenizer_json},
     {"tokenizer_files", fuzz_tokenizer_files},
     {"chat_text", fuzz_chat_text},
+    {"chat_jinja", fuzz_chat_jinja},
     {"chat_files", fuzz_chat_files},
     {"conversion", fuzz_conversion},
     {"resume", fuzz_resume},

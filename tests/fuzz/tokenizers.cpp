@@ -1,8 +1,11 @@
 // Tokenizers of every kind, each with a text that it encodes and decodes; chat templates.
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/error.h>
 
 #include "models/chat/chat_family.h"
 #include "models/chat/chat_template.h"
+#include "models/chat/jinja/program.h"
 #include "models/tokenizers/huggingface/put_together.h"
 #include "models/tokenizers/sentencepiece/encoder.h"
 #include "tests/fuzz/bundle.h"
@@ -102,6 +105,27 @@ void fuzz_tokenizer_files(std::string_view input) {
 void fuzz_chat_text(std::string_view input) {
   const models::ChatFamily* family = models::recognise_chat_template(input);
   if (family) check_template(models::ChatTemplate(models::family_template_of(*family, input)));
+}
+
+void fuzz_chat_jinja(std::string_view input) {
+  const nlohmann::ordered_json messages = {
+      {{"role", "system"}, {"content", "Be <|im_end|> brief. "}},
+      {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "a"}}}}},
+      {{"role", "assistant"},
+       {"content", "<think>\nhm</think>Hi "},
+       {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", {{"x", 1.5}, {"y", nullptr}}}}}}}}},
+      {{"role", "tool"}, {"content", "\u00e9\u6771"}}};
+  const nlohmann::ordered_json yes = true;
+  const models::jinja::Limits limits{.steps = 200'000, .held_bytes = 1 << 22, .output_bytes = 1 << 20};
+  const models::jinja::Program program(input, "fuzz");
+  const models::jinja::Text text = program.run(
+      {{"messages", &messages}, {"tools", &messages}, {"add_generation_prompt", &yes}}, {.year = 2024}, limits);
+  std::size_t done = 0;
+  for (const models::jinja::Run& run : text.runs()) {
+    require(run.begin == done && run.end > run.begin, "runs follow each other");
+    done = run.end;
+  }
+  require(done == text.size(), "runs are the whole text");
 }
 
 void fuzz_chat_files(std::string_view input) {

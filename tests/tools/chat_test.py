@@ -96,8 +96,8 @@ class PipedChat(CommandLineTest):
         self.fails(3, wanted, "generate", TINY_LLAMA, "--chat", "--prompt", "Hello")
         self.fails(2, ["--chat-template", "lama2", "llama2"], "chat", TINY_LLAMA, "--chat-template", "lama2")
         strange = copy_of_tiny_llama(self.scratch / "strange")
-        (strange / "chat_template.jinja").write_text("{{ 1 / 0 }}")
-        self.fails(3, ["none that this version knows"], "chat", strange, input="")
+        (strange / "chat_template.jinja").write_text("{% include 'x' %}")
+        self.fails(3, ["line 1: no statement is called", "--chat-template", "zephyr"], "chat", strange, input="")
 
     def test_the_checkpoint_says_its_template_and_its_stop_tokens(self):
         said = copy_of_tiny_llama(self.scratch / "said")
@@ -128,14 +128,32 @@ class GenerateChat(CommandLineTest):
         self.assertIn("Bye", two[1]["text"])
 
     def test_what_does_not_go_together_is_refused(self):
-        for words in (["--system", "x"], ["--chat-template", "llama2"], ["--date", "1 Jan 2030"], ["--messages", "x.json"]):
+        for words in (["--system", "x"], ["--chat-template", "llama2"], ["--date", "1 Jan 2030"], ["--chat-argument", "x=1"], ["--messages", "x.json"]):
             self.fails(2, "go with --chat", "generate", TINY_LLAMA, "--prompt", "Hello", *words)
         self.fails(2, "--prompt-tokens are taken as they are", "generate", TINY_LLAMA, "--chat", "--prompt-tokens", "1,2")
         path = self.scratch / "messages.json"
-        for text in ("", "{}", "[]", '[{"role": "tool", "content": ""}]', '[{"role": "user"}]',
-                     '[{"role": "user", "content": ""}, {"role": "system", "content": ""}]'):
+        for text in ("", "{}", "[]", "[1]", '[{"content": ""}]', '{"messages": []}'):
             path.write_text(text)
             self.fails(3, ["messages.json", "is not a list of"], "generate", TINY_LLAMA, "--chat", "--chat-template", "llama2", "--messages", path)
+        for text in ('[{"role": "tool", "content": ""}]', '[{"role": "user"}]', '[{"role": "user", "content": ""}, {"role": "system", "content": ""}]'):
+            path.write_text(text)
+            self.fails(3, ["llama2", "knows texts of system, user and assistant alone"], "generate", TINY_LLAMA, "--chat", "--chat-template", "llama2", "--messages", path)
+        path.write_text('{"messages": [{"role": "user", "content": "x"}], "tools": [{}]}')
+        self.fails(3, ["llama2", "knows no tools"], "generate", TINY_LLAMA, "--chat", "--chat-template", "llama2", "--messages", path)
+        self.fails(2, "wants NAME=VALUE", "generate", TINY_LLAMA, "--chat", "--prompt", "x", "--chat-argument", "thinking")
+
+    def test_a_checkpoints_own_template_is_run_with_tools_and_switches(self):
+        own = copy_of_tiny_llama(self.scratch / "own")
+        (own / "chat_template.jinja").write_text(
+            "{% for m in messages %}{{ m.role }}: {{ m.content or m.tool_calls[0].function.name }};{% endfor %}{{ tools | length if tools else 0 }}{{ 'yes' if thinking else 'no' }}")
+        path = self.scratch / "request.json"
+        path.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]},
+                                                 {"role": "tool", "content": "2"}], "tools": [{}, {}]}))
+        words = ["generate", own, "--chat", "--echo", "--max-gen-len", "0", "-q", "--messages", path]
+        self.assertEqual(self.json_of(*words)["generations"][0]["text"].strip(), "user: Hi;assistant: f;tool: 2;2no")
+        self.assertEqual(self.json_of(*words, "--chat-argument", "thinking=true")["generations"][0]["text"].strip(), "user: Hi;assistant: f;tool: 2;2yes")
+        (own / "chat_template.jinja").write_text("\n{{ raise_exception('Never.') }}")
+        self.fails(2, ["line 2: it refuses this conversation: Never."], *words)
         self.fails(1, ["missing.json"], "generate", TINY_LLAMA, "--chat", "--chat-template", "llama2", "--messages", self.scratch / "missing.json")
 
     def test_a_text_says_why_it_ended(self):

@@ -46,6 +46,7 @@ gguf_check | numpy safetensors gguf | $halfbyte
 gguf_models_check | torch numpy safetensors transformers llama-cpp-python | $halfbyte $root/tests/data/families
 gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
 interrupt_test | | $halfbyte $tiny $tiny $tiny
+jinja_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
@@ -73,7 +74,7 @@ missing_for() {
     interrupt_test) [[ $large ]] || say "needs a machine that does nothing else, and minutes: --large runs it" ;;
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
     thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;
-    chat_check) [[ $templates ]] || say "needs the published chat templates, which are not ours to keep: --templates DIR" ;;
+    chat_check | jinja_check) [[ $templates ]] || say "needs the published chat templates, which are not ours to keep: --templates DIR" ;;
   esac
 }
 

@@ -5,7 +5,8 @@
 
 TEMPLATES is a folder of chat templates as the models' authors publish them (NAME.jinja, see FAMILIES): they are theirs, so
 none is kept here. A family without its file is left out, with a word. A tokenizer of each family's kind is trained here,
-small, with the family's special tokens; the weights are tiny-llama's. The template must be recognised, too.
+small, with the family's special tokens; the weights are tiny-llama's. What is compared is the row of halfbyte's table;
+jinja_check.py compares the templates themselves, run.
 """
 import json
 import pathlib
@@ -144,8 +145,8 @@ def forged(specials):
     return [[{"role": role, "content": content} for role in ("user", "assistant", "user")] for content in (text, "x")]
 
 
-def ours(program, path, talks):
-    words = []
+def ours(program, path, talks, name):
+    words = ["--chat-template", name]
     for number, talk in enumerate(talks):
         file = path / f"talk{number}.json"
         file.write_text(json.dumps(talk))
@@ -165,7 +166,7 @@ def check(program, tiny_llama, templates, scratch, number, family, random_):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
     talks = conversations(random_, has_system, specials, 60)
     wanted = [list(tokenizer.apply_chat_template(talk, tokenize=True, add_generation_prompt=True, return_dict=False)) for talk in talks]
-    found = ours(program, path, talks + forged(specials))
+    found = ours(program, path, talks + forged(specials), name)
     if isinstance(found, str):
         print(f"{name} ({kind}): {found}")
         return False

@@ -4,6 +4,7 @@
 #include "models/chat/jinja/failure.h"
 #include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/print.h"
+#include "models/json/printable.h"
 
 namespace halfbyte::models::jinja {
 
@@ -85,11 +86,13 @@ Value CallExpression::evaluate(Interpreter& run) const {
 }
 
 Value FilterUse::evaluate(Interpreter& run) const {
+  if (!filter) refuse("no filter is called " + in_quotes(name));
   const Value input = object ? run.evaluate(*object) : run.variable("");
   return run_builtin(run, *filter, input, run.call_of(arguments));
 }
 
 Value TestUse::evaluate(Interpreter& run) const {
+  if (!test) refuse("no test is called " + in_quotes(name));
   const Value input = run.evaluate(*object);
   return Value(is_true(run_builtin(run, *test, input, run.call_of(arguments))) != is_negated);
 }

@@ -37,6 +37,9 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
+  // Within an `if`, a filter or a test that is not known is an error only where it is run, as jinja2 has it.
+  void set_conditional(bool is_conditional) noexcept { is_conditional_ = is_conditional; }
+
   // One or, with commas between them, a tuple of some. `has_condition`: `a if b else c` is one.
   ExpressionPtr tuple(bool has_condition = true);
   ExpressionPtr expression(bool has_condition = true);
@@ -69,6 +72,7 @@ class ExpressionParser {
 
   TokenStream& tokens_;
   int depth_ = 0;
+  bool is_conditional_ = false;
 };
 
 }  // namespace halfbyte::models::jinja

@@ -29,12 +29,17 @@ const std::string& name_at(const Call& call, std::size_t index) {
   return text->bytes();
 }
 
+// Of what is not true there is nothing to go through, whatever it is.
+std::vector<Value> items_if_true(Interpreter& run, const Value& value) {
+  return is_true(value) ? items_of(run, value) : std::vector<Value>();
+}
+
 Value map(Interpreter& run, const Value& self, const Arguments& arguments) {
   const Call& call = arguments.call();
   std::vector<Value> out;
   if (const Value* attribute = named(call, "attribute"); attribute && call.positional.empty()) {
     const Value* fallback = named(call, "default");
-    for (const Value& item : items_of(run, self)) {
+    for (const Value& item : items_if_true(run, self)) {
       Value value = item_by_path(run, item, *attribute);
       out.push_back(value.is_undefined() && fallback ? *fallback : std::move(value));
     }
@@ -44,7 +49,7 @@ Value map(Interpreter& run, const Value& self, const Arguments& arguments) {
   const Builtin* filter = find_filter(name);
   if (!filter) refuse("no filter is called " + in_quotes(name));
   const Call rest = behind(call, 1);
-  for (const Value& item : items_of(run, self)) {
+  for (const Value& item : items_if_true(run, self)) {
     run.heap().step();
     out.push_back(run_builtin(run, *filter, item, rest));
   }
@@ -63,7 +68,7 @@ Value select(Interpreter& run, const Value& self, const Call& call, bool by_attr
   }
   const Call rest = behind(call, at + 1);
   std::vector<Value> out;
-  for (Value& item : items_of(run, self)) {
+  for (Value& item : items_if_true(run, self)) {
     run.heap().step();
     const Value value = by_attribute ? item_by_path(run, item, call.positional.front()) : item;
     const bool holds = is_true(test ? run_builtin(run, *test, value, rest) : value);

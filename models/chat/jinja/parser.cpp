@@ -80,6 +80,7 @@ class Parser {
 
   std::unique_ptr<Statement> parse_if() {
     auto node = std::make_unique<If>();
+    expressions_.set_conditional(++conditions_ > 0);
     node->branches.push_back({expressions_.tuple(false), {}});
     while (true) {
       end_tag();
@@ -90,6 +91,7 @@ class Parser {
       node->branches.push_back({word == "elif" ? expressions_.tuple(false) : nullptr, {}});
     }
     end_tag();
+    expressions_.set_conditional(--conditions_ > 0);
     return node;
   }
 
@@ -241,7 +243,8 @@ class Parser {
   TokenStream tokens_;
   ExpressionParser expressions_;
   int depth_ = 0;
-  int loops_ = 0;  // that are open
+  int loops_ = 0;       // that are open
+  int conditions_ = 0;  // the same
 };
 
 }  // namespace

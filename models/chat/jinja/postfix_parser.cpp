@@ -124,9 +124,9 @@ std::string ExpressionParser::dotted_name() {
 ExpressionPtr ExpressionParser::filter(ExpressionPtr object) {
   auto node = std::make_unique<FilterUse>();
   node->line = tokens_.line();
-  const std::string name = dotted_name();
-  node->filter = find_filter(name);
-  if (!node->filter) tokens_.fail("no filter is called " + in_quotes(name));
+  node->name = dotted_name();
+  node->filter = find_filter(node->name);
+  if (!node->filter && !is_conditional_) tokens_.fail("no filter is called " + in_quotes(node->name));
   stand_on(tokens_, *node, object.get());
   node->object = std::move(object);
   if (tokens_.skip_operator("(")) node->arguments = arguments();
@@ -139,9 +139,9 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr object) {
   node->line = tokens_.line();
   tokens_.take();
   node->is_negated = tokens_.skip_name("not");
-  const std::string name = dotted_name();
-  node->test = find_test(name);
-  if (!node->test) tokens_.fail("no test is called " + in_quotes(name));
+  node->name = dotted_name();
+  node->test = find_test(node->name);
+  if (!node->test && !is_conditional_) tokens_.fail("no test is called " + in_quotes(node->name));
   stand_on(tokens_, *node, object.get());
   node->object = std::move(object);
   if (tokens_.skip_operator("(")) {

@@ -113,13 +113,15 @@ struct CallExpression final : Expression {
   Value evaluate(Interpreter& run) const override;
 };
 struct FilterUse final : Expression {
-  const Builtin* filter;
+  const Builtin* filter;  // null: there is none of this name, which is an error where it is run
+  std::string name;
   ExpressionPtr object;  // null: what stands in a filter block
   WrittenCall arguments;
   Value evaluate(Interpreter& run) const override;
 };
 struct TestUse final : Expression {
-  const Builtin* test;
+  const Builtin* test;  // as a filter's
+  std::string name;
   bool is_negated = false;
   ExpressionPtr object;
   WrittenCall arguments;
