@@ -4,6 +4,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/architectures/tensor_table_test.cpp
     models/chat/chat_template_test.cpp
     models/chat/jinja_test.cpp
+    models/chat/own_template_test.cpp
     models/dtype_rules_test.cpp
     models/json/field_test.cpp
     models/tokenizers/fixtures_test.cpp

@@ -10,6 +10,8 @@
 namespace halfbyte::models::jinja {
 namespace {
 
+constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 16;  // of tuples
+
 std::string_view list_name(const ListBox& list) noexcept {
   switch (list.kind) {
     case ListKind::kList:
@@ -138,6 +140,7 @@ std::string key_of(const Value& value) {
   for (const Value& item : list->items) {
     const std::string one = key_of(item);
     key += std::to_string(one.size()) + ":" + one;
+    if (key.size() > kMaxKeyBytes) refuse("a tuple is a longer key than any");  // tuples that hold one twice, and so on
   }
   return key;
 }

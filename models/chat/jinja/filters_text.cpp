@@ -47,6 +47,7 @@ Text titled_words(const Text& text) {
 
 Value trim(Interpreter& run, const Value& self, const Arguments& arguments) {
   const Text* characters = arguments.text_or_null(0);
+  run.heap().step_over(characters ? (characters->size() + 1) * printed(self, run.heap()).size() : 0);
   return run.heap().text(stripped(printed(self, run.heap()), characters ? &characters->bytes() : nullptr, Side::kBoth));
 }
 
@@ -79,27 +80,8 @@ Value indent(Interpreter& run, const Value& self, const Arguments& arguments) {
   return run.heap().text(std::move(out));
 }
 
-struct HtmlEscape {
-  char character;
-  std::string_view text;
-};
-constexpr HtmlEscape kHtml[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-
 Value escape(Interpreter& run, const Value& self, const Arguments&) {
-  const Text text = printed(self, run.heap());
-  Text out;
-  for (const Run& part : text.runs()) {
-    std::string bytes;
-    for (const char c : text.view().substr(part.begin, part.end - part.begin)) {
-      const auto* row = std::ranges::find(kHtml, c, &HtmlEscape::character);
-      if (row != std::end(kHtml))
-        bytes += row->text;
-      else
-        bytes += c;
-    }
-    out.append(bytes, part.origin);
-  }
-  return run.heap().text(std::move(out));
+  return self.is_markup() ? self : run.heap().text(escaped(printed(self, run.heap())), true);
 }
 
 Value to_json_filter(Interpreter& run, const Value& self, const Arguments& arguments) {

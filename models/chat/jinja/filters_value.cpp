@@ -131,7 +131,9 @@ constexpr Builtin kRows[] = {
     {"count", "", length},
     {"attr", "name", attribute},
     {"safe", "",
-     [](Interpreter& run, const Value& self, const Arguments&) { return run.heap().text(printed(self, run.heap())); }},
+     [](Interpreter& run, const Value& self, const Arguments&) {
+       return run.heap().text(printed(self, run.heap()), true);
+     }},
 };
 
 }  // namespace

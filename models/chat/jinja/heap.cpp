@@ -58,11 +58,11 @@ void Heap::check_output(std::size_t bytes) const {
     refuse("it writes more than the " + std::to_string(limits_.output_bytes) + " bytes that a run may write");
 }
 
-Value Heap::text(Text text) {
+Value Heap::text(Text text, bool is_markup) {
   step_over(text.size());
   const std::size_t characters = character_count(text.view());
   const std::size_t bytes = text.held_bytes() + sizeof(StringBox) + kBoxBytes;
-  return Value(std::shared_ptr<const StringBox>(new StringBox{std::move(text), characters, charge(bytes)}));
+  return Value(std::shared_ptr<const StringBox>(new StringBox{std::move(text), characters, charge(bytes), is_markup}));
 }
 
 Value Heap::list(std::vector<Value> items, ListKind kind, std::string_view name) {

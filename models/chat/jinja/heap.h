@@ -41,7 +41,7 @@ class Heap {
   // Before so many bytes are made.
   void expect(std::size_t bytes) const;
 
-  Value text(Text text);
+  Value text(Text text, bool is_markup = false);
   Value text(std::string bytes, Origin origin = Origin::kTemplate) {
     return this->text(Text(std::move(bytes), origin));
   }

@@ -7,6 +7,7 @@
 #include "models/chat/jinja/failure.h"
 #include "models/chat/jinja/format.h"
 #include "models/chat/jinja/interpreter.h"
+#include "models/chat/jinja/text_operations.h"
 
 namespace halfbyte::models::jinja {
 namespace {
@@ -53,9 +54,10 @@ bool is_sequence(const ListBox* list) {
 Value add(Interpreter& run, const Value& left, const Value& right) {
   if (left.text() && right.text()) {
     run.heap().expect(left.text()->size() + right.text()->size());
-    Text text = *left.text();
-    text.append(*right.text());
-    return run.heap().text(std::move(text));
+    const bool is_markup = left.is_markup() || right.is_markup();
+    Text text = is_markup && !left.is_markup() ? escaped(*left.text()) : *left.text();
+    text.append(is_markup && !right.is_markup() ? escaped(*right.text()) : *right.text());
+    return run.heap().text(std::move(text), is_markup);
   }
   const ListBox* const first = left.list();
   const ListBox* const second = right.list();

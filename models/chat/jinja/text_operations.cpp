@@ -15,6 +15,12 @@ bool stands_in(std::string_view characters, std::string_view one) {
   return false;
 }
 
+struct HtmlEscape {
+  char character;
+  std::string_view text;
+};
+constexpr HtmlEscape kHtml[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+
 // Where the character begins that ends before `end`.
 std::size_t character_before(std::string_view text, std::size_t end) {
   for (std::size_t back = std::min<std::size_t>(4, end); back > 1; --back) {
@@ -63,6 +69,19 @@ Text stripped(const Text& text, const std::string* characters, Side side) {
     end = last;
   }
   return text.part(begin, std::max(begin, end));
+}
+
+Text escaped(const Text& text) {
+  Text out;
+  for (const Run& run : text.runs()) {
+    std::string bytes;
+    for (const char c : text.view().substr(run.begin, run.end - run.begin)) {
+      const auto* row = std::ranges::find(kHtml, c, &HtmlEscape::character);
+      bytes += row != std::end(kHtml) ? row->text : std::string_view(&c, 1);
+    }
+    out.append(bytes, run.origin);
+  }
+  return out;
 }
 
 Text replaced(Heap& heap, const Text& text, const Text& old, const Text& with, std::int64_t most) {

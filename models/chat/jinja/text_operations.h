@@ -15,6 +15,9 @@ enum class Side { kLeft, kRight, kBoth };
 // Without the characters of this set at the ends; null: without white space.
 Text stripped(const Text& text, const std::string* characters, Side side);
 
+// For HTML, as markupsafe does it.
+Text escaped(const Text& text);
+
 // Up to `most` times from the left; -1: all.
 Text replaced(Heap& heap, const Text& text, const Text& old, const Text& with, std::int64_t most);
 // At `separator`, which is not empty.

@@ -29,6 +29,11 @@ const Text* Value::text() const noexcept {
   return box ? &box->text : nullptr;
 }
 
+bool Value::is_markup() const noexcept {
+  const auto* box = pointed_at<StringBox>(*this);
+  return box && box->is_markup;
+}
+
 const ListBox* Value::list() const noexcept { return pointed_at<ListBox>(*this); }
 const DictBox* Value::dict() const noexcept { return pointed_at<DictBox>(*this); }
 const CallableBox* Value::callable() const noexcept { return pointed_at<CallableBox>(*this); }

@@ -58,6 +58,7 @@ class Value {
   bool is_none() const noexcept { return get<None>() != nullptr; }
   // Null where the value is something else.
   const Text* text() const noexcept;
+  bool is_markup() const noexcept;
   const ListBox* list() const noexcept;
   const DictBox* dict() const noexcept;
   NamespaceBox* space() const noexcept;
@@ -97,6 +98,7 @@ struct StringBox {
   Text text;
   std::size_t characters;
   Charge charge = {};
+  bool is_markup = false;  // jinja2's Markup: what joins it is escaped for HTML
 };
 
 struct ListBox {

@@ -181,9 +181,11 @@ TEST_CASE("a template of a stranger ends, in time and in memory", "[jinja]") {
       {"{{ 'x' * 999999999999 }}", "bytes that a run may hold"},
       {"{{ [1] * 9223372036854775807 }}", "bytes that a run may hold"},
       {"{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}", "may hold"},
-      {"{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x.replace('x', 'xx') %}{% endfor %}", "may"},
+      {"{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x.replace('x', 'xx') %}{% endfor %}",
+       "may"},
       {"{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}", "a list in lists"},
-      {"{% set n = namespace(x={}) %}{% for i in range(999) %}{% set n.x = {'a': n.x} %}{% endfor %}", "a list in lists"},
+      {"{% set n = namespace(x={}) %}{% for i in range(999) %}{% set n.x = {'a': n.x} %}{% endfor %}",
+       "a list in lists"},
       {"{% set x = 'x' * 100000 %}{% for i in range(99999) %}{{ x }}{% endfor %}", "may write"},
       {"{% for i in range(100001) %}{% endfor %}", "range has more"},
       {"{{ " + repeated("(", 500) + "1" + repeated(")", 500) + " }}", "levels within each other"},
@@ -199,6 +201,14 @@ TEST_CASE("a template of a stranger ends, in time and in memory", "[jinja]") {
       {repeated("x", std::size_t{1} << 19), "more than the 262144"},
       {"{% for i in range(9999) %}{{ '%99d' % i }}{{ 'a'.ljust(9999999999) }}{% endfor %}", "may hold"},
       {"{{ '%9999999999d' % 1 }}", "wider than any"},
+      {"{% set n = namespace(x=()) %}{% for i in range(99) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ {n.x: 1} }}",
+       "key"},
+      {"{% set n = namespace(x=[]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}", "may"},
+      {"{% set n = namespace(x=[]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x|tojson }}",
+       "may"},
+      {"{% set n = namespace(x=[], y=[]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}"
+       "{% endfor %}{{ n.x == n.y }}",
+       "steps"},
   };
   for (const auto& [source, said] : rows) {
     INFO(source.substr(0, 100));
