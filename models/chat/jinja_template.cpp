@@ -16,20 +16,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a message's reasoning is called. Source: transformers' chat_template_utils.py, which gives templates all of
-// them.
+// What a message's reasoning is called.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
-Json with_reasoning(const Json& message) {
+// As transformers gives templates a message: reasoning under the names that they read, and no member that is null.
+// Source: its apply_chat_template, and _alias_reasoning_fields.
+Json completed(const Json& message) {
   const Json* said = nullptr;
   for (const char* name : kReasoning) {
     const auto at = message.find(name);
     if (!said && at != message.end() && !at->is_null()) said = &*at;
   }
-  if (!said) return message;
-  Json out = {{"thinking", *said}};
-  for (const auto& [key, value] : message.items()) out[key] = value;
-  out["reasoning_content"] = *said;
+  Json out = Json::object();
+  if (said) out["thinking"] = nullptr;
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null()) out[key] = value;
+  }
+  if (said && out["thinking"].is_null()) out["thinking"] = *said;
+  if (said) out["reasoning_content"] = *said;
   return out;
 }
 
@@ -38,7 +42,7 @@ Json prepared(const Json& messages) {
   Json out = Json::array();
   for (const Json& message : messages) {
     if (!message.is_object()) throw Error(ErrorCode::kInvalidArgument, "a message is an object with a \"role\"");
-    out.push_back(with_reasoning(message));
+    out.push_back(completed(message));
   }
   return out;
 }

@@ -5,8 +5,8 @@ with tools, documents and switches drawn at random.
     jinja_check.py HALFBYTE TINY_LLAMA TEMPLATES [SEED]      exit status 1 when one differs, 77 without transformers
 
 TEMPLATES is a folder of templates as the models' authors publish them (*.jinja); they are theirs, so none is kept here.
-Each gets a tokenizer of bytes with the special tokens that its text spells, so that ids tell the text exactly; the
-weights are tiny-llama's. Where transformers' run ends in an error, so must halfbyte's.
+Each gets two tokenizers with the special tokens that its text spells: one of bytes, so that ids tell the text exactly, and one
+of SentencePiece's kind, which puts blanks beside special tokens. The weights are tiny-llama's. Where transformers' run ends in an error, so must halfbyte's.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 try:
-    from chat_check import byte_level
+    from chat_check import byte_level, sentencepiece_like
     from transformers import PreTrainedTokenizerFast
 except ImportError as missing:
     print(f"skipped: {missing}")
@@ -79,10 +79,10 @@ def drawn(random_):
     return request
 
 
-def build(path, template, tiny_llama):
+def build(path, template, kind, tiny_llama):
     specials = sorted(set(SPECIAL.findall(template)))
     bos, eos = "<the_bos>", "<the_eos>"
-    tokenizer = byte_level([bos, eos, *specials])
+    tokenizer = (byte_level if kind == "bytes" else lambda names: sentencepiece_like(names, kind))([bos, eos, *specials])
     path.mkdir()
     tokenizer.save(str(path / "tokenizer.json"))
     (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos, "clean_up_tokenization_spaces": False}))
@@ -122,14 +122,14 @@ def is_spelled(request, tokenizer):
     return any(token in json.dumps(request, ensure_ascii=False) for token in tokenizer.all_special_tokens + list(tokenizer.get_added_vocab()))
 
 
-def check(program, tiny_llama, scratch, file, random_):
+def check(program, tiny_llama, scratch, file, kind, random_):
     template = file.read_text(encoding="utf-8")
-    path = scratch / file.stem
-    tokenizer = build(path, template, tiny_llama)
+    path = scratch / f"{file.stem}-{kind}"
+    tokenizer = build(path, template, kind, tiny_llama)
     requests = [request for request in (drawn(random_) for _ in range(COUNT * 3)) if not is_spelled(request, tokenizer)][:COUNT]
     answers = [(request, wanted(tokenizer, request)) for request in requests]
     good = [(request, ids) for request, ids in answers if isinstance(ids, list)]
-    bad = [(request, error) for request, error in answers if not isinstance(ids := error, list)]
+    bad = [(request, error) for request, error in answers if isinstance(error, str)]
     found = ours(program, path, [request for request, _ in good]) if good else []
     if isinstance(found, str):  # one by one, to see which
         found = [ids[0] if isinstance(ids, list) else ids for ids in (ours(program, path, [request]) for request, _ in good)]
@@ -140,7 +140,7 @@ def check(program, tiny_llama, scratch, file, random_):
         may_fold = request["messages"][0]["role"] == "system"  # halfbyte puts it before the user's text then
         if isinstance(got, list) and not may_fold:
             missed.append((request, error))
-    print(f"{file.stem:58} {len(good) - len(wrong):3} of {len(good):3} the same, {len(bad):3} refused by both" + (f", {len(missed)} by transformers alone" if missed else ""), flush=True)
+    print(f"{file.stem:58} {kind:6} {len(good) - len(wrong):3} of {len(good):3} the same, {len(bad):3} refused by both" + (f", {len(missed)} by transformers alone" if missed else ""), flush=True)
     for request, ids, got in wrong[:1]:
         print("   ", json.dumps(request, ensure_ascii=False)[:1500])
         print("    wanted", repr(tokenizer.decode(ids))[-1500:])
@@ -160,7 +160,8 @@ def main():
         print("skipped: no templates in", templates)
         sys.exit(77)
     with tempfile.TemporaryDirectory(prefix="halfbyte-jinja-") as scratch:
-        good = [check(program, tiny_llama, pathlib.Path(scratch), file, random.Random(f"{seed}{file.stem}")) for file in files]
+        good = [all([check(program, tiny_llama, pathlib.Path(scratch), file, kind, random.Random(f"{seed}{file.stem}{kind}")) for kind in ("bytes", "legacy")])
+                for file in files]
     print(f"{sum(good)} of {len(good)} templates agree")
     sys.exit(0 if all(good) else 1)
 

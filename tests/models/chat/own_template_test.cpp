@@ -81,6 +81,15 @@ TEST_CASE("a checkpoint's own template says where answers end, and gets switches
   CHECK_THAT(dated.refusal(choice), Catch::Contains("llama2 is none"));
 }
 
+TEST_CASE("a message is completed as transformers does it", "[chat]") {
+  Folder folder;
+  folder.with("chat_template.jinja", "{% for m in messages %}{{ m }}{% endfor %}");
+  ChatInput input;
+  *input.messages = {{{"role", "assistant"}, {"content", nullptr}, {"reasoning", "hm"}}};
+  CHECK(text_of(folder.load().render(input, folder.tokenizer_)) ==
+        "{'thinking': 'hm', 'role': 'assistant', 'reasoning': 'hm', 'reasoning_content': 'hm'}");
+}
+
 TEST_CASE("a system text that a template refuses stands in front of the first user's", "[chat]") {
   Folder folder;
   folder.with("chat_template.jinja",
