@@ -1,6 +1,7 @@
 // Source: jinja2/parser.py.
 #include "models/chat/jinja/expression_parser.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 

@@ -1,4 +1,6 @@
 // Filters that are about one value: numbers, defaults, types. Source: jinja2/filters.py.
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
