@@ -87,7 +87,7 @@ const nlohmann::json* text_part(const nlohmann::json& config) {
 nlohmann::json with_what_the_whole_says(const nlohmann::json& config, const nlohmann::json& part) {
   nlohmann::json out = part;
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
-    if (!out.contains(key) && config.contains(key)) out[key] = config[key];
+    if (config.contains(key) && !config[key].is_null()) out[key] = config[key];
   }
   if (config.contains("tie_word_embeddings")) out["tie_word_embeddings"] = config["tie_word_embeddings"];
   return out;

@@ -63,6 +63,11 @@ bool ConfigReader::boolean_or(const char* key, bool fallback) const {
   return *field->as_boolean();
 }
 
+bool ConfigReader::switch_or(const char* key, bool fallback) const {
+  const auto field = object_.find(key);
+  return field && field->json().is_number() ? field->json() != 0 : boolean_or(key, fallback);
+}
+
 std::string ConfigReader::string_or(const char* key, std::string_view fallback) const {
   const auto field = object_.find(key);
   if (!field) return std::string(fallback);

@@ -25,6 +25,8 @@ class ConfigReader {
   double number(const char* key, double low, double high) const;
   double number_or(const char* key, double fallback, double low, double high) const;
   bool boolean_or(const char* key, bool fallback) const;
+  // The same, where a number other than 0 stands for true.
+  bool switch_or(const char* key, bool fallback) const;
   std::string string_or(const char* key, std::string_view fallback) const;
   // Lists. Errors: as for one value; a missing one counts as empty where that is said.
   std::vector<double> numbers(const char* key, double low, double high) const;

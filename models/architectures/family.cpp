@@ -33,6 +33,26 @@ Activation parse_activation(const ConfigReader& config) {
                                            " is not supported; silu, gelu and gelu_pytorch_tanh are");
 }
 
+// What layers say of their own. Errors: kCorrupt naming the layer.
+void check_layers(const ModelConfig& model) {
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerConfig& layer = model.layers[i];
+    const auto same = [&](const LayerConfig& other) {
+      return model.head_dim_of(other) == model.head_dim_of(layer) &&
+             model.key_value_heads_of(other) == model.key_value_heads_of(layer);
+    };
+    const bool divides = model.num_attention_heads % model.key_value_heads_of(layer) == 0;
+    const bool fits = layer.keys_of < 0 || same(model.layers.at(static_cast<std::size_t>(layer.keys_of)));
+    const bool turns = layer.mixer != MixerKind::kAttention || layer.rope == kNoRope ||
+                       model.ropes.at(layer.rope).rotary_dim <= model.head_dim_of(layer);
+    if (divides && fits && turns) continue;
+    throw Error(ErrorCode::kCorrupt,
+                "config.json: layer " + std::to_string(i) + " has " + std::to_string(model.key_value_heads_of(layer)) +
+                    " key heads of " + std::to_string(model.head_dim_of(layer)) +
+                    ", which fit neither its queries, its rope, nor the layer it shares keys with");
+  }
+}
+
 void check_heads(const ConfigKeys& keys, const ModelConfig& model) {
   if (model.num_attention_heads % model.num_key_value_heads == 0) return;
   throw Error(ErrorCode::kCorrupt, "config.json: \"num_attention_heads\" (" +
@@ -46,11 +66,11 @@ void parse_sizes(const Family& family, const ConfigReader& config, ModelConfig& 
   const ConfigDefaults& defaults = family.defaults;
   const auto or_else = [](std::int64_t value, std::int64_t other) { return value > 0 ? value : other; };
   model.hidden_size = config.integer("hidden_size", 1, kMaxSize);
-  model.intermediate_size = config.integer(keys.intermediate_size, 1, kMaxSize);
   model.num_hidden_layers = config.integer(keys.num_hidden_layers, 1, kMaxLayers);
   const auto needed = [&](const char* key, std::int64_t usual) {
     return usual > 0 ? config.integer_or(key, usual, 1, kMaxSize) : config.integer(key, 1, kMaxSize);
   };
+  model.intermediate_size = needed(keys.intermediate_size, defaults.intermediate_size);
   model.num_attention_heads = needed("num_attention_heads", defaults.num_attention_heads);
   // Null is not the same as nothing: it asks for what follows from the other sizes.
   const auto derived = [&](const char* key, std::int64_t usual, std::int64_t other) {
@@ -96,6 +116,7 @@ ModelConfig parse_config(const Family& family, const ConfigReader& config) {
   if (family.configure) family.configure(config, model);
   if (family.turns_by_kind) add_sliding_rope(family, config, model);
   check_heads(family.keys, model);
+  check_layers(model);
   parse_tokens(config, model);
   return model;
 }

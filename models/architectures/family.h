@@ -28,6 +28,7 @@ struct ConfigKeys {
 struct ConfigDefaults {
   std::int64_t vocab_size = 0;           // 0: config.json must say it
   std::int64_t num_attention_heads = 0;  // the same
+  std::int64_t intermediate_size = 0;    // the same
   std::int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   std::int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   std::int64_t max_position_embeddings = 2048;

@@ -109,10 +109,12 @@ void choose_experts(const ConfigReader& config, ModelConfig& model, const char* 
                                        std::to_string(kMaxExperts));
 }
 
-void choose_groups(const ConfigReader& config, ModelConfig& model) {
+void choose_groups(const ConfigReader& config, ModelConfig& model, std::int64_t usual, std::int64_t chosen) {
   MoeConfig& moe = model.moe;
-  moe.groups = config.integer_or("n_group", 1, 1, moe.num_experts);
-  moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
+  const bool is_usual =
+      !config.is_given("n_group") && moe.num_experts % usual == 0 && moe.num_experts / usual >= moe.group_best;
+  moe.groups = is_usual ? usual : config.integer_or("n_group", 1, 1, moe.num_experts);
+  moe.chosen_groups = config.integer_or("topk_group", is_usual ? chosen : 1, 1, moe.groups);
   const std::int64_t size = moe.num_experts / moe.groups;
   const bool is_even = size * moe.groups == moe.num_experts && (moe.groups == 1 || size >= moe.group_best);
   if (is_even && size * moe.chosen_groups >= moe.experts_per_token) return;

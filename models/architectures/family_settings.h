@@ -31,8 +31,9 @@ void turn_what_slides(ModelConfig& model);
 // "num_experts", "num_local_experts" or "n_routed_experts", in all layers. Errors: kCorrupt for more than a model can
 // have. `chosen`: how many a token takes.
 void choose_experts(const ConfigReader& config, ModelConfig& model, const char* chosen = "num_experts_per_tok");
-// "n_group" and "topk_group". Needs the experts. Errors: kCorrupt where experts make no such groups.
-void choose_groups(const ConfigReader& config, ModelConfig& model);
+// "n_group" and "topk_group", or those that are usual. Needs the experts. Errors: kCorrupt where experts make no such
+// groups.
+void choose_groups(const ConfigReader& config, ModelConfig& model, std::int64_t usual = 1, std::int64_t chosen = 1);
 // "decoder_sparse_step" and "mlp_only_layers": which layers have an MLP instead. Needs the experts.
 void choose_dense(const ConfigReader& config, ModelConfig& model);
 // Of the first layers, instead of experts an MLP.

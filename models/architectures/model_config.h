@@ -203,6 +203,7 @@ struct ModelConfig {
 
   double norm_eps = 1e-6;
   double norm_offset = 0.0;      // added to norm weights
+  bool is_norm_weighted_wide = false;  // weighted before what was normalised is rounded, as where there is an offset
   bool is_norm_centred = false;  // LayerNorm: what is normalised is less its mean
   bool norm_bias = false;
   bool has_final_norm = true;

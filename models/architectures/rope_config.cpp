@@ -57,9 +57,8 @@ void parse_llama3(const ConfigReader& scaling, RopeConfig& rope, ModelConfig&) {
   rope.factor = scaling.number("factor", 1.0, 1e6);
   rope.low_freq_factor = scaling.number("low_freq_factor", 1e-6, 1e6);
   rope.high_freq_factor = scaling.number("high_freq_factor", 1e-6, 1e6);
-  if (rope.high_freq_factor <= rope.low_freq_factor) {
-    corrupt("rope \"high_freq_factor\" must be greater than \"low_freq_factor\"");
-  }
+  if (rope.high_freq_factor < rope.low_freq_factor)
+    corrupt("rope \"high_freq_factor\" must not be less than \"low_freq_factor\"");
 }
 
 double original_share(const RopeConfig& rope, const ModelConfig& model) {

@@ -239,6 +239,19 @@ bool is_ahead(const ModelConfig& config, std::string_view name) noexcept {
   return index >= config.num_hidden_layers && index < config.num_hidden_layers + config.layers_ahead;
 }
 
+// What a layer that attends to another's keys is stored with all the same, as Gemma 4 was released.
+bool is_unread(const ModelConfig& config, std::string_view name) {
+  const Naming& names = *config.naming;
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i].keys_of < 0) continue;
+    const std::string above = path_above(names, Place::kAttention, std::to_string(i), "");
+    for (const std::string_view module : {names.key, names.value, names.key_norm}) {
+      if (name.starts_with(above + std::string(module) + ".")) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string_view TensorRow::suffix() const noexcept {
@@ -277,13 +290,13 @@ std::string path_above(const Naming& naming, Place place, std::string_view layer
   return place == Place::kExperts ? experts : below(experts, expert);
 }
 
-bool is_not_run(const ModelConfig& config, std::string_view name) noexcept {
+bool is_not_run(const ModelConfig& config, std::string_view name) {
   const Naming& names = *config.naming;
   const auto is_below = [&](std::string_view path) {
     return !path.empty() && name.starts_with(path) && name.substr(path.size()).starts_with('.');
   };
   if (config.is_text_part && !is_below(names.text.empty() ? std::string_view("model") : names.text)) return true;
-  return is_below(names.ahead) || is_ahead(config, name);
+  return is_below(names.ahead) || is_ahead(config, name) || is_unread(config, name);
 }
 
 std::vector<ModuleAt> modules_of(const ModelConfig& config) { return Walk(config).all(); }

@@ -72,7 +72,8 @@ struct ModuleAt {
 
 // All that a model of this configuration has, in the order of use.
 std::vector<ModuleAt> modules_of(const ModelConfig& config);
-// Whether a tensor that is not among them is kept without being run: of layers ahead, or of what sees and hears.
-bool is_not_run(const ModelConfig& config, std::string_view name) noexcept;
+// Whether a tensor that is not among them is kept without being run: of layers ahead, of what sees and hears, or keys
+// and values of a layer that attends to another's.
+bool is_not_run(const ModelConfig& config, std::string_view name);
 
 }  // namespace halfbyte::models

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
 
 #include <halfbyte/linear.h>
 
+#include "models/cpu/fusible.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
-#include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
-#include "models/modules/tap.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
 #include "quant/operators/weight_matrix.h"
@@ -373,29 +370,11 @@ class Forward {
   float delta_scale_ = 1.0f;
 };
 
-bool are_known(const at::Tensor& tokens, std::int64_t vocab_size) {
-  const std::int64_t* ids = tokens.const_data_ptr<std::int64_t>();
-  return std::all_of(ids, ids + tokens.numel(), [&](std::int64_t id) { return id >= 0 && id < vocab_size; });
-}
-
-// What does not depend on the weights' tensors.
-bool is_wanted(const Compute& compute) {
-  return compute.operand && compute.stream == at::kFloat && !at::GradMode::is_enabled() && !overflow_probe &&
-         !Tap::is_there() && !at::autocast::is_autocast_enabled(at::kCPU);
-}
-
-bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {
-  return tokens.is_cpu() && tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
-         tokens.numel() > 0 && operators::is_plain(embedding) && embedding.dim() == 2 &&
-         are_known(tokens, embedding.size(0));
-}
-
 }  // namespace
 
 std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
                                   std::int64_t first_row) {
-  if (!is_wanted(decoder.compute()) || !session.device().is_cpu()) return std::nullopt;
-  if (!takes(tokens, decoder.embedding().weight())) return std::nullopt;
+  if (!is_fusible(decoder, tokens) || !session.device().is_cpu()) return std::nullopt;
   if (!session.workspace()) session.workspace() = std::make_shared<Workspace>();
   Workspace& workspace = *session.workspace();
   if (!view(decoder, workspace.model)) return std::nullopt;

@@ -59,7 +59,8 @@ Attention::Projected Attention::project(const at::Tensor& x, const Pass& pass) c
     return t.view({pass.rows, pass.tokens, count, head_dim_});
   };
   if (layout_ == QkvLayout::kSeparate) {
-    const at::Tensor first = inputs_[0]->forward(x).unflatten(-1, {heads_, -1});
+    const std::int64_t width = has_output_gate_ ? 2 * head_dim_ : head_dim_;
+    const at::Tensor first = inputs_[0]->forward(x).view({pass.rows, pass.tokens, heads_, width});
     Projected out{first.narrow(-1, 0, head_dim_)};
     if (has_output_gate_) out.gate = first.narrow(-1, head_dim_, head_dim_);
     if (keys_of_ != layer_) return out;

@@ -20,6 +20,17 @@ constexpr ModuleName kDown[] = {&Naming::latent_down};
 constexpr ModuleName kUp[] = {&Naming::latent_up};
 constexpr ModuleName kOutput[] = {&Naming::latent_output};
 
+// All heads of a row in one product, since they share what they meet: a batch of heads would copy it for each. Shapes:
+// (rows, heads, tokens, a), (rows, a, b) -> (rows, heads, tokens, b).
+at::Tensor meet(const at::Tensor& x, const at::Tensor& shared) {
+  return at::matmul(x.flatten(1, 2), shared).unflatten(1, {x.size(1), x.size(2)});
+}
+
+// One product a head for all rows. Shapes: (rows, heads, tokens, a), (heads, a, b) -> (rows, heads, tokens, b).
+at::Tensor by_weight(const at::Tensor& x, const at::Tensor& weight) {
+  return at::matmul(x.transpose(0, 1).flatten(1, 2), weight).unflatten(1, {x.size(0), x.size(2)}).transpose(0, 1);
+}
+
 // The norms of latents have an epsilon of their own.
 ModelConfig with_latent_epsilon(ModelConfig config) {
   config.norm_eps = config.latent.norm_eps;
@@ -107,22 +118,24 @@ at::Tensor LatentAttention::expanded(const Query& query, const Seen& seen, const
 at::Tensor LatentAttention::absorbed(const Query& query, const Seen& seen, const KeyRange& range) const {
   const at::ScalarType type = product_dtype(seen.latents.device(), seen.latents.scalar_type());
   const auto parts = up_weight(type).split_with_sizes({config_.plain_dim, config_.value_dim}, 1);
-  const auto by_head = [&](const at::Tensor& x) { return x.to(type).transpose(1, 2); };
-  const at::Tensor latents = seen.latents.to(type).unsqueeze(1), keys = seen.turned.to(type).unsqueeze(1);
-  const at::Tensor sought = at::matmul(by_head(query.plain), parts[0]);
-  at::Tensor scores = at::matmul(sought, latents.transpose(-2, -1)).to(at::kFloat);
-  scores = scores.add_(at::matmul(by_head(query.turned), keys.transpose(-2, -1))).mul_(scale_);
+  // Scaled first, so that products in 16 bits stay in their range.
+  const auto by_head = [&](const at::Tensor& x) { return (x * scale_).to(type).transpose(1, 2); };
+  const at::Tensor latents = seen.latents.to(type), keys = seen.turned.to(type);
+  at::Tensor scores = meet(by_weight(by_head(query.plain), parts[0]), latents.transpose(-2, -1)).to(at::kFloat);
+  scores = scores + meet(by_head(query.turned), keys.transpose(-2, -1));
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   if (range.mask.defined()) scores.masked_fill_(range.mask.logical_not(), kNever);
-  if (range.is_causal)
-    scores.masked_fill_(at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1),
-                        kNever);
-  const at::Tensor read = at::matmul(scores.softmax(-1).to(type), latents);
-  return at::matmul(read, parts[1].transpose(-2, -1)).transpose(1, 2);
+  if (range.is_causal) {
+    const auto options = scores.options().dtype(at::kBool);
+    scores.masked_fill_(at::ones({scores.size(-2), scores.size(-1)}, options).triu(1), kNever);
+  }
+  return by_weight(meet(scores.softmax(-1).to(type), latents), parts[1].transpose(-2, -1)).transpose(1, 2);
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
   const Query query = project(shared_operand(input, queries_), pass);
+  if (query.plain.is_cpu() && !(is_finite(query.plain.contiguous()) && is_finite(query.turned)))
+    session.note_not_finite();
   const Seen seen = keep(shared_operand(input, down_), session, pass);
   const KeyRange& range = pass.keys({});
   const at::Tensor out = pass.tokens <= kFewTokens ? absorbed(query, seen, range) : expanded(query, seen, range);

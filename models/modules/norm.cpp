@@ -6,7 +6,11 @@
 namespace halfbyte::models {
 
 Norm::Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const Compute& compute)
-    : compute_(compute), epsilon_(config.norm_eps), offset_(config.norm_offset), is_centred_(config.is_norm_centred) {
+    : compute_(compute),
+      epsilon_(config.norm_eps),
+      offset_(config.norm_offset),
+      is_centred_(config.is_norm_centred),
+      is_weighted_wide_(config.is_norm_weighted_wide || config.norm_offset != 0.0 || config.is_norm_centred) {
   if (weight.defined()) weight_ = register_parameter("weight", std::move(weight), /*requires_grad=*/false);
   if (bias.defined()) bias_ = register_parameter("bias", std::move(bias), /*requires_grad=*/false);
 }
@@ -19,7 +23,7 @@ at::Tensor Norm::forward(const at::Tensor& input) const {
   if (!weight_.defined()) return (x * scale).to(stream);
   // As the originals: RMS norms are rounded to the stream, then weighted; Gemma's and LayerNorm are weighted in
   // float32, then rounded.
-  if (offset_ == 0.0 && !is_centred_) return compute_.as_stream((x * scale).to(stream).mul(weight_));
+  if (!is_weighted_wide_) return compute_.as_stream((x * scale).to(stream).mul(weight_));
   x = (x * scale).mul_(weight_.to(at::kFloat).add(offset_));
   if (bias_.defined()) x = x.add_(bias_.to(at::kFloat));
   return x.to(stream);

@@ -28,6 +28,7 @@ class Norm : public torch::nn::Module {
   double epsilon_;
   double offset_;  // added to the weight
   bool is_centred_;
+  bool is_weighted_wide_;
   at::Tensor weight_, bias_;
 };
 

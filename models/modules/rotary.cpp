@@ -21,6 +21,7 @@ double scale_llama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   if (wavelength < context / rope.high_freq_factor) return frequency;
   if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  if (rope.high_freq_factor == rope.low_freq_factor) return frequency;  // nothing lies between them
   const double smooth = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }

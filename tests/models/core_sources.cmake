@@ -1,6 +1,7 @@
 set(HALFBYTE_CORE_MODELS_TESTS
     models/architectures/architecture_test.cpp
     models/architectures/families_config_test.cpp
+    models/architectures/published_config_test.cpp
     models/architectures/tensor_table_test.cpp
     models/chat/chat_template_test.cpp
     models/chat/jinja_test.cpp

@@ -65,7 +65,7 @@ void configure_deepseek_v3(const ConfigReader& config, ModelConfig& model) {
   begin_dense(config.integer_or("first_k_dense_replace", 3, 0, kMaxLayers), model);
   model.moe.scoring = Scoring::kSigmoid;
   model.moe.has_correction = true;
-  choose_groups(config, model);
+  choose_groups(config, model, 8, 4);
   model.moe.is_normalised = config.boolean_or("norm_topk_prob", true);
   model.moe.scale = config.number_or("routed_scaling_factor", 2.5, 1e-9, 1e9);
 }

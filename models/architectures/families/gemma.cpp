@@ -94,6 +94,9 @@ void turn_what_sees_all(const ConfigReader& config, ModelConfig& model) {
   ModelConfig sized = model;
   if (sees_all != model.layers.end()) sized.head_dim = model.head_dim_of(*sees_all);
   model.ropes.front() = parse_rope(config, kGemma4, sized);
+  if (rope_scaling_of(config)) return;
+  model.ropes.front().type = RopeType::kProportional;
+  model.ropes.front().turning_dim = 2 * (sized.head_dim / 8);
 }
 
 void configure_gemma4(const ConfigReader& config, ModelConfig& model) {
@@ -101,6 +104,8 @@ void configure_gemma4(const ConfigReader& config, ModelConfig& model) {
   const std::string bidirectional = config.string_or("use_bidirectional_attention", "");
   if (bidirectional == "all")
     throw Error(ErrorCode::kUnsupported, "config.json: \"use_bidirectional_attention\" \"all\" is not supported");
+  if (!config.has("hidden_activation")) model.activation = Activation::kGeluTanh;
+  model.is_norm_weighted_wide = true;
   model.embedding_scale = std::sqrt(static_cast<double>(model.hidden_size));
   model.query_key_norm = QueryKeyNorm::kEachHead;
   model.has_value_norm = model.has_layer_scale = true;
@@ -117,6 +122,8 @@ void configure_gemma4(const ConfigReader& config, ModelConfig& model) {
   choose_gemma4_experts(config, model);
   model.layer_input_size = config.integer_or("hidden_size_per_layer_input", 256, 0, kMaxSize);
   model.layer_input_vocab = config.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxSize);
+  if (model.layer_input_size > 0 && model.layer_input_vocab < model.vocab_size)
+    throw Error(ErrorCode::kCorrupt, "config.json: \"vocab_size_per_layer_input\" is less than \"vocab_size\"");
   turn_what_sees_all(config, model);
 }
 

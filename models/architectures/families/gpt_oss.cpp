@@ -1,13 +1,27 @@
 // gpt-oss.
+#include <cmath>
+
 #include "models/architectures/family.h"
 #include "models/architectures/family_settings.h"
 
 namespace halfbyte::models::family_rows {
 namespace {
 
+// Where config.json says nothing of it.
+void set_usual_rope(const ConfigReader& config, ModelConfig& model) {
+  if (rope_scaling_of(config)) return;
+  RopeConfig& rope = model.ropes.front();
+  rope.type = RopeType::kYarn;
+  rope.factor = 32.0;
+  rope.attention_factor = 0.1 * std::log(32.0) + 1.0;
+  rope.original_max_position_embeddings = 4096;
+  rope.is_range_truncated = false;
+}
+
 void configure_gpt_oss(const ConfigReader& config, ModelConfig& model) {
+  set_usual_rope(config, model);
   model.qkv_bias = model.output_bias = config.boolean_or("attention_bias", true);
-  model.has_sinks = true;
+  model.has_sinks = model.is_norm_weighted_wide = true;
   model.sliding_window = config.integer_or("sliding_window", 128, 1, kMaxSize);
   slide_some(config, model, [](std::size_t layer) { return layer % 2 == 0; });
   choose_experts(config, model);

@@ -24,7 +24,8 @@ std::int64_t adjusted(const ConfigReader& config, std::int64_t size) {
 void choose_mixers(const ConfigReader& config, ModelConfig& model) {
   const auto attends = config.integers_or_none("full_attn_idxs", 0, kMaxLayers);
   mix_some(config, model, MixerKind::kConvolution, "conv", [&](std::size_t layer) {
-    return !attends.empty() && std::ranges::find(attends, static_cast<std::int64_t>(layer)) == attends.end();
+    return config.has("full_attn_idxs") &&
+           std::ranges::find(attends, static_cast<std::int64_t>(layer)) == attends.end();
   });
 }
 
@@ -56,9 +57,11 @@ extern constinit const Family kLfm2 = {.model_type = "lfm2",
                                        .label = "lfm2",
                                        .namings = kLfm2Names,
                                        .keys = {.rms_norm_eps = "norm_eps"},
-                                       .defaults = {.num_key_value_heads = 8,
+                                       .defaults = {.intermediate_size = 12288,
+                                                    .num_key_value_heads = 8,
                                                     .max_position_embeddings = 128000,
                                                     .rms_norm_eps = 1e-5,
+                                                    .rope_theta = 1e6,
                                                     .tie_word_embeddings = true},
                                        .configure = configure_lfm2};
 

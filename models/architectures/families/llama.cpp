@@ -49,7 +49,7 @@ void configure_llama4(const ConfigReader& config, ModelConfig& model) {
   chunk_some(config, model, has_chunks ? config.integer_or("attention_chunk_size", 8192, 1, kMaxSize) : 0);
   if (config.boolean_or("use_qk_norm", true)) model.query_key_norm = QueryKeyNorm::kEachTurnedHead;
   model.has_query_key_weights = false;
-  if (config.boolean_or("attn_temperature_tuning", true)) {
+  if (config.switch_or("attn_temperature_tuning", true)) {
     model.query_growth = {.beta = config.number_or("attn_scale", 0.1, 0.0, 1e3),
                           .length = config.integer_or("floor_scale", 8192, 1, kMaxSize),
                           .shift = 1};

@@ -40,6 +40,7 @@ fs::path changed(const Scratch& scratch, const std::string& family, const Json& 
 // and windows that llama.cpp's architecture ignores.
 models::ModelConfig comparable(models::ModelConfig model, bool has_window) {
   model.naming = nullptr;
+  model.layers_ahead = 0;  // GGUF leaves them out
   model.bos_token_id.reset();
   model.eos_token_ids.clear();
   for (models::RopeConfig& rope : model.ropes) {

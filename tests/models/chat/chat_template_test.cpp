@@ -127,7 +127,8 @@ TEST_CASE("what a user writes is never a control token", "[chat]") {
 
 TEST_CASE("a conversation is encoded as one text, so tokens may take the blanks beside them", "[chat]") {
   const ByteTokenizer tokenizer({"<|user|>", "<|end|>", "<|assistant|>"}, /*takes_blanks=*/true);
-  const TokenIds ids = ChatTemplate(FamilyTemplate(*find_chat_family("phi3"))).encode({{Speaker::kUser, "Hi"}}, tokenizer);
+  const TokenIds ids =
+      ChatTemplate(FamilyTemplate(*find_chat_family("phi3"))).encode({{Speaker::kUser, "Hi"}}, tokenizer);
   CHECK(ids == TokenIds{256, 'H', 'i', 257, 258});
 }
 

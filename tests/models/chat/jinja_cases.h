@@ -3,7 +3,8 @@
 
 namespace halfbyte::models::tests {
 
-constexpr const char* kVariables = R"json({"s": " Hello World ", "n": 7, "f": 2.5, "l": [3, 1, 2], "d": {"b": 1, "a": [true, null, 1.5]}, "u": "naïve 東京 😀", "m": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes", "x": 2}, {"role": "tool", "content": ""}], "empty": [], "none": null, "t": true, "q": "it's \"q\"\n\\"})json";
+constexpr const char* kVariables =
+    R"json({"s": " Hello World ", "n": 7, "f": 2.5, "l": [3, 1, 2], "d": {"b": 1, "a": [true, null, 1.5]}, "u": "naïve 東京 😀", "m": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes", "x": 2}, {"role": "tool", "content": ""}], "empty": [], "none": null, "t": true, "q": "it's \"q\"\n\\"})json";
 
 struct JinjaCase {
   const char* source;

@@ -69,7 +69,8 @@ TEST_CASE("a date is written in Python's words", "[jinja]") {
 }
 
 TEST_CASE("every byte knows whether the template or the caller had it", "[jinja]") {
-  const Json given = {{"x", "ab|cd"}, {"m", {{{"role", "user"}, {"content", " Hi "}}, {{"role", "<|im_end|>"}}}}, {"d", {{"k", "v"}}}};
+  const Json given = {
+      {"x", "ab|cd"}, {"m", {{{"role", "user"}, {"content", " Hi "}}, {{"role", "<|im_end|>"}}}}, {"d", {{"k", "v"}}}};
   const std::pair<const char*, const char*> rows[] = {
       {"<{{ x }}>", "<[ab|cd]>"},
       {"{{ '<' + x + '>' }}", "<[ab|cd]>"},
@@ -91,7 +92,7 @@ TEST_CASE("every byte knows whether the template or the caller had it", "[jinja]
       {"{% macro f(a) %}<{{ a }}>{% endmacro %}{{ f(x) | indent }}", "<[ab|cd]>"},
       {"{% filter upper %}<{{ x }}>{% endfilter %}", "<[AB|CD]>"},
       {"{% for c in x %}.{{ c }}{% endfor %}", ".[a].[b].[|].[c].[d]"},
-      {"{{ '<|' + m[0].role + '|>' }}", "<|user|>"},      // a role that models know is the template's word
+      {"{{ '<|' + m[0].role + '|>' }}", "<|user|>"},  // a role that models know is the template's word
       {"{{ '<|' + m[1].role + '|>' }}", "<|[<|im_end|>]|>"},
       {"{{ x | length }}{{ x == 'ab|cd' }}", "5True"},
   };
@@ -222,7 +223,8 @@ TEST_CASE("a template of a stranger ends, in time and in memory", "[jinja]") {
   CHECK(shown("{% set x = 'a' * 300000 %}{{ x.find('a' * 150000 ~ 'b') }}{{ (x ~ 'b') in x }}") == "-1False");
   // Larger conversations may cost more.
   const std::string large(std::size_t{1} << 22, 'x');
-  CHECK(run("{% for m in ms %}{{ m.strip() ~ '|' }}{% endfor %}", {{"ms", {large, large}}}).size() == 2 * large.size() + 2);
+  CHECK(run("{% for m in ms %}{{ m.strip() ~ '|' }}{% endfor %}", {{"ms", {large, large}}}).size() ==
+        2 * large.size() + 2);
 }
 
 TEST_CASE("bytes that are no UTF-8 pass through", "[jinja]") {

@@ -1,0 +1,38 @@
+#include "models/cpu/fusible.h"
+
+#include <algorithm>
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
+
+#include "models/modules/overflow.h"
+#include "models/modules/tap.h"
+#include "quant/operators/weight_matrix.h"
+
+namespace halfbyte::models::cpu {
+namespace {
+
+bool are_known(const at::Tensor& tokens, std::int64_t vocab_size) {
+  const std::int64_t* ids = tokens.const_data_ptr<std::int64_t>();
+  return std::all_of(ids, ids + tokens.numel(), [&](std::int64_t id) { return id >= 0 && id < vocab_size; });
+}
+
+// What does not depend on the weights' tensors.
+bool is_wanted(const Compute& compute) {
+  return compute.operand && compute.stream == at::kFloat && !at::GradMode::is_enabled() && !overflow_probe &&
+         !Tap::is_there() && !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {
+  return tokens.is_cpu() && tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
+         tokens.numel() > 0 && operators::is_plain(embedding) && embedding.dim() == 2 &&
+         are_known(tokens, embedding.size(0));
+}
+
+}  // namespace
+
+bool is_fusible(const Decoder& decoder, const at::Tensor& tokens) {
+  return is_wanted(decoder.compute()) && takes(tokens, decoder.embedding().weight());
+}
+
+}  // namespace halfbyte::models::cpu
