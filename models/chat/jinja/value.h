@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -45,7 +46,7 @@ class Value {
 
   Value() : store_(None{}) {}
   template <class Content>
-    requires(std::is_constructible_v<Store, std::in_place_type_t<Content>, Content>)
+    requires(!std::is_same_v<Content, Value>) && std::is_constructible_v<Store, std::in_place_type_t<Content>, Content>
   explicit Value(Content content) : store_(std::in_place_type<Content>, std::move(content)) {}
 
   static Value undefined(std::string problem);
