@@ -7,6 +7,7 @@ set(HALFBYTE_LOADER_TESTS
     loader/load_cost_test.cpp
     loader/load_errors_test.cpp
     loader/load_state_test.cpp
+    loader/mxfp4_experts_test.cpp
     loader/original_test.cpp
     loader/overrides_test.cpp
     loader/peers_test.cpp
