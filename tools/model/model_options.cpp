@@ -4,6 +4,7 @@
 
 #include "loader/files/tokenizer_directory.h"
 #include "loader/thread_count.h"
+#include "models/architectures/model_config.h"
 #include "tools/cli/format.h"
 #include "tools/cli/habits.h"
 #include "tools/cli/log.h"
@@ -119,6 +120,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   Model model = load_low_bit(words.checkpoint, load_options(words));
   check_room_left();
   log_report(model.report());
+  if (model.config().is_text_part) log_warning("this model sees or hears too; it answers to text alone");
   if (const std::size_t unhashed = model.report().unhashed_tensors; unhashed > 0) {
     log_warning(words.checkpoint + ": --verify had nothing to compare " +
                 counted(static_cast<std::int64_t>(unhashed), "tensor") +
