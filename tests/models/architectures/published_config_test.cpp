@@ -17,8 +17,8 @@ TEST_CASE("DeepSeek V3: no head_dim, YaRN whose mscale counts for the scores", "
   config.update({{"qk_rope_head_dim", 64}, {"qk_nope_head_dim", 128}, {"kv_lora_rank", 512}, {"v_head_dim", 128}});
   config.erase("num_experts");
   config.update({{"n_routed_experts", 8}, {"n_group", 4}, {"topk_group", 2}, {"num_nextn_predict_layers", 1}});
-  config["rope_scaling"] = {{"type", "yarn"},    {"factor", 40},   {"original_max_position_embeddings", 4096},
-                            {"beta_fast", 32},   {"beta_slow", 1}, {"mscale", 1.0},
+  config["rope_scaling"] = {{"type", "yarn"},       {"factor", 40},   {"original_max_position_embeddings", 4096},
+                            {"beta_fast", 32},      {"beta_slow", 1}, {"mscale", 1.0},
                             {"mscale_all_dim", 1.0}};
   config.erase("head_dim");
   const ModelConfig model = parse(config);
