@@ -93,12 +93,17 @@ at::Tensor& logical_not_on_meta(const at::Tensor& values, at::Tensor& out) {
   return out;
 }
 
+at::Tensor solve_triangular_on_meta(const at::Tensor&, const at::Tensor& wanted, bool, bool, bool) {
+  return at::empty_like(wanted);
+}
+
 // They go when the library does.
 void add_kernels(torch::Library& library) {
   library.impl("index_select", TORCH_FN(select_on_meta));
   library.impl("where.self", TORCH_FN(where_on_meta));
   library.impl("logical_not.out", TORCH_FN(logical_not_on_meta));
   library.impl("where.self_out", TORCH_FN(where_out_on_meta));
+  library.impl("linalg_solve_triangular", TORCH_FN(solve_triangular_on_meta));
 }
 
 at::Tensor meta_tokens(const std::vector<std::int64_t>& shape) {

@@ -24,7 +24,8 @@ constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
 constexpr const char* kStacks[] = {"gate_up_proj", "down_proj"};
 
 bool is_stack(const std::string& name) {
-  return std::ranges::any_of(kStacks, [&](const char* stack) { return name.ends_with(std::string("experts.") + stack); });
+  return std::ranges::any_of(kStacks,
+                             [&](const char* stack) { return name.ends_with(std::string("experts.") + stack); });
 }
 
 struct Mx {
@@ -120,8 +121,9 @@ TEST_CASE("experts in MXFP4 are not written dense, which would turn them", "[fam
   write_both(scratch / "packed", scratch / "dense");
   CHECK_THROWS_WITH(convert::dequantize(scratch / "packed", scratch / "back"),
                     Catch::Contains("column by column; turning them is not supported"));
-  CHECK_THROWS_WITH(convert::quantize(scratch / "packed", scratch / "again", {.scheme = "sym_int4", .requantize = true}),
-                    Catch::Contains("column by column; turning them is not supported"));
+  CHECK_THROWS_WITH(
+      convert::quantize(scratch / "packed", scratch / "again", {.scheme = "sym_int4", .requantize = true}),
+      Catch::Contains("column by column; turning them is not supported"));
 }
 
 }  // namespace

@@ -56,13 +56,26 @@ const models::Linear& linear(const Model& model, const std::string& name) {
 
 // The report's name of a tensor: experts that are stacked in one share a line.
 std::string reported(const models::Naming& names, const std::string& name) {
-  for (const std::string_view stacked : {names.stacked_gate_up, names.stacked_down}) {
-    const std::string end = "." + std::string(stacked) + ".weight";
-    if (stacked.empty() || !name.ends_with(end)) continue;
-    const std::string expert = name.substr(0, name.size() - end.size());
-    return expert.substr(0, expert.rfind('.') + 1) + std::string(stacked);
+  const std::pair<std::string_view, std::string_view> stacks[] = {{names.stacked_gate_up, names.stacked_gate_up_bias},
+                                                                  {names.stacked_down, names.stacked_down_bias}};
+  for (const auto& [matrices, biases] : stacks) {
+    for (const auto& [kind, stack] : {std::pair(".weight", matrices), std::pair(".bias", biases)}) {
+      const std::string end = "." + std::string(matrices) + kind;
+      if (stack.empty() || !name.ends_with(end)) continue;
+      const std::string expert = name.substr(0, name.size() - end.size());
+      const std::size_t last = expert.rfind('.') + 1;
+      if (expert.find_first_not_of("0123456789", last) == expert.npos)
+        return expert.substr(0, last) + std::string(stack);
+    }
   }
   return name;
+}
+
+// Whether a product's operands are never rounded, so that the report has nothing to say of them.
+bool is_exact(const Model& model, const std::string& weight) {
+  const auto* family = models::find_architecture({{"model_type", model.module().config().model_type}});
+  const models::Role role = models::role_of(family, weight, {});
+  return role == models::Role::kRouter || role == models::Role::kDecay;
 }
 
 // Every parameter and buffer is in the report under its name with the dtype it has, and every packed weight as packed.
@@ -71,7 +84,6 @@ void check_report(const Model& model) {
   CHECK(lines.size() == model.report().tensors.size());
   std::set<std::string> found;
   const models::Naming& names = *model.module().config().naming;
-  const std::string router = names.moe.empty() ? "" : std::string(names.moe) + "." + std::string(names.router);
   const auto check = [&](const std::string& own, const std::string& loaded, bool is_buffer) {
     const std::string name = reported(names, own);
     INFO(name);
@@ -91,7 +103,7 @@ void check_report(const Model& model) {
     if (!any) continue;
     const auto operand = any->operand_dtype();
     const std::string& said = lines[reported(names, item.key() + ".weight")].operand;
-    if (said.empty() && !router.empty() && item.key().ends_with(router)) continue;
+    if (said.empty() && is_exact(model, item.key() + ".weight")) continue;
     CHECK(said == (operand ? name(*from_torch(*operand)) : "the recorded dtypes, promoted where two meet"));
   }
   CHECK(found.size() == lines.size());
