@@ -136,6 +136,7 @@ def hunyuan(choose):
     words = short_rope(choose, common(choose)) | {"attention_bias": choose([False, True])}
     if words["rope_parameters"]["rope_type"] == "dynamic" and choose([False, True]):
         words["rope_parameters"]["alpha"] = 50.0
+        words["max_position_embeddings"] = 128  # alpha stretches nothing beyond it
     return "HunYuanDenseV1", words
 
 
@@ -169,6 +170,7 @@ def by_kind(choose, words, kinds=None):
     words["rope_parameters"] = {
         "full_attention": rope(choose, words["head_dim"], kinds or ["default", "linear", "llama3", "yarn"]),
         "sliding_attention": {"rope_type": "default", "rope_theta": choose([10000.0, 500000.0])}}
+    words["rope_parameters"]["full_attention"].pop("truncate", None)  # which transformers reads beside the kinds, where it is not
     return words
 
 
