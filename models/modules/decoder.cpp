@@ -18,24 +18,10 @@ namespace {
 using MakeMixer = std::shared_ptr<Mixer> (*)(const WeightSet& weights, const ModelConfig& config,
                                              const Compute& compute, std::int64_t layer);
 
-std::shared_ptr<Mixer> make_attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
-                                      std::int64_t layer) {
-  return std::make_shared<Attention>(weights, config, compute, layer);
-}
-
-std::shared_ptr<Mixer> make_convolution(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
-                                        std::int64_t layer) {
-  return std::make_shared<ShortConvolution>(weights, config, compute, layer);
-}
-
-std::shared_ptr<Mixer> make_delta(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
-                                  std::int64_t layer) {
-  return std::make_shared<GatedDelta>(weights, config, compute, layer);
-}
-
-std::shared_ptr<Mixer> make_latent(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
-                                   std::int64_t layer) {
-  return std::make_shared<LatentAttention>(weights, config, compute, layer);
+template <class Kind>
+std::shared_ptr<Mixer> make(const WeightSet& weights, const ModelConfig& config, const Compute& compute,
+                            std::int64_t layer) {
+  return std::make_shared<Kind>(weights, config, compute, layer);
 }
 
 struct MixerRow {
@@ -43,10 +29,10 @@ struct MixerRow {
   ModuleName path;
 };
 // Indexed by MixerKind.
-constexpr std::array<MixerRow, 4> kMixers = {{{make_attention, &Naming::attention},
-                                              {make_convolution, &Naming::convolution},
-                                              {make_delta, &Naming::delta},
-                                              {make_latent, &Naming::attention}}};
+constexpr std::array<MixerRow, 4> kMixers = {{{make<Attention>, &Naming::attention},
+                                              {make<ShortConvolution>, &Naming::convolution},
+                                              {make<GatedDelta>, &Naming::delta},
+                                              {make<LatentAttention>, &Naming::attention}}};
 
 }  // namespace
 
