@@ -2,7 +2,7 @@
 // column by column.
 #include "tests/catch.h"
 
-#include <fstream>
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
@@ -49,52 +49,26 @@ Mx random_codes(at::IntArrayRef shape) {
   return out;
 }
 
-class Tensors {
- public:
-  void add(const std::string& name, const at::Tensor& tensor) {
-    const char* dtype = tensor.scalar_type() == at::kByte ? "U8" : "BF16";
-    const std::size_t begin = bytes_.size();
-    bytes_.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
-    header_[name] = {{"dtype", dtype}, {"shape", tensor.sizes().vec()}, {"data_offsets", {begin, bytes_.size()}}};
-  }
-
-  void write(const std::filesystem::path& file) const {
-    const std::string text = header_.dump();
-    const std::uint64_t length = text.size();
-    std::ofstream out(file, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&length), 8);
-    out << text << bytes_;
-  }
-
- private:
-  nlohmann::json header_;
-  std::string bytes_;
-};
-
 // The fixture with other experts: packed, and dense.
 void write_both(const std::filesystem::path& packed, const std::filesystem::path& dense) {
   const auto source = tests::data("families/gpt-oss");
-  Tensors one, other;
-  for (const files::StoredTensor& stored : files::open_checkpoint(source).tensors) {
-    if (!stored.name.starts_with("model.") && !stored.name.starts_with("lm_head")) continue;
+  std::vector<testing::TestTensor> one, other;
+  for (const files::StoredTensor& stored : files::open_checkpoint(source / "model.safetensors").tensors) {
+    const at::Tensor tensor = tests::read_tensor(source / "model.safetensors", stored.name);
     if (!is_stack(stored.name)) {
-      const at::Tensor tensor = tests::read_tensor(source / "model.safetensors", stored.name);
-      one.add(stored.name, tensor);
-      other.add(stored.name, tensor);
+      one.push_back(tests::to_stored(stored.name, tensor));
+      other.push_back(tests::to_stored(stored.name, tensor));
       continue;
     }
     const Mx experts = random_codes(stored.shape);
-    one.add(stored.name + "_blocks", experts.blocks);
-    one.add(stored.name + "_scales", experts.scales);
-    other.add(stored.name, experts.dense);
+    one.push_back(tests::to_stored(stored.name + "_blocks", experts.blocks));
+    one.push_back(tests::to_stored(stored.name + "_scales", experts.scales));
+    other.push_back(tests::to_stored(stored.name, experts.dense));
   }
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(source / "config.json"));
-  for (const auto& directory : {packed, dense}) std::filesystem::create_directories(directory);
-  std::ofstream(dense / "config.json") << config;
+  auto config = testing::ordered_json::parse(testing::read_text(source / "config.json"));
+  testing::write_checkpoint(dense, other, config);
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
-  std::ofstream(packed / "config.json") << config;
-  one.write(packed / "model.safetensors");
-  other.write(dense / "model.safetensors");
+  testing::write_checkpoint(packed, one, config);
 }
 
 at::Tensor logits(const std::filesystem::path& directory) {

@@ -2,10 +2,9 @@
 // it stays as it was.
 #include "tests/catch.h"
 
-#include <fstream>
-
 #include <nlohmann/json.hpp>
 
+#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
 #include <halfbyte/causal_lm.h>
@@ -33,7 +32,9 @@ struct Case {
 };
 constexpr Case kCases[] = {{"gemma3", "gemma3"}, {"qwen3.5", "qwen3_5"}, {"ministral3", "mistral3"}};
 
-nlohmann::json json_of(const std::filesystem::path& file) { return nlohmann::json::parse(std::ifstream(file)); }
+testing::ordered_json json_of(const std::filesystem::path& file) {
+  return testing::ordered_json::parse(testing::read_text(file));
+}
 
 std::string renamed(const std::string& name, const Form& form) {
   constexpr std::string_view kModel = "model.", kHead = "lm_head";
@@ -41,38 +42,18 @@ std::string renamed(const std::string& name, const Form& form) {
   return name.starts_with(kHead) ? form.head + name : name;
 }
 
-// `source`'s tensors under other names, with a matrix of ones beside them.
-void write_tensors(const std::filesystem::path& source, const std::filesystem::path& target, const Form& form) {
-  std::ifstream in(source, std::ios::binary);
-  std::uint64_t length = 0;
-  in.read(reinterpret_cast<char*>(&length), 8);
-  std::string text(length, ' ');
-  in.read(text.data(), static_cast<std::streamsize>(length));
-  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
-  nlohmann::json header;
-  const nlohmann::json old = nlohmann::json::parse(text);
-  for (const auto& [name, entry] : old.items()) {
-    if (name != "__metadata__") header[renamed(name, form)] = entry;
-  }
-  header[kTower] = {{"dtype", "BF16"}, {"shape", {64, 64}}, {"data_offsets", {bytes.size(), bytes.size() + 8192}}};
-  text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  length = text.size();
-  std::ofstream out(target, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(&length), 8);
-  out << text << bytes;
-  for (int i = 0; i < 4096; ++i) out.write("\x80\x3f", 2);
-}
-
+// The fixture's tensors under other names, with a matrix of ones beside them.
 void write_whole(const Case& each, const Form& form, const std::filesystem::path& target) {
-  const auto source = tests::data("families") / each.fixture;
-  std::filesystem::create_directories(target);
-  const nlohmann::json config = {{"model_type", each.whole},
-                                 {"architectures", {"MadeUpForConditionalGeneration"}},
-                                 {"vision_config", {{"hidden_size", 64}}},
-                                 {"text_config", json_of(source / "config.json")}};
-  std::ofstream(target / "config.json") << config;
-  write_tensors(source / "model.safetensors", target / "model.safetensors", form);
+  const auto source = tests::data("families") / each.fixture, file = source / "model.safetensors";
+  std::vector<testing::TestTensor> tensors;
+  for (const files::StoredTensor& stored : files::open_checkpoint(file).tensors)
+    tensors.push_back(tests::to_stored(renamed(stored.name, form), tests::read_tensor(file, stored.name)));
+  tensors.push_back(tests::to_stored(kTower, at::ones({64, 64}, at::kBFloat16)));
+  testing::write_checkpoint(target, tensors,
+                            {{"model_type", each.whole},
+                             {"architectures", {"MadeUpForConditionalGeneration"}},
+                             {"vision_config", {{"hidden_size", 64}}},
+                             {"text_config", json_of(source / "config.json")}});
 }
 
 at::Tensor logits(const std::filesystem::path& directory, const at::Tensor& ids) {

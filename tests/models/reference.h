@@ -7,6 +7,7 @@
 #include "loader/files/checkpoint.h"
 #include "quant/operators/torch_dtype.h"
 #include "tests/catch.h"
+#include "tests/loader/files/scratch.h"
 
 namespace halfbyte::tests {
 
@@ -18,6 +19,14 @@ inline at::Tensor read_tensor(const std::filesystem::path& file, const std::stri
   checkpoint.data_files.at(tensor->file)
       ->read(tensor->offset, {static_cast<std::byte*>(out.mutable_data_ptr()), tensor->size_bytes});
   return out;
+}
+
+// As testing::write_checkpoint takes it. Precondition: contiguous.
+inline testing::TestTensor to_stored(const std::string& name, const at::Tensor& tensor) {
+  return {name,
+          std::string(info(*from_torch(tensor.scalar_type())).safetensors),
+          tensor.sizes().vec(),
+          {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
 inline std::vector<std::int64_t> to_ids(const at::Tensor& tensor) {
