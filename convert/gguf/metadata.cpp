@@ -6,6 +6,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/formats/gguf/settings.h"
+#include "models/architectures/family.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -29,7 +30,7 @@ void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufM
     out.text(prefix + "rope.scaling.type", "longrope");
     out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
   }
-  const double beside_usual = rope.attention_factor / (0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0);
+  const double beside_usual = rope.attention_factor / models::yarn_scale(rope.factor);
   if (rope.type == RopeType::kYarn && std::abs(beside_usual - 1) > 1e-9)
     out.real(prefix + "rope.scaling.attn_factor", beside_usual);
 }

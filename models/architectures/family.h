@@ -84,6 +84,8 @@ RopeConfig parse_rope(const ConfigReader& config, const Family& family, ModelCon
 RopeConfig parse_sliding_rope(const ConfigReader& config, const Family& family, const ModelConfig& model);
 // "rope_parameters" (transformers 5), or "rope_scaling".
 std::optional<ConfigReader> rope_scaling_of(const ConfigReader& config);
+// What YaRN makes of attention for a factor of the context: 0.1 * mscale * log(factor) + 1, from a factor of 1 on.
+double yarn_scale(double factor, double mscale = 1.0) noexcept;
 std::string_view name(RopeType type) noexcept;
 
 constexpr std::int64_t kMaxSize = 1 << 24;  // of any one dimension of a model

@@ -13,17 +13,20 @@ namespace {
 
 constexpr std::int64_t kMaxExperts = 1 << 17;  // of all layers together
 
+// Of a list that has one entry a layer, or none at all. Errors: kCorrupt.
+void check_entries(const char* key, std::size_t count, const ModelConfig& model) {
+  if (count == 0 || count >= model.layers.size()) return;
+  throw Error(ErrorCode::kCorrupt, std::string("config.json: \"") + key + "\" has " + std::to_string(count) +
+                                       " entries for " + std::to_string(model.layers.size()) + " layers");
+}
+
 // Whether each layer is of the kind `word`, and not "full_attention".
 std::vector<bool> are_of_kind(const ConfigReader& config, const ModelConfig& model, std::string_view word,
                               const std::function<bool(std::size_t)>& otherwise) {
   const auto types = config.strings_or_none("layer_types");
-  const std::size_t count = model.layers.size();
-  if (!types.empty() && types.size() < count) {
-    throw Error(ErrorCode::kCorrupt, "config.json: \"layer_types\" has " + std::to_string(types.size()) +
-                                         " entries for " + std::to_string(count) + " layers");
-  }
+  check_entries("layer_types", types.size(), model);
   std::vector<bool> out;
-  for (std::size_t layer = 0; layer < count; ++layer) {
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
     out.push_back(types.empty() ? otherwise(layer) : types[layer] == word);
     if (types.empty() || out.back() || types[layer] == "full_attention") continue;
     throw Error(ErrorCode::kUnsupported,
@@ -79,10 +82,7 @@ void turn_what_slides(ModelConfig& model) {
 void choose_no_rope(const ConfigReader& config, ModelConfig& model) {
   const auto turns = config.integers_or_none("no_rope_layers", 0, 1);
   const std::int64_t interval = config.integer_or("no_rope_layer_interval", 4, 1, kMaxLayers);
-  if (!turns.empty() && turns.size() < model.layers.size()) {
-    throw Error(ErrorCode::kCorrupt, "config.json: \"no_rope_layers\" has " + std::to_string(turns.size()) +
-                                         " entries for " + std::to_string(model.layers.size()) + " layers");
-  }
+  check_entries("no_rope_layers", turns.size(), model);
   for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
     const bool has_rope = turns.empty() ? (static_cast<std::int64_t>(layer) + 1) % interval != 0 : turns[layer] != 0;
     if (!has_rope) model.layers[layer].rope = kNoRope;

@@ -66,8 +66,6 @@ double original_share(const RopeConfig& rope, const ModelConfig& model) {
          static_cast<double>(rope.original_max_position_embeddings);
 }
 
-double yarn_scale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
-
 void parse_yarn(const ConfigReader& scaling, RopeConfig& rope, ModelConfig& model) {
   rope.factor = scaling.number_or("factor", original_share(rope, model), 1e-6, 1e6);
   rope.beta_fast = scaling.number_or("beta_fast", 32.0, 1e-6, 1e6);
@@ -154,6 +152,10 @@ bool is_by_kind(const std::optional<ConfigReader>& scaling) {
 }
 
 }  // namespace
+
+double yarn_scale(double factor, double mscale) noexcept {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 std::string_view name(RopeType type) noexcept {
   for (const RopeName& row : kRopeTypes) {

@@ -15,9 +15,9 @@ double scale_of(const ConfigReader& config, const ModelConfig& model) {
   const double usual = 1.0 / std::sqrt(static_cast<double>(model.latent.query_dim()));
   const auto scaling = rope_scaling_of(config);
   const double all = scaling ? scaling->number_or("mscale_all_dim", 0.0, 0.0, 1e6) : 0.0;
-  const double factor = model.ropes.front().factor;
-  if (all == 0.0 || model.ropes.front().type == RopeType::kDefault || factor <= 1.0) return usual;
-  const double grown = 0.1 * all * std::log(factor) + 1.0;
+  const RopeConfig& rope = model.ropes.front();
+  if (rope.type == RopeType::kDefault) return usual;
+  const double grown = yarn_scale(rope.factor, all);
   return usual * grown * grown;
 }
 

@@ -1,6 +1,4 @@
 // gpt-oss.
-#include <cmath>
-
 #include "models/architectures/family.h"
 #include "models/architectures/family_settings.h"
 
@@ -13,7 +11,7 @@ void set_usual_rope(const ConfigReader& config, ModelConfig& model) {
   RopeConfig& rope = model.ropes.front();
   rope.type = RopeType::kYarn;
   rope.factor = 32.0;
-  rope.attention_factor = 0.1 * std::log(32.0) + 1.0;
+  rope.attention_factor = yarn_scale(rope.factor);
   rope.original_max_position_embeddings = 4096;
   rope.is_range_truncated = false;
 }

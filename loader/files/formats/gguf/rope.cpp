@@ -10,6 +10,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/printable.h"
+#include "models/architectures/family.h"
 
 namespace halfbyte::files {
 namespace {
@@ -135,7 +136,7 @@ class Rope {
     }
     const auto attention = file_.number(prefix_ + "rope.scaling.attn_factor");
     if (attention && *attention != 1.0 && factor_ && *factor_ > 1)
-      scaling["attention_factor"] = without_noise(*attention * (0.1 * std::log(*factor_) + 1.0));
+      scaling["attention_factor"] = without_noise(*attention * models::yarn_scale(*factor_));
     config_["rope_scaling"] = std::move(scaling);
   }
 
