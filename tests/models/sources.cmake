@@ -16,4 +16,5 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/rotary_test.cpp
     models/modules/routing_test.cpp
     models/modules/session_test.cpp
-    models/modules/tap_test.cpp)
+    models/modules/tap_test.cpp
+    models/quiet_families_test.cpp)
