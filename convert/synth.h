@@ -4,19 +4,21 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <halfbyte/dtype.h>
 #include <halfbyte/text.h>
 
+#include "convert/synth_shapes.h"
+
 namespace halfbyte::convert {
 
 struct SynthOptions {
   std::string like = "llama-1.1b";  // a name of synth_shapes()
+  std::int64_t layers = 0;          // the first so many; 0: all
+  SynthExperts experts = SynthExperts::kUsual;
   Dtype dtype = Dtype::kBfloat16;
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = 1'000'000'000;
@@ -25,15 +27,13 @@ struct SynthOptions {
   std::stop_token stop = {};
 };
 
-std::span<const std::string_view> synth_shapes() noexcept;  // "tiny", "llama-1.1b", "llama-7b"
-
 struct SynthSummary {
   std::uint64_t size_bytes = 0;  // of tensor data
   std::vector<Text> warnings;    // as QuantizeSummary's
 };
 
-// The same bytes for the same options, whatever the machine. Errors as
-// quantize().
+// The same bytes for the same options, whatever the machine. Errors: as quantize(); kInvalidArgument also for more
+// layers than the model has, and experts that its family does not store so.
 SynthSummary synth(const std::filesystem::path& destination, const SynthOptions& options);
 
 }  // namespace halfbyte::convert

@@ -1,7 +1,11 @@
 #include "convert/synth.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
+#include "convert/synth_shapes.h"
 #include "convert/synth_values.h"
 #include "loader/files/hash.h"
 #include "loader/files/tensor_reader.h"
@@ -71,11 +75,60 @@ TEST_CASE("synth: the bytes depend on the seed and on nothing else", "[synth]") 
         "b852ed6341ff556f8254f26d56e6876b");
 }
 
+TEST_CASE("synth: shapes have as many weights as the published models", "[synth]") {
+  // Billions. Source: model cards; of models that see or hear, without their towers.
+  const std::map<std::string, double> published = {
+      {"llama-1.1b", 1.10},  {"llama-7b", 6.74},    {"llama-3.2-1b", 1.24},    {"llama-3.1-8b", 8.03},
+      {"qwen3-0.6b", 0.596}, {"qwen3-4b", 4.02},    {"qwen3-30b-a3b", 30.5},   {"qwen3.6-35b-a3b", 34.7},
+      {"mixtral", 46.7},     {"gpt-oss-20b", 20.9}, {"gemma-4-26b-a4b", 25.2}, {"deepseek-v3", 671.0}};
+  for (const std::string_view like : convert::synth_shapes()) {
+    INFO(like);
+    const nlohmann::json config = convert::synth_config(std::string(like), 0);
+    const models::Architecture* family = models::find_architecture(config);
+    REQUIRE(family);
+    const models::ModelConfig model = family->parse(config);
+    double weights = 0;
+    for (const auto& tensor : models::Architecture::expected(model)) {
+      double values = 1;
+      for (const std::int64_t size : tensor.shape) values *= static_cast<double>(size);
+      if (!model.tie_word_embeddings || tensor.role != models::Role::kHead) weights += values;
+    }
+    if (like != "tiny") CHECK(weights / 1e9 == Approx(published.at(std::string(like))).epsilon(0.01));
+    const nlohmann::json less = convert::synth_config(std::string(like), 2);
+    CHECK(family->parse(less).layers.size() == 2);
+  }
+}
+
+TEST_CASE("synth: experts a matrix each, or stacked in one tensor", "[synth]") {
+  nlohmann::json config = convert::synth_config("mixtral", 1);
+  const models::Architecture& family = *models::find_architecture(config);
+  const Scratch scratch;
+  for (const auto& [experts, name, count] :
+       {std::tuple{convert::SynthExperts::kUsual, "block_sparse_moe.experts.7.w2.weight", 8 * 3},
+        {convert::SynthExperts::kSeparate, "block_sparse_moe.experts.7.w2.weight", 8 * 3},
+        {convert::SynthExperts::kStacked, "mlp.experts.down_proj", 2}}) {
+    models::ModelConfig model = family.parse(config);
+    convert::choose_naming(family, "mixtral", experts, model);
+    const auto expected = models::Architecture::expected(model);
+    CHECK(std::ranges::count_if(expected,
+                                [&](const auto& t) { return t.name == std::string("model.layers.0.") + name; }) == 1);
+    CHECK(std::ranges::count_if(expected, [](const auto& t) { return t.name.find(".experts.") != t.name.npos; }) ==
+          count);
+  }
+}
+
 TEST_CASE("synth: wishes that make no sense", "[synth]") {
   const Scratch scratch;
   check_error(ErrorCode::kInvalidArgument, {"\"llama-3b\"", "tiny, llama-1.1b, llama-7b"},
               [&] { convert::synth(scratch / "m", {.like = "llama-3b"}); });
   check_error(ErrorCode::kInvalidArgument, {"int8"},
               [&] { convert::synth(scratch / "m", {.like = "tiny", .dtype = Dtype::kInt8}); });
+  check_error(ErrorCode::kInvalidArgument, {"3 layers", "tiny has 2"},
+              [&] { convert::synth(scratch / "m", {.like = "tiny", .layers = 3}); });
+  check_error(ErrorCode::kInvalidArgument, {"layers of tiny", "have no experts"},
+              [&] { convert::synth(scratch / "m", {.like = "tiny", .experts = convert::SynthExperts::kStacked}); });
+  check_error(ErrorCode::kInvalidArgument, {"always stacked"}, [&] {
+    convert::synth(scratch / "m", {.like = "gpt-oss-20b", .layers = 1, .experts = convert::SynthExperts::kSeparate});
+  });
   CHECK(names_in(scratch.path()).empty());
 }

@@ -1,4 +1,5 @@
 // halfbyte synth DST
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -22,16 +23,34 @@ namespace {
 struct Words {
   std::string destination;
   std::string like = "llama-1.1b";
+  std::int64_t layers = 0;
+  std::string experts = "usual";
   std::string dtype = "bfloat16";
   std::uint64_t seed = 0;
   bool overwrite = false;
 };
+
+struct ExpertsWord {
+  const char* word;
+  convert::SynthExperts experts;
+};
+constexpr ExpertsWord kExpertsWords[] = {{"usual", convert::SynthExperts::kUsual},
+                                         {"separate", convert::SynthExperts::kSeparate},
+                                         {"stacked", convert::SynthExperts::kStacked}};
 
 void declare(OptionParser& parser, Words& words) {
   std::vector<std::string> shapes;
   for (const std::string_view shape : convert::synth_shapes()) shapes.emplace_back(shape);
   parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
   parser.add_option("--like", words.like, "whose shape").check(one_of(shapes)).show_default();
+  parser.add_option("--layers", words.layers, "the first so many layers (0: all)")
+      .check(whole_number(0, INT64_MAX))
+      .show_default();
+  parser
+      .add_option("--experts", words.experts,
+                  "as their family's checkpoints usually are, a matrix each, or stacked in one tensor")
+      .check(one_of({"usual", "separate", "stacked"}))
+      .show_default();
   parser.add_option("--dtype", words.dtype, "of every tensor")
       .check(one_of({"bfloat16", "float16", "float32"}))
       .show_default();
@@ -50,6 +69,8 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
     Progress progress("synth", !common.is_quiet);
     convert::SynthOptions options;
     options.like = words.like;
+    options.layers = words.layers;
+    options.experts = std::ranges::find(kExpertsWords, words.experts, &ExpertsWord::word)->experts;
     options.dtype = *dtype_from_name(words.dtype);
     options.seed = words.seed;
     options.overwrite = words.overwrite;
@@ -62,6 +83,8 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
   if (common.is_json) {
     print_json({{"destination", words.destination},
                 {"like", words.like},
+                {"layers", words.layers},
+                {"experts", words.experts},
                 {"dtype", words.dtype},
                 {"seed", words.seed},
                 {"bytes", summary.size_bytes},
