@@ -43,6 +43,8 @@ struct Family {
   std::string_view model_type;
   std::string_view class_name;
   std::string_view label;           // for messages
+  std::string_view models;          // what they are called, and
+  std::string_view particular;      // what sets them apart: for docs/families.md
   std::span<const Naming> namings;  // the usual one first
   ConfigKeys keys = {};
   ConfigDefaults defaults = {};

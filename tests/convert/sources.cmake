@@ -6,6 +6,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/export/checkpoint_test.cpp
     convert/export/dequantize_test.cpp
     convert/export/overflow_test.cpp
+    convert/families_document_test.cpp
     convert/finite_test.cpp
     convert/gguf/export_test.cpp
     convert/gguf/families_test.cpp

@@ -138,7 +138,7 @@ Findings summary(const models::ModelConfig& config, const LoadReport& report, co
   found.weight_bytes = decode_weight_bytes(config, report, sizes.batch);
   const double past = static_cast<double>(sizes.depth + sizes.prompt_tokens) +
                       static_cast<double>(sizes.gen_tokens - 1) / 2;  // on average
-  found.cache_bytes = static_cast<double>(sizes.batch) * attended_values(config, past) * rates.cache_value_bytes;
+  found.cache_bytes = static_cast<double>(sizes.batch) * attended_bytes(config, past, rates.cache_value_bytes);
   found.read_bytes_per_s = (found.weight_bytes + found.cache_bytes) * found.decode / static_cast<double>(sizes.batch);
   return found;
 }

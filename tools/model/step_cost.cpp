@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "models/architectures/state_size.h"
 #include "models/architectures/tensor_table.h"
 
 namespace halfbyte::cli {
@@ -36,13 +37,36 @@ double values_of(const models::ModuleAt& module) {
   return values;
 }
 
-// Positions that all layers together look at, for a token after `past` others.
-double attended_positions(const ModelConfig& config, double past) {
-  double sum = 0;
-  for (const models::LayerConfig& layer : config.layers) {
-    sum += layer.window > 0 ? std::min(past + 1, static_cast<double>(layer.window)) : past + 1;
+// Positions that a layer looks at, for a token after `past` others.
+double attended_positions(const models::LayerConfig& layer, double past) {
+  const auto window = static_cast<double>(layer.window);
+  if (layer.window <= 0) return past + 1;
+  if (past < window) return past + 1;
+  return layer.is_chunked ? (window + 1) / 2 : window;  // of a chunk, on average
+}
+
+// What a layer reads for a token after `past` others. Units: bytes.
+double read_bytes(const ModelConfig& config, const models::LayerConfig& layer, double past, double value_bytes) {
+  models::LayerConfig own = layer;
+  own.keys_of = -1;  // those of another layer are read as well
+  const models::StateSize size = models::state_size(config, own);
+  return static_cast<double>(size.a_token) * attended_positions(layer, past) * value_bytes +
+         static_cast<double>(size.fixed) * sizeof(float);
+}
+
+// Multiplications and additions of one position that a token looks at, or of what it does to a state.
+double attention_flop(const ModelConfig& config, const models::LayerConfig& layer, double past) {
+  constexpr double kStateFlop = 6;  // of each value: read by a key, changed, read by a query
+  const auto heads = static_cast<double>(config.num_attention_heads);
+  const models::LatentConfig& latent = config.latent;
+  switch (layer.mixer) {
+    case models::MixerKind::kAttention:
+      return 4 * heads * static_cast<double>(config.head_dim_of(layer)) * attended_positions(layer, past);
+    case models::MixerKind::kLatent:
+      return 2 * heads * static_cast<double>(latent.query_dim() + latent.value_dim) * attended_positions(layer, past);
+    default:
+      return kStateFlop * static_cast<double>(models::state_size(config, layer).fixed);
   }
-  return sum;
 }
 
 }  // namespace
@@ -67,8 +91,10 @@ double decode_weight_bytes(const ModelConfig& config, const LoadReport& report, 
   return read + (is_head_tied ? embedding : embedding * tokens / static_cast<double>(config.vocab_size));
 }
 
-double attended_values(const ModelConfig& config, double past) {
-  return 2 * static_cast<double>(config.key_value_size()) * attended_positions(config, past);
+double attended_bytes(const ModelConfig& config, double past, double value_bytes) {
+  double out = 0;
+  for (const models::LayerConfig& layer : config.layers) out += read_bytes(config, layer, past, value_bytes);
+  return out;
 }
 
 double prefill_flop(const ModelConfig& config, std::int64_t tokens, std::int64_t past) {
@@ -79,10 +105,12 @@ double prefill_flop(const ModelConfig& config, std::int64_t tokens, std::int64_t
   }
   const double count = static_cast<double>(tokens);
   const double head = static_cast<double>(config.vocab_size * config.hidden_size);
-  double positions = 0;
-  for (std::int64_t token = 0; token < tokens; ++token)
-    positions += attended_positions(config, static_cast<double>(past + token));
-  return 2 * (weights * count + head) + 4 * static_cast<double>(config.query_size()) * positions;
+  double attention = 0;
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (const models::LayerConfig& layer : config.layers)
+      attention += attention_flop(config, layer, static_cast<double>(past + token));
+  }
+  return 2 * (weights * count + head) + attention;
 }
 
 }  // namespace halfbyte::cli

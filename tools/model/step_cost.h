@@ -13,12 +13,12 @@ namespace halfbyte::cli {
 // sequence, and of the experts as many as chance picks. Units: bytes.
 double decode_weight_bytes(const models::ModelConfig& config, const LoadReport& report, std::int64_t batch);
 
-// Keys and values that a token after `past` others of its sequence attends to; a layer that slides reads its window.
-// Units: values, of all layers.
-double attended_values(const models::ModelConfig& config, double past);
+// Keys and values (or latents) that a token after `past` others of its sequence attends to, and states that it reads; a
+// layer that slides reads its window. Units: bytes, of all layers; `value_bytes` is one value's of keys and values.
+double attended_bytes(const models::ModelConfig& config, double past, double value_bytes);
 
 // Multiplications and additions of a prompt of `tokens` after `past` others: products with weights (the head for the
-// last token only) and attention.
+// last token only), attention, and what recurrent layers do to their states.
 double prefill_flop(const models::ModelConfig& config, std::int64_t tokens, std::int64_t past);
 
 }  // namespace halfbyte::cli

@@ -79,7 +79,15 @@ RunTimes TimedRuns::run() {
 
 double TimedRuns::cache_value_bytes() const {
   const c10::InferenceMode guard;
-  return static_cast<double>(state_->session.state<models::KeyValueCache>(0).keys(at::kFloat).element_size());
+  const auto& layers = state_->model.config().layers;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto mixer = layers[layer].mixer;
+    const bool is_cached = mixer == models::MixerKind::kAttention || mixer == models::MixerKind::kLatent;
+    if (!is_cached || layers[layer].keys_of >= 0) continue;
+    auto& cache = state_->session.state<models::KeyValueCache>(static_cast<std::int64_t>(layer));
+    return static_cast<double>(cache.keys(at::kFloat).element_size());
+  }
+  return 0;
 }
 
 }  // namespace halfbyte::cli

@@ -30,7 +30,7 @@ class TimedRuns {
   TimedRuns(const Model& model, const RunSizes& sizes);  // the model outlives it
   ~TimedRuns();
   RunTimes run();
-  // Of one value of keys and values. Units: bytes.
+  // Of one value of keys and values; 0: no layer keeps any. Units: bytes.
   double cache_value_bytes() const;
 
  private:

@@ -25,6 +25,10 @@ extern constinit const Family kCohere2 = {
     .model_type = "cohere2",
     .class_name = "Cohere2ForCausalLM",
     .label = "cohere2",
+    .models = "Command R7B, Command A",
+    .particular =
+        "LayerNorm without a bias, attention and MLP side by side, scaled logits; layers that see everything turn by "
+        "no rope",
     .namings = kCohereNames,
     .keys = {.rms_norm_eps = "layer_norm_eps"},
     .defaults = {.max_position_embeddings = 8192, .rms_norm_eps = 1e-5, .tie_word_embeddings = true},

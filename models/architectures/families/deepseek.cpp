@@ -87,20 +87,26 @@ constexpr ConfigKeys kDeepseekKeys = {.head_dim = "qk_rope_head_dim"};
 
 }  // namespace
 
-extern constinit const Family kDeepseekV2 = {.model_type = "deepseek_v2",
-                                             .class_name = "DeepseekV2ForCausalLM",
-                                             .label = "deepseek_v2",
-                                             .namings = kDeepseekNames,
-                                             .keys = kDeepseekKeys,
-                                             .defaults = {.head_dim = 64},
-                                             .configure = configure_deepseek_v2};
+extern constinit const Family kDeepseekV2 = {
+    .model_type = "deepseek_v2",
+    .class_name = "DeepseekV2ForCausalLM",
+    .label = "deepseek_v2",
+    .models = "DeepSeek V2",
+    .particular = "keys and values of all heads are made from a latent vector a token; experts among groups",
+    .namings = kDeepseekNames,
+    .keys = kDeepseekKeys,
+    .defaults = {.head_dim = 64},
+    .configure = configure_deepseek_v2};
 
-extern constinit const Family kDeepseekV3 = {.model_type = "deepseek_v3",
-                                             .class_name = "DeepseekV3ForCausalLM",
-                                             .label = "deepseek_v3",
-                                             .namings = kDeepseekNames,
-                                             .keys = kDeepseekKeys,
-                                             .defaults = {.head_dim = 64, .max_position_embeddings = 4096},
-                                             .configure = configure_deepseek_v3};
+extern constinit const Family kDeepseekV3 = {
+    .model_type = "deepseek_v3",
+    .class_name = "DeepseekV3ForCausalLM",
+    .label = "deepseek_v3",
+    .models = "DeepSeek V3 and R1 in 16 bits (they are published in FP8, which is not read)",
+    .particular = "as DeepSeek V2; experts chosen by sigmoid with a correction",
+    .namings = kDeepseekNames,
+    .keys = kDeepseekKeys,
+    .defaults = {.head_dim = 64, .max_position_embeddings = 4096},
+    .configure = configure_deepseek_v3};
 
 }  // namespace halfbyte::models::family_rows

@@ -14,6 +14,8 @@ void configure_ernie4_5(const ConfigReader& config, ModelConfig& model) {
 extern constinit const Family kErnie45 = {.model_type = "ernie4_5",
                                           .class_name = "Ernie4_5ForCausalLM",
                                           .label = "ernie4_5",
+                                          .models = "ERNIE 4.5, dense",
+                                          .particular = "neighbours turn together",
                                           .namings = kLlamaNames,
                                           .defaults = {.head_dim = 128,
                                                        .num_key_value_heads = 2,

@@ -31,11 +31,14 @@ void configure_exaone4(const ConfigReader& config, ModelConfig& model) {
 
 }  // namespace
 
-extern constinit const Family kExaone4 = {.model_type = "exaone4",
-                                          .class_name = "Exaone4ForCausalLM",
-                                          .label = "exaone4",
-                                          .namings = kOutputNormNames,
-                                          .defaults = {.rms_norm_eps = 1e-5},
-                                          .configure = configure_exaone4};
+extern constinit const Family kExaone4 = {
+    .model_type = "exaone4",
+    .class_name = "Exaone4ForCausalLM",
+    .label = "exaone4",
+    .models = "EXAONE 4",
+    .particular = "norms as OLMo 2's, of each query and key; layers that see everything turn by no rope",
+    .namings = kOutputNormNames,
+    .defaults = {.rms_norm_eps = 1e-5},
+    .configure = configure_exaone4};
 
 }  // namespace halfbyte::models::family_rows

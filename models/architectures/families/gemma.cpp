@@ -159,45 +159,58 @@ constexpr ConfigDefaults kDefaults = {.head_dim = 256, .max_position_embeddings 
 extern constinit const Family kGemma = {.model_type = "gemma",
                                         .class_name = "GemmaForCausalLM",
                                         .label = "gemma",
+                                        .models = "Gemma 1",
+                                        .particular = "norm weights offset by 1, scaled embedding",
                                         .namings = kLlamaNames,
                                         .defaults = kDefaults,
                                         .configure = configure_gemma};
 
-extern constinit const Family kGemma2 = {.model_type = "gemma2",
-                                         .class_name = "Gemma2ForCausalLM",
-                                         .label = "gemma2",
-                                         .namings = kGemma2Names,
-                                         .defaults = kDefaults,
-                                         .configure = configure_gemma2};
+extern constinit const Family kGemma2 = {
+    .model_type = "gemma2",
+    .class_name = "Gemma2ForCausalLM",
+    .label = "gemma2",
+    .models = "Gemma 2",
+    .particular = "as Gemma 1; soft caps, sliding every other layer, norms of outputs",
+    .namings = kGemma2Names,
+    .defaults = kDefaults,
+    .configure = configure_gemma2};
 
-extern constinit const Family kGemma3 = {.model_type = "gemma3_text",
-                                         .class_name = "Gemma3ForCausalLM",
-                                         .label = "gemma3",
-                                         .namings = kGemma2Names,
-                                         .defaults = {.vocab_size = 262208,
-                                                      .num_attention_heads = 8,
-                                                      .head_dim = 256,
-                                                      .num_key_value_heads = 4,
-                                                      .max_position_embeddings = 131072,
-                                                      .rope_theta = 1e6,
-                                                      .sliding_rope_theta = 10000.0,
-                                                      .tie_word_embeddings = true},
-                                         .configure = configure_gemma3,
-                                         .wrapper_type = "gemma3",
-                                         .turns_by_kind = true};
+extern constinit const Family kGemma3 = {
+    .model_type = "gemma3_text",
+    .class_name = "Gemma3ForCausalLM",
+    .label = "gemma3",
+    .models = "Gemma 3, its text",
+    .particular = "as Gemma 2; norms of queries and keys, layers that slide turn by a rope of their own",
+    .namings = kGemma2Names,
+    .defaults = {.vocab_size = 262208,
+                 .num_attention_heads = 8,
+                 .head_dim = 256,
+                 .num_key_value_heads = 4,
+                 .max_position_embeddings = 131072,
+                 .rope_theta = 1e6,
+                 .sliding_rope_theta = 10000.0,
+                 .tie_word_embeddings = true},
+    .configure = configure_gemma3,
+    .wrapper_type = "gemma3",
+    .turns_by_kind = true};
 
-extern constinit const Family kGemma4 = {.model_type = "gemma4_text",
-                                         .class_name = "Gemma4ForCausalLM",
-                                         .label = "gemma4",
-                                         .namings = kGemma4Names,
-                                         .defaults = {.head_dim = 256,
-                                                      .num_key_value_heads = 4,
-                                                      .max_position_embeddings = 131072,
-                                                      .rope_theta = 1e6,
-                                                      .sliding_rope_theta = 10000.0,
-                                                      .tie_word_embeddings = true},
-                                         .configure = configure_gemma4,
-                                         .wrapper_type = "gemma4",
-                                         .turns_by_kind = true};
+extern constinit const Family kGemma4 = {
+    .model_type = "gemma4_text",
+    .class_name = "Gemma4ForCausalLM",
+    .label = "gemma4",
+    .models = "Gemma 4, its text",
+    .particular =
+        "head sizes and key heads layer by layer, norms of values, layers that share the keys and values of an earlier "
+        "one, an embedding of its own for every layer, experts beside the MLP, a rope that turns a share of each head",
+    .namings = kGemma4Names,
+    .defaults = {.head_dim = 256,
+                 .num_key_value_heads = 4,
+                 .max_position_embeddings = 131072,
+                 .rope_theta = 1e6,
+                 .sliding_rope_theta = 10000.0,
+                 .tie_word_embeddings = true},
+    .configure = configure_gemma4,
+    .wrapper_type = "gemma4",
+    .turns_by_kind = true};
 
 }  // namespace halfbyte::models::family_rows

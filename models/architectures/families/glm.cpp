@@ -81,6 +81,8 @@ constexpr ConfigDefaults kGlmDefaults = {
 extern constinit const Family kGlm = {.model_type = "glm",
                                       .class_name = "GlmForCausalLM",
                                       .label = "glm",
+                                      .models = "GLM-4 as transformers stores it",
+                                      .particular = "half of each head turned, neighbours together; fused MLP",
                                       .namings = kGlmNames,
                                       .defaults = kGlmDefaults,
                                       .configure = configure_glm};
@@ -88,24 +90,33 @@ extern constinit const Family kGlm = {.model_type = "glm",
 extern constinit const Family kGlm4 = {.model_type = "glm4",
                                        .class_name = "Glm4ForCausalLM",
                                        .label = "glm4",
+                                       .models = "GLM-4-0414",
+                                       .particular = "as the other GLM-4; norms of outputs",
                                        .namings = kGlm4Names,
                                        .defaults = kGlmDefaults,
                                        .configure = configure_glm};
 
-extern constinit const Family kGlm4Moe = {.model_type = "glm4_moe",
-                                          .class_name = "Glm4MoeForCausalLM",
-                                          .label = "glm4_moe",
-                                          .namings = kMlpExpertNames,
-                                          .defaults = {.num_key_value_heads = 8,
-                                                       .max_position_embeddings = 131072,
-                                                       .rms_norm_eps = 1e-5,
-                                                       .partial_rotary_factor = 0.5},
-                                          .configure = configure_glm4_moe};
+extern constinit const Family kGlm4Moe = {
+    .model_type = "glm4_moe",
+    .class_name = "Glm4MoeForCausalLM",
+    .label = "glm4_moe",
+    .models = "GLM-4.5 and later",
+    .particular =
+        "experts chosen by sigmoid with a correction, among groups; an MLP beside them; the first layers without; the "
+        "layer for several tokens ahead that published ones have after the last is kept, and not run",
+    .namings = kMlpExpertNames,
+    .defaults = {.num_key_value_heads = 8,
+                 .max_position_embeddings = 131072,
+                 .rms_norm_eps = 1e-5,
+                 .partial_rotary_factor = 0.5},
+    .configure = configure_glm4_moe};
 
 extern constinit const Family kChatglm = {
     .model_type = "chatglm",
     .class_name = "ChatGLMForConditionalGeneration",
     .label = "chatglm (2, 3 and GLM-4)",
+    .models = "ChatGLM2, ChatGLM3, GLM-4 with its own code",
+    .particular = "names of its own, fused query, key and value with a bias, `rope_ratio`",
     .namings = kChatglmNames,
     .keys = kChatglmKeys,
     .defaults = {.head_dim = 128, .rms_norm_eps = 1e-5, .partial_rotary_factor = 0.5},

@@ -42,15 +42,20 @@ constexpr std::array kGptOssNames = {Naming{.sinks = "sinks",
 
 }  // namespace
 
-extern constinit const Family kGptOss = {.model_type = "gpt_oss",
-                                         .class_name = "GptOssForCausalLM",
-                                         .label = "gpt_oss",
-                                         .namings = kGptOssNames,
-                                         .defaults = {.head_dim = 64,
-                                                      .num_key_value_heads = 8,
-                                                      .max_position_embeddings = 131072,
-                                                      .rms_norm_eps = 1e-5,
-                                                      .rope_theta = 150000.0},
-                                         .configure = configure_gpt_oss};
+extern constinit const Family kGptOss = {
+    .model_type = "gpt_oss",
+    .class_name = "GptOssForCausalLM",
+    .label = "gpt_oss",
+    .models = "gpt-oss, as published (experts in MXFP4, which run from their codes) and in 16 bits",
+    .particular =
+        "attention sinks, sliding every other layer, biases of experts, clamped gates; experts in 16 bits are stored "
+        "column by column",
+    .namings = kGptOssNames,
+    .defaults = {.head_dim = 64,
+                 .num_key_value_heads = 8,
+                 .max_position_embeddings = 131072,
+                 .rms_norm_eps = 1e-5,
+                 .rope_theta = 150000.0},
+    .configure = configure_gpt_oss};
 
 }  // namespace halfbyte::models::family_rows

@@ -33,12 +33,16 @@ constexpr std::array kGraniteMoeNames = {
 extern constinit const Family kGranite = {.model_type = "granite",
                                           .class_name = "GraniteForCausalLM",
                                           .label = "granite",
+                                          .models = "Granite 3, dense",
+                                          .particular = "multipliers of embedding, attention, residual and logits",
                                           .namings = kLlamaNames,
                                           .configure = configure_granite};
 
 extern constinit const Family kGraniteMoe = {.model_type = "granitemoe",
                                              .class_name = "GraniteMoeForCausalLM",
                                              .label = "granitemoe",
+                                             .models = "Granite 3 with experts",
+                                             .particular = "as Granite, dense; experts stacked in one tensor",
                                              .namings = kGraniteMoeNames,
                                              .configure = configure_granitemoe};
 

@@ -29,11 +29,14 @@ constexpr std::array kHunyuanNames = {Naming{.query_norm = "query_layernorm", .k
 
 }  // namespace
 
-extern constinit const Family kHunyuanDense = {.model_type = "hunyuan_v1_dense",
-                                               .class_name = "HunYuanDenseV1ForCausalLM",
-                                               .label = "hunyuan_v1_dense",
-                                               .namings = kHunyuanNames,
-                                               .defaults = {.rms_norm_eps = 1e-5},
-                                               .configure = configure_hunyuan};
+extern constinit const Family kHunyuanDense = {
+    .model_type = "hunyuan_v1_dense",
+    .class_name = "HunYuanDenseV1ForCausalLM",
+    .label = "hunyuan_v1_dense",
+    .models = "Hunyuan, dense",
+    .particular = "norms of queries and keys after they turn; a rope whose base `alpha` stretches",
+    .namings = kHunyuanNames,
+    .defaults = {.rms_norm_eps = 1e-5},
+    .configure = configure_hunyuan};
 
 }  // namespace halfbyte::models::family_rows

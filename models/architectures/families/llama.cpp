@@ -78,12 +78,16 @@ constexpr std::array kMixtralNames = {kExpertsInBlock, kExpertsInMlp, kStackedEx
 extern constinit const Family kLlama = {.model_type = "llama",
                                         .class_name = "LlamaForCausalLM",
                                         .label = "llama",
+                                        .models = "Llama 1, 2, 3, 3.1 and later, and what is stored as Llama",
+                                        .particular = "optional biases",
                                         .namings = kLlamaNames,
                                         .configure = configure_llama};
 
 extern constinit const Family kMistral = {.model_type = "mistral",
                                           .class_name = "MistralForCausalLM",
                                           .label = "mistral",
+                                          .models = "Mistral",
+                                          .particular = "sliding window",
                                           .namings = kLlamaNames,
                                           .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072},
                                           .configure = configure_mistral,
@@ -93,27 +97,36 @@ extern constinit const Family kMinistral3 = {
     .model_type = "ministral3",
     .class_name = "Ministral3ForCausalLM",
     .label = "ministral3",
+    .models = "Ministral 3, its text",
+    .particular = "YaRN, queries that grow with their position",
     .namings = kLlamaNames,
     .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 262144, .rms_norm_eps = 1e-5},
     .configure = configure_ministral3,
     .wrapper_type = "mistral3"};
 
-extern constinit const Family kLlama4 = {.model_type = "llama4_text",
-                                         .class_name = "Llama4ForCausalLM",
-                                         .label = "llama4",
-                                         .namings = kLlama4Names,
-                                         .defaults = {.head_dim = 128,
-                                                      .num_key_value_heads = 8,
-                                                      .max_position_embeddings = 131072,
-                                                      .rms_norm_eps = 1e-5,
-                                                      .rope_theta = 500000.0},
-                                         .configure = configure_llama4,
-                                         .wrapper_type = "llama4"};
+extern constinit const Family kLlama4 = {
+    .model_type = "llama4_text",
+    .class_name = "Llama4ForCausalLM",
+    .label = "llama4",
+    .models = "Llama 4, its text",
+    .particular =
+        "attention within chunks; layers without a rope whose queries grow; norms without a weight; experts chosen by "
+        "sigmoid, whose input is scaled, stored column by column",
+    .namings = kLlama4Names,
+    .defaults = {.head_dim = 128,
+                 .num_key_value_heads = 8,
+                 .max_position_embeddings = 131072,
+                 .rms_norm_eps = 1e-5,
+                 .rope_theta = 500000.0},
+    .configure = configure_llama4,
+    .wrapper_type = "llama4"};
 
 extern constinit const Family kMixtral = {
     .model_type = "mixtral",
     .class_name = "MixtralForCausalLM",
     .label = "mixtral",
+    .models = "Mixtral",
+    .particular = "experts",
     .namings = kMixtralNames,
     .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
     .configure = configure_mixtral};

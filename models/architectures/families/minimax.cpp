@@ -29,6 +29,8 @@ extern constinit const Family kMinimaxM2 = {
     .model_type = "minimax_m2",
     .class_name = "MiniMaxM2ForCausalLM",
     .label = "minimax_m2",
+    .models = "MiniMax-M2 in 16 bits (it is published in FP8, which is not read)",
+    .particular = "experts chosen by sigmoid with a correction; norms as OLMo 2's of queries and keys",
     .namings = kMinimaxNames,
     .keys = {.rotary_dim = "rotary_dim"},
     .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 196608, .rope_theta = 5e6},

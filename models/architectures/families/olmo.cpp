@@ -19,16 +19,21 @@ void configure_olmo3(const ConfigReader& config, ModelConfig& model) {
 
 }  // namespace
 
-extern constinit const Family kOlmo2 = {.model_type = "olmo2",
-                                        .class_name = "Olmo2ForCausalLM",
-                                        .label = "olmo2",
-                                        .namings = kOutputNormNames,
-                                        .defaults = {.rms_norm_eps = 1e-5},
-                                        .configure = configure_olmo2};
+extern constinit const Family kOlmo2 = {
+    .model_type = "olmo2",
+    .class_name = "Olmo2ForCausalLM",
+    .label = "olmo2",
+    .models = "OLMo 2",
+    .particular = "norms after attention and MLP, none before; a norm of all queries, one of all keys",
+    .namings = kOutputNormNames,
+    .defaults = {.rms_norm_eps = 1e-5},
+    .configure = configure_olmo2};
 
 extern constinit const Family kOlmo3 = {.model_type = "olmo3",
                                         .class_name = "Olmo3ForCausalLM",
                                         .label = "olmo3",
+                                        .models = "OLMo 3",
+                                        .particular = "as OLMo 2; sliding layers, with a rope for each kind of layer",
                                         .namings = kOutputNormNames,
                                         .defaults = {.rms_norm_eps = 1e-5, .rope_theta = 500000.0},
                                         .configure = configure_olmo3,

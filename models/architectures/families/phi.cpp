@@ -48,6 +48,8 @@ constexpr std::array kPhimoeNames = {
 extern constinit const Family kPhi3 = {.model_type = "phi3",
                                        .class_name = "Phi3ForCausalLM",
                                        .label = "phi3",
+                                       .models = "Phi-3, Phi-3.5, Phi-4-mini",
+                                       .particular = "fused projections, longrope, part of a head turned",
                                        .namings = kPhi3Names,
                                        .defaults = {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5},
                                        .configure = configure_phi3};
@@ -56,6 +58,8 @@ extern constinit const Family kPhimoe = {
     .model_type = "phimoe",
     .class_name = "PhimoeForCausalLM",
     .label = "phimoe",
+    .models = "Phi-3.5-MoE",
+    .particular = "LayerNorm with a bias, two experts by the sparse mixer",
     .namings = kPhimoeNames,
     .defaults = {.num_key_value_heads = 8, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
     .configure = configure_phimoe};

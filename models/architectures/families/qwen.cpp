@@ -104,6 +104,8 @@ constexpr ConfigDefaults kDeltaDefaults = {
 extern constinit const Family kQwen2 = {.model_type = "qwen2",
                                         .class_name = "Qwen2ForCausalLM",
                                         .label = "qwen2",
+                                        .models = "Qwen2, Qwen2.5",
+                                        .particular = "biases of query, key and value; optional sliding layers",
                                         .namings = kLlamaNames,
                                         .defaults = {.max_position_embeddings = 32768},
                                         .configure = configure_qwen2};
@@ -111,6 +113,8 @@ extern constinit const Family kQwen2 = {.model_type = "qwen2",
 extern constinit const Family kQwen3 = {.model_type = "qwen3",
                                         .class_name = "Qwen3ForCausalLM",
                                         .label = "qwen3",
+                                        .models = "Qwen3",
+                                        .particular = "norms of queries and keys",
                                         .namings = kLlamaNames,
                                         .defaults = {.head_dim = 128, .max_position_embeddings = 32768},
                                         .configure = configure_qwen3};
@@ -118,20 +122,31 @@ extern constinit const Family kQwen3 = {.model_type = "qwen3",
 extern constinit const Family kQwen3Moe = {.model_type = "qwen3_moe",
                                            .class_name = "Qwen3MoeForCausalLM",
                                            .label = "qwen3_moe",
+                                           .models = "Qwen3 with experts",
+                                           .particular = "norms of queries and keys; experts in some layers",
                                            .namings = kMlpExpertNames,
                                            .defaults = {.max_position_embeddings = 32768},
                                            .configure = configure_qwen3_moe};
 
-extern constinit const Family kQwen3Next = {.model_type = "qwen3_next",
-                                            .class_name = "Qwen3NextForCausalLM",
-                                            .label = "qwen3_next",
-                                            .namings = kQwenNextNames,
-                                            .defaults = kDeltaDefaults,
-                                            .configure = configure_qwen3_next};
+extern constinit const Family kQwen3Next = {
+    .model_type = "qwen3_next",
+    .class_name = "Qwen3NextForCausalLM",
+    .label = "qwen3_next",
+    .models = "Qwen3-Next",
+    .particular =
+        "the gated delta rule in three layers of four; gates on what attention gives; an MLP beside the experts with a "
+        "router of its own; layers for several tokens ahead are kept, and not run",
+    .namings = kQwenNextNames,
+    .defaults = kDeltaDefaults,
+    .configure = configure_qwen3_next};
 
 extern constinit const Family kQwen35 = {.model_type = "qwen3_5_text",
                                          .class_name = "Qwen3_5ForCausalLM",
                                          .label = "qwen3_5",
+                                         .models = "Qwen3.5, dense, its text",
+                                         .particular =
+                                             "the gated delta rule in three layers of four; gates on what attention "
+                                             "gives; layers for several tokens ahead are kept, and not run",
                                          .namings = kQwen35Names,
                                          .defaults = kDeltaDefaults,
                                          .configure = configure_delta,
@@ -140,6 +155,8 @@ extern constinit const Family kQwen35 = {.model_type = "qwen3_5_text",
 extern constinit const Family kQwen35Moe = {.model_type = "qwen3_5_moe_text",
                                             .class_name = "Qwen3_5MoeForCausalLM",
                                             .label = "qwen3_5_moe",
+                                            .models = "Qwen3.5 and 3.6 with experts, their text",
+                                            .particular = "as Qwen3.5, with experts as Qwen3-Next",
                                             .namings = kQwen35MoeNames,
                                             .keys = {.intermediate_size = "moe_intermediate_size"},
                                             .defaults = kDeltaDefaults,

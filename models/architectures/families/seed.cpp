@@ -17,6 +17,8 @@ extern constinit const Family kSeedOss = {
     .model_type = "seed_oss",
     .class_name = "SeedOssForCausalLM",
     .label = "seed_oss",
+    .models = "Seed-OSS",
+    .particular = "biases of query, key and value",
     .namings = kLlamaNames,
     .defaults = {.head_dim = 128, .num_key_value_heads = 8, .max_position_embeddings = 524288},
     .configure = configure_seed_oss};

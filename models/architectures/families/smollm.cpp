@@ -18,6 +18,8 @@ void configure_smollm3(const ConfigReader& config, ModelConfig& model) {
 extern constinit const Family kSmollm3 = {.model_type = "smollm3",
                                           .class_name = "SmolLM3ForCausalLM",
                                           .label = "smollm3",
+                                          .models = "SmolLM 3",
+                                          .particular = "every fourth layer turns by no rope",
                                           .namings = kLlamaNames,
                                           .defaults = {.num_key_value_heads = 4,
                                                        .max_position_embeddings = 32768,
