@@ -50,12 +50,13 @@ jinja_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 pickle_check | torch numpy safetensors | $halfbyte $tiny
+published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
 race_test | | $halfbyte $tiny $scratch/race
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1
-transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny
+transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny $root/tests/data/families
 "
 
 trimmed() { sed 's/^ *//; s/ *$//' <<<"$1"; }

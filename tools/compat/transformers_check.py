@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Opens what `halfbyte quantize` wrote with transformers (+ compressed-tensors, bitsandbytes) on the CPU, in float32.
 
-    transformers_check.py HALFBYTE ORIGINAL       exit status 0: agrees, 1: does not, 77: transformers is not installed
+    transformers_check.py HALFBYTE ORIGINAL [FAMILIES]      exit status 0: agrees, 1: does not, 77: transformers is not installed
 
+FAMILIES: a folder of checkpoints, of which the dense ones that transformers knows are converted to compressed-tensors too.
 For each case below: every dequantised weight in transformers equals the one that docs/format.md defines, every other tensor
 equals the stored one, and 24 greedy tokens of 5 prompts equal halfbyte's own. Weights with zero points are
 compared as transformers rounds them when it dequantises: to the dtype of the scales.
@@ -183,19 +184,31 @@ def differences(program, folder):
             yield f"{name} differs by up to {(found[name] - weight).abs().max().item():.3g}"
 
 
+def dense_families(folder):
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        config = json.loads((path / "config.json").read_text())
+        has_experts = any("experts" in key and isinstance(value, int) and value > 1 for key, value in config.items())
+        if not has_experts and config["model_type"] in transformers.CONFIG_MAPPING:
+            yield path
+
+
+def agrees(program, name, original, options):
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = os.path.join(scratch, "checkpoint")
+        halfbyte(program, "quantize", original, folder, "-q", *options)
+        found = list(differences(program, folder))
+    print(f"{name}: {'agrees' if not found else 'DIFFERS'}")
+    for line in found:
+        print(f"  {line}")
+    return not found
+
+
 def main():
-    program, original = sys.argv[1:]
-    failed = False
-    for name, options in CASES.items():
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = os.path.join(scratch, "checkpoint")
-            halfbyte(program, "quantize", original, folder, "-q", *options)
-            found = list(differences(program, folder))
-        print(f"{name}: {'agrees' if not found else 'DIFFERS'}")
-        for line in found:
-            print(f"  {line}")
-        failed = failed or bool(found)
-    return 1 if failed else 0
+    program, original = sys.argv[1:3]
+    results = [agrees(program, name, original, options) for name, options in CASES.items()]
+    for path in dense_families(sys.argv[3]) if len(sys.argv) > 3 else []:
+        results.append(agrees(program, path.name, path, ["--group-size", "32"]))
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
