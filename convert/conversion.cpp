@@ -1,13 +1,18 @@
 #include "convert/conversion.h"
 
+#include <algorithm>
 #include <chrono>
+#include <set>
+#include <string>
 
 #include "convert/budget/decide.h"
 #include "convert/export/dequantized_view.h"
+#include "convert/file_notes.h"
 #include "convert/open_source.h"
 #include "convert/output/destination.h"
 #include "convert/provenance.h"
 #include "convert/translated_errors.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -30,6 +35,22 @@ Text requantize_warning(const Checkpoint& source) {
 
 bool has_target(const QuantizeOptions& options) { return options.target_bpw > 0 || options.target_size > 0; }
 
+// Experts that are packed hold rows, and those that stay as they are what their family stores.
+Checkpoint with_rows_to_pack(Checkpoint source, const QuantizeOptions& options) {
+  const auto may_turn = [&](const files::StoredTensor& tensor) { return files::holds_columns(source, tensor); };
+  if (source.row_stacks.empty() && std::ranges::none_of(source.tensors, may_turn)) return source;
+  std::set<std::string> names;
+  QuantizeOptions for_names = options;
+  for_names.halfbyte_only = true;  // whether that is allowed, the plan itself says
+  for (const PlannedTensor& planned : plan(source, for_names).tensors) {
+    const files::StoredTensor& tensor = source.tensors[planned.source];
+    const bool is_row_stack = source.row_stacks.contains(tensor.name);
+    if (planned.scheme ? files::holds_columns(source, tensor) : is_row_stack) names.insert(tensor.name);
+  }
+  files::turn_stacks(source, names);
+  return source;
+}
+
 Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& options) {
   Quantization out;
   out.plan = plan(source, options);
@@ -38,13 +59,30 @@ Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& op
   return out;
 }
 
+void check_keep_packed(const fs::path& path, const Checkpoint& source, const QuantizeOptions& options) {
+  if (options.requantize)
+    throw Error(ErrorCode::kInvalidArgument,
+                Option::kKeepPacked + " and " + Option::kRequantize + " exclude each other");
+  if (source.is_quantized()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              Option::kKeepPacked + ": nothing of " + files::printable_path(path) + " is packed");
+}
+
 Conversion quantized(const fs::path& path, Checkpoint source, QuantizeOptions options) {
   Text warning;
-  if (source.is_quantized() && may_requantize(options)) {
+  if (options.keep_packed) {
+    check_keep_packed(path, source, options);
+    std::erase_if(source.side_files, is_quantization_file);
+  } else if (source.is_quantized() && may_requantize(options)) {
     warning = requantize_warning(source);
     source = dequantized_view(std::move(source));
   }
-  if (has_target(options)) budget::decide(source, options);
+  if (has_target(options)) {
+    Checkpoint as_found = source;
+    budget::decide(with_rows_to_pack(std::move(source), options), options);
+    source = std::move(as_found);  // what there is room for stays as it was
+  }
+  source = with_rows_to_pack(std::move(source), options);
   Quantization work = quantization_of(source, options);
   return {path, std::move(options), std::make_shared<const Checkpoint>(std::move(source)), std::move(work),
           std::move(warning)};
@@ -61,7 +99,8 @@ Conversion repacked(const fs::path& path, Checkpoint source, const QuantizeOptio
 }
 
 Conversion decided(const fs::path& path, Checkpoint source, const QuantizeOptions& options) {
-  const bool keeps_codes = source.is_quantized() && options.keep_codes && !may_requantize(options);
+  const bool keeps_codes =
+      source.is_quantized() && options.keep_codes && !options.keep_packed && !may_requantize(options);
   return keeps_codes ? repacked(path, std::move(source), options) : quantized(path, std::move(source), options);
 }
 

@@ -14,9 +14,10 @@
 namespace halfbyte::convert {
 
 struct ConversionResult {
-  std::vector<TensorResult> tensors;       // one for each of Plan::tensors
-  std::vector<std::string> source_hashes;  // of the source's data files, whole
-  std::uint64_t resumed_bytes = 0;         // of the source: their results were there already
+  std::vector<TensorResult> tensors;               // one for each of Plan::tensors
+  std::vector<std::string> source_hashes;          // of the source's data files, whole
+  std::uint64_t resumed_bytes = 0;                 // of the source: their results were there already
+  std::map<std::string, std::string> kept_hashes;  // of tensors that were packed in the source, by name
 };
 
 // Where a conversion writes, and what it finds there.

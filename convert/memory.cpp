@@ -5,6 +5,7 @@
 
 #include "convert/small_parts.h"
 #include "loader/files/printable.h"
+#include "loader/files/turned_stacks.h"
 #include "quant/threads.h"
 
 namespace halfbyte::convert {
@@ -87,7 +88,8 @@ class MemoryPlanner {
         plan_(plan),
         limit_(options.memory_limit),
         threads_(static_cast<std::uint64_t>(options.threads > 0 ? options.threads : quant::max_threads())),
-        fixed_(kFixedBytes + plan.tensors.size() * kBytesATensor) {}
+        fixed_(kFixedBytes + plan.tensors.size() * kBytesATensor +
+               (source.row_stacks.empty() ? 0 : files::turning_bytes())) {}
 
   // Fewer threads only where the smallest blocks leave no room for all.
   MemoryPlan run() const {

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "convert/file_notes.h"
+#include "convert/group_sizes.h"
 #include "convert/quantization_config.h"
+#include "convert/unknown_family.h"
 #include "loader/files/derive.h"
 #include "loader/files/family.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -40,7 +44,7 @@ const auto kRoleReasons = std::to_array<RoleReason>({
     {Role::kDecay, "it decides how fast a state decays: small, and every later token feels it"},
     {Role::kSink, "an attention sink: small, and every token sees it"},
     {Role::kScale, "a scale: small"},
-    {Role::kTransposed, "experts stored column by column, which are not quantised yet"},
+    {Role::kTransposed, "experts stored column by column, and no stack of float32, float16 or bfloat16 matrices"},
     {Role::kUnknown, "not known to be a Linear"},
 });
 
@@ -53,29 +57,6 @@ const Scheme& scheme_or_fail(const std::string& name) {
   std::string known;
   for (const Scheme& scheme : schemes()) known += (known.empty() ? "" : ", ") + std::string(scheme.name);
   invalid("scheme " + in_quotes(name) + " is not known; known are " + known);
-}
-
-std::string listed(std::span<const std::int64_t> sizes) {
-  std::string out;
-  for (const std::int64_t size : sizes) out += (out.empty() ? "" : ", ") + std::to_string(size);
-  return out;
-}
-
-bool has_group_size(const Scheme& scheme, std::int64_t group_size) {
-  const auto sizes = group_sizes(scheme);
-  return group_size == kPerChannel ? scheme.layout != Layout::kBitsandbytes && has_code_of_zero(scheme)
-                                   : std::ranges::find(sizes, group_size) != sizes.end();
-}
-
-std::string group_size_text(std::int64_t group_size) {
-  return group_size == kPerChannel ? "one scale a row" : "groups of " + std::to_string(group_size);
-}
-
-void check_group_size(std::int64_t group_size, const Scheme& scheme) {
-  if (has_group_size(scheme, group_size)) return;
-  const bool has_channel = has_group_size(scheme, kPerChannel);
-  invalid(std::string(scheme.name) + " has no " + group_size_text(group_size) + "; known are " +
-          listed(group_sizes(scheme)) + (has_channel ? " and 0 (one scale a row)" : ""));
 }
 
 // What the user said about one tensor.
@@ -93,14 +74,15 @@ class Planner {
         options_(options),
         scheme_(scheme_or_fail(options.scheme.value_or(kDefaultScheme))),
         group_size_(options.group_size.value_or(scheme_.default_group)),
-        ties_(files::declared_ties(source)) {
+        ties_(files::declared_ties(source)),
+        unknown_(source) {
     check_group_size(group_size_, scheme_);
     if (options.nested_scales && !has_part(scheme_, Part::kNestedScale))
       invalid(Option::kNestedScales + " is for nf4 and fp4; " + std::string(scheme_.name) + " has no nested scales");
     for (const auto& [pattern, scheme] : options.scheme_for) {
       if (scheme != kKeepWord) scheme_or_fail(scheme);
     }
-    refuse_quantized();
+    look_at_packed();
     for (const std::string& pattern : options.keep) check_pattern(Option::kKeep, pattern);
     for (const auto& [pattern, scheme] : options.scheme_for) check_pattern(Option::kSchemeFor, pattern);
   }
@@ -119,19 +101,36 @@ class Planner {
   }
 
  private:
-  void refuse_quantized() const {
+  void look_at_packed() {
     for (const files::TensorRecord& record : source_.manifest.tensors) {
       if (!record.scheme) continue;
+      if (options_.keep_packed) {
+        look_at_packed(record);
+        continue;
+      }
       throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) + ": tensor " +
                                                in_quotes(record.name) + " is quantised already (" +
                                                std::string(record.scheme->name) +
-                                               "); quantise the original checkpoint, or " + Option::kRequantize);
+                                               "); quantise the original checkpoint, or " + Option::kRequantize +
+                                               ", or " + Option::kKeepPacked + " to quantise what is not");
+    }
+  }
+
+  void look_at_packed(const files::TensorRecord& record) {
+    for (const std::string& part : record.parts.names) {
+      if (!part.empty()) packed_parts_.emplace(part, &record);
+    }
+    for (const auto& [pattern, scheme] : options_.scheme_for) {
+      if (scheme == kKeepWord || !matches_pattern(pattern, record.name)) continue;
+      refused_.emplace(pattern, in_quotes(record.name) + ": it is " + std::string(record.scheme->name) +
+                                    " already and keeps its codes");
     }
   }
 
   void check_pattern(Option option, const std::string& pattern) const {
     const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
     if (std::ranges::any_of(source_.tensors, matches, &StoredTensor::name)) return;
+    if (std::ranges::any_of(source_.manifest.tensors, matches, &files::TensorRecord::name)) return;
     for (const auto& [alias, owner] : ties_) {
       if (!matches(alias)) continue;
       if (option == Option::kKeep) return;
@@ -226,12 +225,29 @@ class Planner {
     return out;
   }
 
+  // As it would be read for packing: experts row by row.
+  StoredTensor in_rows(StoredTensor tensor) const {
+    if (files::holds_columns(source_, tensor)) std::swap(tensor.shape[1], tensor.shape[2]);
+    return tensor;
+  }
+
+  Role role_of(const StoredTensor& tensor) const {
+    const bool is_in_rows = source_.row_stacks.contains(tensor.name) || files::holds_columns(source_, tensor);
+    return is_in_rows ? Role::kLinear : models::role_of(source_.architecture, tensor.name, tensor.shape);
+  }
+
   PlannedTensor decide(std::size_t index) {
-    const StoredTensor& tensor = source_.tensors[index];
+    const StoredTensor tensor = in_rows(source_.tensors[index]);
     PlannedTensor out;
     out.source = index;
-    out.role = models::role_of(source_.architecture, tensor.name, tensor.shape);
+    out.role = role_of(source_.tensors[index]);
     out.bytes_before = tensor.size_bytes;
+    if (const auto part = packed_parts_.find(tensor.name); part != packed_parts_.end()) {
+      const files::TensorRecord& packed = *part->second;
+      out.part_of = packed.name;
+      return keep(std::move(out), "a part of " + packed.name + ", which is " + std::string(packed.scheme->name) +
+                                      " already and keeps its codes");
+    }
     if (const std::string* owner = tied_owner(tensor.name)) {
       check_tied(tensor, *source_.find(*owner));
       out.tied_to = *owner;
@@ -240,7 +256,12 @@ class Planner {
     }
     const Wish wanted = wish(tensor.name);
     if (!wanted.keep_reason.empty()) return keep(std::move(out), wanted.keep_reason);
-    if (!wanted.asked && out.role != Role::kLinear) return keep(std::move(out), role_reason(out.role));
+    if (!wanted.asked) {
+      const bool may_be_linear = out.role == Role::kLinear || tensor.shape.size() == 3;
+      std::string reason = may_be_linear ? unknown_.reason_to_keep(tensor) : "";
+      if (!reason.empty()) return keep(std::move(out), std::move(reason));
+      if (out.role != Role::kLinear) return keep(std::move(out), role_reason(out.role));
+    }
     if (auto reason = obstacle(tensor, out.role); !reason.empty()) {
       if (wanted.asked) refused_.emplace(*wanted.asked, in_quotes(tensor.name) + ": " + reason);
       return keep(std::move(out), std::move(reason));
@@ -286,13 +307,13 @@ class Planner {
   }
 
   // transformers 5 dequantises every tensor as the first group of config.json says.
-  static void note_mixed_zero_points(Plan& out) {
+  void note_mixed_zero_points(Plan& out) const {
     std::set<std::pair<const Scheme*, std::int64_t>> groups;
     bool has_zero_points = false;
-    for (const PlannedTensor& planned : out.tensors) {
-      if (!planned.scheme) continue;
-      groups.emplace(planned.scheme, planned.group_size);
-      has_zero_points = has_zero_points || planned.scheme->decode == Decode::kZeroPoint;
+    for (const files::TensorRecord& record : planned_records(source_, out)) {
+      if (!record.scheme) continue;
+      groups.emplace(record.scheme, record.group_size);
+      has_zero_points = has_zero_points || record.scheme->decode == Decode::kZeroPoint;
     }
     if (has_zero_points && groups.size() > 1)
       out.notes.emplace_back(
@@ -306,7 +327,7 @@ class Planner {
     if (why.empty()) return note_mixed_zero_points(out);
     if (!options_.halfbyte_only) {
       invalid(why + ": no other program reads that; add " + Option::kHalfbyteOnly +
-              " if halfbyte will be its only reader, or choose another scheme");
+              " if halfbyte will be its only reader, choose another scheme, or " + Option::kKeep + " what it names");
     }
     out.has_foreign_readers = false;
     out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
@@ -319,7 +340,8 @@ class Planner {
           out.notes.begin(),
           files::family_subject(source_) +
               " is not known: every matrix X.weight that is not an embedding, a norm or a head is taken for "
-              "a Linear");
+              "a Linear" +
+              unknown_.assumed());
     }
     if (std::ranges::none_of(out.tensors, [](const PlannedTensor& planned) { return planned.scheme != nullptr; }))
       out.notes.emplace_back("no tensor is quantised; " + Option::kDryRun + " says why of each");
@@ -330,6 +352,8 @@ class Planner {
   const Scheme& scheme_;
   std::int64_t group_size_;
   std::vector<std::pair<std::string, std::string>> ties_;
+  UnknownFamily unknown_;
+  std::map<std::string, const files::TensorRecord*> packed_parts_;  // of what keeps its codes, by the part's name
   std::map<std::string, std::string> refused_;  // pattern -> the first tensor it named in vain, and why
   std::vector<std::string> granted_;
 };
@@ -357,9 +381,11 @@ std::vector<files::TensorRecord> planned_records(const files::Checkpoint& source
   std::vector<files::TensorRecord> out;
   for (const PlannedTensor& planned : plan.tensors) {
     const StoredTensor& tensor = source.tensors[planned.source];
-    if (!planned.tied_to.empty()) continue;
+    if (!planned.tied_to.empty() || !planned.part_of.empty()) continue;
     out.push_back(planned.scheme ? packed_record(tensor, planned) : files::dense_record(source, tensor));
   }
+  std::ranges::copy_if(source.manifest.tensors, std::back_inserter(out),
+                       [](const files::TensorRecord& record) { return record.scheme != nullptr; });
   return out;
 }
 

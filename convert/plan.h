@@ -22,6 +22,7 @@ struct PlannedTensor {
   bool is_nested = false;  // scales in uint8, with scales of their own
   Text reason;             // why it is kept, or why the group size differs from the one asked for; else empty
   std::string tied_to;     // not empty: config.json ties it to this stored tensor, and it is not written again
+  std::string part_of;     // not empty: a part of this tensor, which is packed already and keeps its codes
   std::uint64_t bytes_before = 0;
   std::uint64_t bytes_after = 0;  // all parts
 };

@@ -117,6 +117,7 @@ bool chooses_codes(const QuantizeOptions& options) noexcept {
 }
 
 bool may_requantize(const QuantizeOptions& options) noexcept {
+  if (options.keep_packed) return false;
   return options.requantize || (options.keep_codes && chooses_codes(options));
 }
 
@@ -133,6 +134,7 @@ json conversion_record(const QuantizeOptions& options) {
   if (options.nested_scales) out["nested_scales"] = true;
   if (options.halfbyte_only) out["halfbyte_only"] = true;
   if (may_requantize(options)) out["requantize"] = true;
+  if (options.keep_packed) out["keep_packed"] = true;
   if (options.shard_size > 0) out["shard_size"] = options.shard_size;
   if (options.assume_original) out["assume_original"] = name(*options.assume_original);
   return out;

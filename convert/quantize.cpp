@@ -10,6 +10,7 @@
 #include "convert/calibrator.h"
 #include "convert/conversion.h"
 #include "convert/convert_tensors.h"
+#include "convert/kept_packed.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
 #include "convert/output/small_files.h"
@@ -55,7 +56,7 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
   out.notes = plan.notes;
   quant::ErrorStats total;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    ++(plan.tensors[i].scheme ? out.quantized_tensors : out.kept_tensors);
+    if (plan.tensors[i].part_of.empty()) ++(plan.tensors[i].scheme ? out.quantized_tensors : out.kept_tensors);
     if (i < result.tensors.size() && result.tensors[i].error) total.add(*result.tensors[i].error);
   }
   out.rel_rmse = total.rel_rmse();
@@ -118,6 +119,7 @@ class Run {
 
   QuantizeSummary run() const {
     check_tied_duplicates(source_, plan_);
+    check_kept_packed(source_);
     if (options_.resume && is_complete()) {
       files::sync_directory(path_.parent_path());  // which the run that was killed may not have come to
       QuantizeSummary summary = summary_of(source_, plan_, {});
@@ -169,6 +171,7 @@ class Run {
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
       calibrate(destination, journal, unfinished);
       result = convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
+      result.kept_hashes = hash_kept_packed(source_, plan_, layout_, workplace.directory, options_.stop);
       write_small_files(source_, plan_, layout_, result, options_, destination);
     });
     return result;

@@ -11,7 +11,7 @@ namespace {
 files::TensorRecord record(const files::Checkpoint& source, const PlannedTensor& planned, const TensorResult& result) {
   const files::StoredTensor& tensor = source.tensors[planned.source];
   files::TensorRecord out =
-      *source.manifest.find(tensor.name);  // nothing is quantised yet: names are those of the files
+      *source.manifest.find(tensor.name);  // it is not quantised yet: its name is that of the file's
   if (planned.scheme) {
     set_packing(planned, out);
     out.nested_offset = result.nested_offset;
@@ -57,8 +57,14 @@ files::Manifest result_manifest(const files::Checkpoint& source, const Plan& pla
       out.ties.emplace_back(name, planned.tied_to);
       continue;
     }
+    if (!planned.part_of.empty()) continue;
     out.tensors.push_back(record(source, planned, result.tensors[i]));
     if (!planned.scheme) out.kept[name] = planned.reason.str(spelling);
+  }
+  for (const files::TensorRecord& packed : source.manifest.tensors) {
+    if (!packed.scheme) continue;
+    out.tensors.push_back(packed);
+    out.tensors.back().xxh3_128 = result.kept_hashes.at(packed.name);
   }
   std::ranges::sort(out.tensors, {}, &files::TensorRecord::name);
   std::ranges::sort(out.ties);

@@ -31,8 +31,9 @@ const TensorRecord* find_through_ties(const Manifest& manifest, const std::strin
   return tie == manifest.ties.end() ? nullptr : manifest.find(tie->second);
 }
 
-void check_one(const std::string& where, const models::ExpectedTensor& wanted, const TensorRecord& record) {
-  const auto& shape = record.scheme || wanted.dense_shape.empty() ? wanted.shape : wanted.dense_shape;
+void check_one(const std::string& where, const models::ExpectedTensor& wanted, const TensorRecord& record,
+               bool holds_rows) {
+  const auto& shape = holds_rows || wanted.dense_shape.empty() ? wanted.shape : wanted.dense_shape;
   if (record.shape != shape) {
     throw Error(ErrorCode::kCorrupt, where + ": " + wanted.name + " has shape " + shape_text(record.shape) +
                                          "; config.json makes it " + shape_text(shape) +
@@ -93,7 +94,10 @@ void check_tensors(const files::Checkpoint& checkpoint, const models::ModelConfi
   const auto expected = checkpoint.architecture->expected(config);
   check_missing(where, checkpoint.manifest, expected);
   check_extra(where, checkpoint, config, expected);
-  for (const auto& wanted : expected) check_one(where, wanted, *find_through_ties(checkpoint.manifest, wanted.name));
+  for (const auto& wanted : expected) {
+    const TensorRecord& record = *find_through_ties(checkpoint.manifest, wanted.name);
+    check_one(where, wanted, record, record.scheme || checkpoint.row_stacks.contains(record.name));
+  }
 }
 
 }  // namespace halfbyte

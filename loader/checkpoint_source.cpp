@@ -157,8 +157,7 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
     map = files::map_data_file(checkpoint_, tensor.file);
     map->read_ahead();
   }
-  return at::from_blob(
-      map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
+  return at::from_blob(map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
 }
 
 // Scales as the kernels take them: a matrix of floats, or of bytes with row scales. Nested ones are expanded to
@@ -313,7 +312,7 @@ models::LinearWeights CheckpointSource::linear(const std::string& module, bool h
   return weights;
 }
 
-models::LinearWeights CheckpointSource::stacked(const std::string& name, std::int64_t index) {
+models::LinearWeights CheckpointSource::stacked(const std::string& name, std::int64_t index, bool holds_columns) {
   const TensorRecord& tensor = record(name);
   auto found = stacks_.find(name);
   if (found == stacks_.end()) {
@@ -323,7 +322,9 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
   }
   const DtypePolicy policy = choice_.of(name).policy;
   if (const auto* values = std::get_if<at::Tensor>(&found->second)) {
-    return {values->select(0, index), std::nullopt, policy};
+    const at::Tensor matrix = values->select(0, index);
+    const bool is_turned = holds_columns && !checkpoint_.row_stacks.contains(name);
+    return {is_turned ? matrix.t().contiguous() : matrix, std::nullopt, policy};
   }
   LowBitTensor one = std::get<LowBitTensor>(found->second);
   const std::int64_t rows = tensor.shape.at(1);

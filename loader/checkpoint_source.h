@@ -31,7 +31,7 @@ class CheckpointSource : public models::TensorSource {
 
   // For the modules: "X.weight" packed if it is packed.
   models::LinearWeights linear(const std::string& module, bool has_bias) override;
-  models::LinearWeights stacked(const std::string& name, std::int64_t index) override;
+  models::LinearWeights stacked(const std::string& name, std::int64_t index, bool holds_columns) override;
   at::Tensor parameter(const std::string& name) override { return dense(name); }
   at::ScalarType derived_buffer_dtype(const std::string& name) override;
 

@@ -21,6 +21,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kFormat, .name = "format"},
     {.option = Option::kHalfbyteOnly, .name = "halfbyte_only"},
     {.option = Option::kKeep, .name = "keep"},
+    {.option = Option::kKeepPacked, .name = "keep_packed"},
     {.option = Option::kMemoryLimit, .name = "memory_limit"},
     {.option = Option::kNestedScales, .name = "nested_scales"},
     {.option = Option::kOverrides, .name = "overrides"},

@@ -9,6 +9,7 @@
 
 #include "loader/files/finite.h"
 #include "loader/files/printable.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -18,6 +19,7 @@ using files::TensorRecord;
 // A thread reads and writes blocks of so many values; it takes pieces of so many, with buffers of their own.
 constexpr std::int64_t kBlockValues = std::int64_t{1} << 18;
 constexpr std::int64_t kPieceValues = std::int64_t{1} << 24;
+constexpr std::int64_t kBandValues = std::int64_t{1} << 22;  // of what is turned
 
 std::int64_t whole_rows(std::int64_t values, std::int64_t row_size) {
   return std::max<std::int64_t>(1, values / row_size) * row_size;
@@ -91,13 +93,63 @@ class DensePart final : public ImageSource {
   std::int64_t size_ = 0, block_ = 1, piece_ = 1;  // values
 };
 
+// Of a stack whose matrices are turned. Pieces are bands of the rows that are written, columns of one packed matrix:
+// its rows are dequantised anew for each band.
+class TurnedPart final : public ImageSource {
+ public:
+  TurnedPart(const files::Checkpoint& source, const DenseTarget& target)
+      : source_(source),
+        target_(target),
+        rows_(target.record->shape[1]),
+        columns_(target.record->shape[2]),
+        band_(std::min(columns_, std::max<std::int64_t>(1, kBandValues / rows_))) {}
+
+  std::size_t pieces() const override { return static_cast<std::size_t>(target_.record->shape[0] * bands()); }
+
+  void write(std::size_t piece, const WritePart& write) const override {
+    const std::int64_t matrix = static_cast<std::int64_t>(piece) / bands();
+    const std::int64_t begin = static_cast<std::int64_t>(piece) % bands() * band_;
+    const std::int64_t count = std::min(band_, columns_ - begin), width = size_bytes(target_.dtype);
+    const std::int64_t step = std::max<std::int64_t>(1, kBlockValues / columns_);
+    DenseReader reader(source_, target_);
+    std::vector<std::byte> rows(static_cast<std::size_t>(std::min(step, rows_) * columns_ * width));
+    std::vector<std::byte> out(static_cast<std::size_t>(count * rows_ * width));
+    for (std::int64_t row = 0; row < rows_; row += step) {
+      const std::int64_t some = std::min(step, rows_ - row);
+      reader.read((matrix * rows_ + row) * columns_, some * columns_, rows.data());
+      files::put_columns(
+          {static_cast<std::uint64_t>(columns_), static_cast<std::uint64_t>(some), static_cast<std::uint64_t>(count),
+           static_cast<std::uint64_t>(rows_), static_cast<std::uint64_t>(width)},
+          rows.data() + begin * width, out.data() + row * width);
+    }
+    write(0, static_cast<std::uint64_t>((matrix * columns_ + begin) * rows_ * width), out);
+  }
+
+ private:
+  std::int64_t bands() const noexcept { return (columns_ + band_ - 1) / band_; }
+
+  const files::Checkpoint& source_;
+  DenseTarget target_;
+  std::int64_t rows_, columns_;  // of a packed matrix
+  std::int64_t band_;            // columns
+};
+
 }  // namespace
+
+std::vector<std::int64_t> DenseTarget::shape() const {
+  std::vector<std::int64_t> out = record->shape;
+  if (is_turned) std::swap(out[1], out[2]);
+  return out;
+}
 
 DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& record, Dtype dtype) {
   DenseTarget out{.record = &record, .dtype = dtype, .must_be_finite = files::must_be_finite(source, record)};
   const bool is_rounded = source.rounds_values && (record.scheme || record.stored_dtype == Dtype::kFloat32);
   const bool is_known = record.original_dtype && is_weight_dtype(*record.original_dtype);
   if (is_rounded && is_known && *record.original_dtype != dtype) out.through = record.original_dtype;
+  const bool is_stack = record.shape.size() == 3 && std::ranges::all_of(record.shape, [](auto n) { return n > 0; });
+  out.is_turned = record.scheme && is_stack && !source.row_stacks.contains(record.name) &&
+                  models::role_of(source.architecture, record.name, record.shape) == models::Role::kTransposed;
   return out;
 }
 
@@ -127,6 +179,7 @@ void DenseReader::read(std::int64_t begin, std::int64_t count, std::byte* out) {
 }
 
 std::shared_ptr<const ImageSource> dense_part(const files::Checkpoint& source, const DenseTarget& target) {
+  if (target.is_turned) return std::make_shared<TurnedPart>(source, target);
   return std::make_shared<DensePart>(source, target);
 }
 

@@ -21,6 +21,10 @@ struct DenseTarget {
   bool must_be_finite = false;        // a weight
   std::optional<Dtype> through = {};  // values are rounded to it first
   Text remedy = {};                   // what a user may do about a value that is too large; empty: what holds it
+  // A packed stack of experts whose family's dense ones hold columns: what dense_part() writes.
+  bool is_turned = false;
+
+  std::vector<std::int64_t> shape() const;  // of what is written
 };
 
 // With `through` where the checkpoint's own program rounds: bitsandbytes dequantises to the dtype on record, so that in

@@ -7,7 +7,6 @@
 #include <halfbyte/convert.h>
 
 #include "convert/export/dense_values.h"
-#include "convert/export/dequantized_view.h"
 #include "convert/file_notes.h"
 #include "convert/open_source.h"
 #include "convert/output/finite_parts.h"
@@ -102,14 +101,13 @@ ImageRecord image_record(const files::Checkpoint& source, const DenseTarget& tar
     out.source = stored_parts({stored_bytes(source, codes)});
     check_finite_parts(source, record, out);
   } else {
-    out.parts = {output_tensor(record.name, target.dtype, record.shape)};
+    out.parts = {output_tensor(record.name, target.dtype, target.shape())};
     out.source = dense_part(source, target);
   }
   return out;
 }
 
 Restoration plan_restoration(const files::Checkpoint& source, const DequantizeOptions& options) {
-  refuse_turned(source);
   Restoration out;
   OutputDtype choose(options.dtype);
   std::vector<ImageRecord> records;

@@ -4,13 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/error.h>
-
 #include "convert/export/dense_values.h"
 #include "convert/file_notes.h"
 #include "loader/files/derive.h"
 #include "loader/files/matrix_shape.h"
-#include "loader/files/printable.h"
 #include "loader/files/translation.h"
 
 namespace halfbyte::convert {
@@ -48,19 +45,7 @@ class DequantizedRows final : public files::UnitBytes {
 
 }  // namespace
 
-void refuse_turned(const Checkpoint& source) {
-  for (const TensorRecord& record : source.manifest.tensors) {
-    if (!record.scheme || models::role_of(source.architecture, record.name, record.shape) != models::Role::kTransposed)
-      continue;
-    throw Error(ErrorCode::kUnsupported,
-                files::printable_path(source.directory) + ": " + files::in_quotes(record.name) +
-                    " is packed row by row, and its family's dense experts are stored column by column; turning them "
-                    "is not supported. Converted without a scheme or a group size, they keep their codes");
-  }
-}
-
 Checkpoint dequantized_view(Checkpoint source) {
-  refuse_turned(source);
   const auto original = std::make_shared<const Checkpoint>(std::move(source));
   Checkpoint out = *original;
   std::vector<std::unique_ptr<files::Translation>> translations;  // by data file
@@ -74,6 +59,8 @@ Checkpoint dequantized_view(Checkpoint source) {
     }
     translations[file]->add(record.name, dtype_of(record), record.shape,
                             std::make_unique<DequantizedRows>(original, *original->manifest.find(record.name)));
+    const DenseTarget target = dense_target(*original, record, dtype_of(record));
+    if (target.is_turned) out.row_stacks.insert(record.name);
   }
   for (const auto& translation : translations) translation->finish();
   for (TensorRecord& record : out.manifest.tensors) {

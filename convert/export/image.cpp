@@ -98,8 +98,9 @@ ImageRecord record_of(const files::Checkpoint& source, const ExportPlan& plan, c
   if (tensor.action == ExportAction::kCopy) {
     add_copied(source, tensor, out);
   } else if (tensor.action == ExportAction::kDequantize) {
-    out.parts = {output_tensor(tensor.source->name, tensor.result.stored_dtype, tensor.source->shape)};
-    out.source = dense_part(source, dense_target(source, *tensor.source, tensor.result.stored_dtype));
+    const DenseTarget target = dense_target(source, *tensor.source, tensor.result.stored_dtype);
+    out.parts = {output_tensor(tensor.source->name, target.dtype, target.shape())};
+    out.source = dense_part(source, target);
   } else {
     out.parts = plan.format->layout->parts(tensor.result);
     out.source = std::make_shared<PackedRows>(source, plan, tensor, threads, errors);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ struct Checkpoint {
   std::vector<fs::path> other_weights;  // relative: weights in other formats or beside the index; not read
   std::vector<std::string> notes;       // about this checkpoint, for the user
   Manifest manifest;                    // read, or derived (is_derived)
+  // Dense stacks that hold rows here although their family stores columns (turn_stacks).
+  std::set<std::string> row_stacks;
   const models::Architecture* architecture = nullptr;  // null: unknown family
   std::uint64_t size_bytes = 0;                        // of tensor data
 
@@ -54,7 +57,7 @@ struct Checkpoint {
   bool has_config() const;                                // `config` is not null
   // As the architecture, which must be known, reads `config`, under the naming that the tensors bear out.
   models::ModelConfig model_config() const;
-  std::vector<std::uint32_t> by_name;                     // index for find()
+  std::vector<std::uint32_t> by_name;  // index for find()
 };
 
 // Opens a directory (single or sharded safetensors) or one .safetensors file, detected by content.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "loader/files/parallel.h"
 #include "loader/files/tensor_reader.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::files {
 namespace {
@@ -66,20 +68,48 @@ class Sums {
   Lanes max_abs_{};
 };
 
+// Packed experts are rows, and dense ones may be columns: those are compared as rows.
+bool is_turned(const Checkpoint& checkpoint, const TensorRecord& record, const TensorRecord& other) {
+  return !record.scheme && other.scheme && holds_columns(checkpoint, *checkpoint.find(record.parts[Part::kCodes]));
+}
+
+std::vector<std::int64_t> shape_beside(const Checkpoint& checkpoint, const TensorRecord& record,
+                                       const TensorRecord& other) {
+  std::vector<std::int64_t> out = record.shape;
+  if (is_turned(checkpoint, record, other)) std::swap(out[1], out[2]);
+  return out;
+}
+
+// The values of a tensor, as they are to be compared with another's.
+class ComparedValues {
+ public:
+  ComparedValues(const Checkpoint& checkpoint, const TensorRecord& record, const TensorRecord& other) {
+    if (is_turned(checkpoint, record, other)) turn_stacks(turned_.emplace(checkpoint), {record.name});
+    const Checkpoint& seen = turned_ ? *turned_ : checkpoint;
+    reader_.emplace(seen, turned_ ? *seen.manifest.find(record.name) : record);
+  }
+  ComparedValues(const ComparedValues&) = delete;
+  TensorReader* operator->() noexcept { return &*reader_; }
+
+ private:
+  std::optional<Checkpoint> turned_;
+  std::optional<TensorReader> reader_;
+};
+
 void measure(const Checkpoint& a, const Checkpoint& b, Comparison& out) {
-  TensorReader left(a, *out.record);
-  TensorReader right(b, *out.reference);
-  const std::int64_t row = std::max(left.row_size(), right.row_size());
+  ComparedValues left(a, *out.record, *out.reference);
+  ComparedValues right(b, *out.reference, *out.record);
+  const std::int64_t row = std::max(left->row_size(), right->row_size());
   const std::int64_t step = std::max<std::int64_t>(1, kBlockValues / std::max<std::int64_t>(1, row)) * row;
   std::vector<float> values;
   std::vector<float> wanted;
   Sums sums;
-  for (std::int64_t at = 0; at < left.size(); at += step) {
-    const auto count = static_cast<std::size_t>(std::min(step, left.size() - at));
+  for (std::int64_t at = 0; at < left->size(); at += step) {
+    const auto count = static_cast<std::size_t>(std::min(step, left->size() - at));
     values.resize(count);
     wanted.resize(count);
-    left.read(at, values);
-    right.read(at, wanted);
+    left->read(at, values);
+    right->read(at, wanted);
     sums.add(values, wanted);
   }
   out.rel_rmse = sums.rel_rmse();
@@ -121,17 +151,18 @@ void compare_values(const Checkpoint& a, const Checkpoint& b, Comparison& row) {
   }
 }
 
-std::vector<Comparison> pair_up(const Manifest& manifest, const Manifest& reference) {
+std::vector<Comparison> pair_up(const Checkpoint& checkpoint, const Checkpoint& reference) {
   std::vector<Comparison> rows;
-  for (const TensorRecord& wanted : reference.tensors) {
-    const TensorRecord* record = resolve(manifest, wanted.name);
-    const Match match = !record                         ? Match::kMissing
-                        : record->shape != wanted.shape ? Match::kOtherShape
-                                                        : Match::kNotComparable;
+  for (const TensorRecord& wanted : reference.manifest.tensors) {
+    const TensorRecord* record = resolve(checkpoint.manifest, wanted.name);
+    const auto has_other_shape = [&] {
+      return shape_beside(checkpoint, *record, wanted) != shape_beside(reference, wanted, *record);
+    };
+    const Match match = !record ? Match::kMissing : has_other_shape() ? Match::kOtherShape : Match::kNotComparable;
     rows.push_back({wanted.name, record, &wanted, match});
   }
-  for (const TensorRecord& record : manifest.tensors) {
-    if (!resolve(reference, record.name)) rows.push_back({record.name, &record, nullptr, Match::kExtra});
+  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    if (!resolve(reference.manifest, record.name)) rows.push_back({record.name, &record, nullptr, Match::kExtra});
   }
   return rows;
 }
@@ -154,7 +185,7 @@ bool have_same_bytes(const Checkpoint& a, const StoredTensor& left, const Checkp
 
 std::vector<Comparison> compare(const Checkpoint& checkpoint, const Checkpoint& reference,
                                 const std::function<void(std::uint64_t bytes)>& progress) {
-  std::vector<Comparison> rows = pair_up(checkpoint.manifest, reference.manifest);
+  std::vector<Comparison> rows = pair_up(checkpoint, reference);
   std::vector<std::uint64_t> sizes;
   for (const Comparison& row : rows) sizes.push_back(row.record ? row.record->size_bytes : 0);
   const std::vector<std::size_t> order = largest_first(sizes);

@@ -33,10 +33,7 @@ void gather_stack(const ModuleAt& module, TensorSource& source, const Naming& na
       layer.experts[i].set_bias(owner_of(module.row->module), biases.select(0, expert));
       continue;
     }
-    LinearWeights matrix = source.stacked(module.weight(), expert);
-    auto* dense = std::get_if<at::Tensor>(&matrix.weight);
-    if (dense && names.are_stacks_transposed) *dense = dense->t().contiguous();
-    layer.experts[i].add(module.row->module, std::move(matrix));
+    layer.experts[i].add(module.row->module, source.stacked(module.weight(), expert, names.are_stacks_transposed));
   }
 }
 

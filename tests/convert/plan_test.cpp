@@ -184,9 +184,8 @@ TEST_CASE("plan: Llama's Linears and nothing else", "[plan]") {
 TEST_CASE("plan: tied tensors", "[plan]") {
   const auto once = described(llama_tensors(false), llama_config(true));
   CHECK_NOTHROW(convert::plan(once, {.keep = {"lm_head"}}));
-  check_error(ErrorCode::kInvalidArgument, {"lm_head.weight", "tied to model.embed_tokens.weight"}, [&] {
-    convert::plan(once, {.scheme_for = {{"lm_head", "sym_int8"}}});
-  });
+  check_error(ErrorCode::kInvalidArgument, {"lm_head.weight", "tied to model.embed_tokens.weight"},
+              [&] { convert::plan(once, {.scheme_for = {{"lm_head", "sym_int8"}}}); });
   const auto twice = described(llama_tensors(), llama_config(true));
   const Plan plan = convert::plan(twice, {});
   CHECK(of(plan, twice, "lm_head.weight").tied_to == "model.embed_tokens.weight");
@@ -295,4 +294,44 @@ TEST_CASE("plan: notes name what the user should hear", "[plan]") {
   CHECK(plan.notes[0].str().find("\"foo\"") != std::string::npos);
   CHECK(plan.notes[1].str().find("modeling_foo.py") != std::string::npos);
   CHECK(plan.notes[2].str().find("pytorch_model.bin") != std::string::npos);
+}
+
+TEST_CASE("plan: sizes in config.json say what is no Linear in a family that is not known", "[plan]") {
+  const files::Checkpoint source = described({{"h.0.moe.gate.weight", "BF16", {6, 64}, sized(768)},
+                                              {"h.0.attn.q_proj.weight", "BF16", {6, 64}, sized(768)},
+                                              {"h.0.mix.rate.weight", "BF16", {12, 64}, sized(1536)},
+                                              {"h.0.mix.kernel.weight", "BF16", {64, 16}, sized(2048)},
+                                              {"h.0.mix.time.weight", "BF16", {64, 32}, sized(4096)},
+                                              {"words.weight", "BF16", {96, 64}, sized(12288)},
+                                              {"h.0.experts.all.weight", "BF16", {6, 64, 32}, sized(24576)},
+                                              {"h.0.mlp.up.weight", "BF16", {128, 64}, sized(16384)}},
+                                             {{"model_type", "made_up"},
+                                              {"vocab_size", 96},
+                                              {"text_config",
+                                               {{"num_experts", 6},
+                                                {"num_experts_per_tok", 2},
+                                                {"num_attention_heads", 12},
+                                                {"d_conv", 16},
+                                                {"dt_rank", 32}}}});
+  const Plan plan = convert::plan(source, {});
+  for (const auto& [name, reason] : {std::pair{"h.0.moe.gate.weight", "\"num_experts\" (6): taken for a router"},
+                                     {"h.0.mix.rate.weight", "\"num_attention_heads\" (12): taken for a gate"},
+                                     {"h.0.mix.kernel.weight", "\"d_conv\" (16): taken for a convolution"},
+                                     {"h.0.mix.time.weight", "\"dt_rank\" (32): taken for what decides"},
+                                     {"words.weight", "\"vocab_size\" (96): taken for an embedding or a head"},
+                                     {"h.0.experts.all.weight", "(6): taken for a stack of experts"}}) {
+    INFO(name);
+    const PlannedTensor& kept = of(plan, source, name);
+    CHECK(kept.scheme == nullptr);
+    CHECK_THAT(kept.reason.str(cpp_spelling()), Catch::Contains(reason));
+  }
+  for (const char* name : {"h.0.attn.q_proj.weight", "h.0.mlp.up.weight"}) {
+    INFO(name);
+    CHECK(of(plan, source, name).scheme != nullptr);
+  }
+  REQUIRE_FALSE(plan.notes.empty());
+  CHECK_THAT(plan.notes.front().str(cpp_spelling()),
+             Catch::Contains("is not known") && Catch::Contains("1 with as many rows as"));
+  const Plan asked = convert::plan(source, {.scheme_for = {{"words.weight", "sym_int8"}}});
+  CHECK(of(asked, source, "words.weight").scheme != nullptr);
 }

@@ -226,10 +226,7 @@ TEST_CASE("tensors on two devices are named before an operator meets them", "[de
 
 TEST_CASE("token ids on another device than the model are an error that names both", "[device]") {
   const Model model = load_low_bit(tests::data("tiny-llama"), {.device = kMeta});
-  CHECK_THAT(error_of(ErrorCode::kContract,
-                      [&] {
-                        model.module().forward(at::zeros({1, 2}, at::kLong));
-                      }),
+  CHECK_THAT(error_of(ErrorCode::kContract, [&] { model.module().forward(at::zeros({1, 2}, at::kLong)); }),
              Catch::Contains("token ids are on cpu") && Catch::Contains("model is on meta"));
 }
 

@@ -24,5 +24,6 @@ set(HALFBYTE_FILES_TESTS
     loader/files/methods/ipex_llm_test.cpp
     loader/files/platform_test.cpp
     loader/files/safetensors_test.cpp
+    loader/files/turned_stacks_test.cpp
     loader/files/verify_test.cpp
     loader/versions_test.cpp)

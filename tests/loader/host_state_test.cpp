@@ -52,7 +52,7 @@ std::vector<std::string> host_state() {
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
   for (int signal = 1; signal < NSIG; ++signal) {
-    struct sigaction action {};
+    struct sigaction action{};
     if (sigaction(signal, nullptr, &action) != 0) continue;
     out.push_back("signal " + std::to_string(signal) + " handled by " +
                   std::to_string(reinterpret_cast<std::uintptr_t>(action.sa_handler)) + ", blocked " +

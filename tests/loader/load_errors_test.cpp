@@ -101,15 +101,11 @@ TEST_CASE("a checkpoint that does not fit its config is refused by tensor", "[lo
        ErrorCode::kCorrupt,
        {"model.layers.1.input_layernorm.weight", "and 8 more", "missing"}},
       {"extra",
-       [](json&, Tensors& t) {
-         t["model.layers.1.mlp.up_proj.weight"] = {"BF16", {64, 32}};
-       },
+       [](json&, Tensors& t) { t["model.layers.1.mlp.up_proj.weight"] = {"BF16", {64, 32}}; },
        ErrorCode::kCorrupt,
        {"model.layers.1.mlp.up_proj.weight", "belongs to no module"}},
       {"shape",
-       [&](json&, Tensors& t) {
-         t[down].shape = {32, 32};
-       },
+       [&](json&, Tensors& t) { t[down].shape = {32, 32}; },
        ErrorCode::kCorrupt,
        {down, "[32, 32]", "[32, 64]"}},
       {"rank", [&](json&, Tensors& t) { t[down].shape = {2048}; }, ErrorCode::kCorrupt, {down, "[2048]"}},

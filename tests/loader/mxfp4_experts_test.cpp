@@ -3,6 +3,7 @@
 #include "tests/catch.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,8 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "loader/files/checkpoint.h"
+#include "loader/files/difference.h"
+#include "loader/files/verify.h"
 #include "tests/models/reference.h"
 #include "tests/places.h"
 
@@ -77,6 +80,23 @@ at::Tensor logits(const std::filesystem::path& directory) {
   return load_low_bit(directory, {.dtype = DtypePolicy::float32()}).module().forward(ids);
 }
 
+std::filesystem::path quantized(const std::filesystem::path& source, const convert::QuantizeOptions& options,
+                                const std::filesystem::path& target) {
+  convert::quantize(source, target, options);
+  return target;
+}
+
+// The largest of all values; infinite where a tensor is missing or of another shape.
+double difference_from(const std::filesystem::path& wanted, const std::filesystem::path& found) {
+  const files::Checkpoint a = files::open_checkpoint(found), b = files::open_checkpoint(wanted);
+  double out = 0;
+  for (const files::Comparison& row : files::compare(a, b, [](std::uint64_t) {})) {
+    const bool is_compared = row.match == files::Match::kSameBytes || row.match == files::Match::kMeasured;
+    out = std::max(out, is_compared ? row.max_abs : std::numeric_limits<double>::infinity());
+  }
+  return out;
+}
+
 TEST_CASE("experts in MXFP4 run from their codes, and a conversion keeps these", "[families][mxfp4]") {
   at::manual_seed(5);
   const tests::Scratch scratch;
@@ -90,14 +110,72 @@ TEST_CASE("experts in MXFP4 run from their codes, and a conversion keeps these",
   CHECK(difference(logits(scratch / "converted")) < 1e-5);
 }
 
-TEST_CASE("experts in MXFP4 are not written dense, which would turn them", "[families][mxfp4]") {
+TEST_CASE("experts in MXFP4 are dequantised to what they stand for, column by column", "[families][mxfp4]") {
   const tests::Scratch scratch;
   write_both(scratch / "packed", scratch / "dense");
-  CHECK_THROWS_WITH(convert::dequantize(scratch / "packed", scratch / "back"),
-                    Catch::Contains("column by column; turning them is not supported"));
-  CHECK_THROWS_WITH(
-      convert::quantize(scratch / "packed", scratch / "again", {.scheme = "sym_int4", .requantize = true}),
-      Catch::Contains("column by column; turning them is not supported"));
+  convert::dequantize(scratch / "packed", scratch / "back", {.assume_original = Dtype::kBfloat16});
+  CHECK(difference_from(scratch / "dense", scratch / "back") == 0);
+  const at::Tensor wanted = logits(scratch / "dense");
+  CHECK(at::equal(logits(scratch / "back"), wanted));
+}
+
+TEST_CASE("experts in MXFP4 are quantised again, or written dense beside what is", "[families][mxfp4]") {
+  const tests::Scratch scratch;
+  write_both(scratch / "packed", scratch / "dense");
+  const convert::QuantizeOptions options{.scheme = "sym_int8",
+                                         .group_size = 32,
+                                         .halfbyte_only = true,
+                                         .assume_original = Dtype::kBfloat16,
+                                         .requantize = true};
+  convert::quantize(scratch / "packed", scratch / "again", options);
+  convert::quantize(scratch / "dense", scratch / "once", options);
+  CHECK(difference_from(scratch / "once", scratch / "again") == 0);
+  convert::QuantizeOptions kept = options;
+  kept.keep = {"*.experts.*"};
+  convert::quantize(scratch / "packed", scratch / "kept", kept);
+  REQUIRE(files::open_checkpoint(scratch / "kept").find("model.layers.0.mlp.experts.gate_up_proj"));
+  CHECK(files::open_checkpoint(scratch / "kept").find("model.layers.0.mlp.experts.gate_up_proj")->shape ==
+        files::open_checkpoint(scratch / "dense").find("model.layers.0.mlp.experts.gate_up_proj")->shape);
+  CHECK(at::equal(logits(scratch / "kept"), logits(quantized(scratch / "dense", kept, scratch / "kept_once"))));
+}
+
+TEST_CASE("the rest of a checkpoint is quantised beside experts that stay in MXFP4", "[families][mxfp4]") {
+  const tests::Scratch scratch;
+  write_both(scratch / "packed", scratch / "dense");
+  convert::QuantizeOptions options{.scheme = "sym_int8", .group_size = 32, .halfbyte_only = true};
+  options.keep_packed = true;
+  const convert::QuantizeSummary summary = convert::quantize(scratch / "packed", scratch / "mixed", options);
+  const files::Checkpoint source = files::open_checkpoint(scratch / "packed"),
+                          mixed = files::open_checkpoint(scratch / "mixed");
+  std::int64_t experts = 0, others = 0;
+  for (const files::TensorRecord& record : mixed.manifest.tensors) {
+    if (!record.scheme) continue;
+    record.scheme->id == SchemeId::kFp4E2m1 ? ++experts : ++others;
+  }
+  CHECK(experts == 4);
+  CHECK(others == summary.quantized_tensors);
+  CHECK(others >= 8);
+  for (const files::Comparison& row : files::compare(mixed, source, [](std::uint64_t) {})) {
+    INFO(row.tensor);
+    if (is_stack(row.tensor)) CHECK(row.match == files::Match::kSameBytes);
+  }
+  const files::VerifyReport report = files::verify(mixed);
+  CHECK(report.findings.empty());
+  CHECK(report.tensors_unhashed == 0);
+  options.keep_packed = false;
+  options.keep = {"*.experts.*"};
+  const at::Tensor wanted = logits(quantized(scratch / "dense", options, scratch / "other"));
+  CHECK(((logits(scratch / "mixed") - wanted).abs().max() / wanted.abs().max()).item<double>() < 1e-5);
+}
+
+TEST_CASE("keeping what is packed is refused where nothing is, and beside quantising it again", "[families][mxfp4]") {
+  const tests::Scratch scratch;
+  write_both(scratch / "packed", scratch / "dense");
+  convert::QuantizeOptions options{.scheme = "sym_int8"};
+  options.keep_packed = true;
+  CHECK_THROWS_WITH(convert::quantize(scratch / "dense", scratch / "out", options), Catch::Contains("is packed"));
+  options.requantize = true;
+  CHECK_THROWS_WITH(convert::quantize(scratch / "packed", scratch / "out", options), Catch::Contains("exclude"));
 }
 
 }  // namespace

@@ -186,9 +186,8 @@ TEST_CASE("restore_into: what does not fit is an error that names it, before any
   other.rename = [](const std::string& name) { return name == "norm.weight" ? "final.weight" : name; };
   check_refused(renamed, other, {"missing in the checkpoint: norm.weight", "not in the module: norm.weight"}, nothing);
   Host shaped;
-  check_refused(shaped, half, {"mlp.up.weight: [64, 32] in the checkpoint, [32, 64] in the module"}, [](Host& host) {
-    host["mlp.up.weight"].set_data(at::ones({32, 64}));
-  });
+  check_refused(shaped, half, {"mlp.up.weight: [64, 32] in the checkpoint, [32, 64] in the module"},
+                [](Host& host) { host["mlp.up.weight"].set_data(at::ones({32, 64})); });
   Host kind;
   check_refused(kind, half, {"steps: int64 in the checkpoint, Float in the module"},
                 [](Host& host) { host["steps"].set_data(at::ones({})); });

@@ -24,7 +24,7 @@ class RandomSource : public models::TensorSource {
     if (has_bias) out.bias = parameter(module + ".bias");
     return out;
   }
-  models::LinearWeights stacked(const std::string& name, std::int64_t index) override {
+  models::LinearWeights stacked(const std::string& name, std::int64_t index, bool) override {
     return {parameter(name).select(0, index), std::nullopt};
   }
   at::Tensor parameter(const std::string& name) override {

@@ -21,9 +21,11 @@ ordered_json json_of(const files::StoredTensor& stored, const convert::PlannedTe
                       {"scale_dtype", nullptr},
                       {"reason", said(tensor.reason)},
                       {"tied_to", nullptr},
+                      {"part_of", nullptr},
                       {"bytes_before", tensor.bytes_before},
                       {"bytes_after", tensor.bytes_after}};
   if (!tensor.tied_to.empty()) row["tied_to"] = tensor.tied_to;
+  if (!tensor.part_of.empty()) row["part_of"] = tensor.part_of;
   if (tensor.scheme != nullptr) {
     row["scheme"] = tensor.scheme->name;
     row["group_size"] = tensor.group_size;
@@ -73,7 +75,7 @@ void print_plan_table(const files::Checkpoint& source, const convert::Plan& plan
   for (const convert::PlannedTensor& tensor : plan.tensors) {
     const files::StoredTensor& stored = source.tensors[tensor.source];
     quantized += tensor.scheme != nullptr ? 1 : 0;
-    kept += tensor.scheme == nullptr && tensor.tied_to.empty() ? 1 : 0;
+    kept += tensor.scheme == nullptr && tensor.tied_to.empty() && tensor.part_of.empty() ? 1 : 0;
     table.add({stored.name, human_shape(stored.shape), std::string(name(stored.dtype)),
                human_bytes(tensor.bytes_before), human_bytes(tensor.bytes_after), treatment(tensor)});
   }

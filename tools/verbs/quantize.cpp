@@ -44,6 +44,7 @@ struct Words {
   std::string report;
   bool nested_scales = false;
   bool halfbyte_only = false;
+  bool keep_packed = false;
   bool overwrite = false;
   bool resume = false;
   bool restart = false;
@@ -136,6 +137,9 @@ void declare(OptionParser& parser, Words& words) {
   parser.add_flag(
       "--halfbyte-only", words.halfbyte_only,
       "allow what no other program reads: " + own_schemes() + ", or schemes of two families in one checkpoint");
+  parser.add_flag(
+      "--keep-packed", words.keep_packed,
+      "what of SRC is packed keeps its codes, and the rest is quantised (gpt-oss, whose experts are MXFP4)");
   parser.add_option("--threads", words.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
   parser.add_option("--memory-limit", words.memory_limit, "what the program takes at most, about")
       .type_name("SIZE")
@@ -181,6 +185,7 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
   if (!words.assume_original.empty()) options.assume_original = dtype_from_name(words.assume_original);
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
+  options.keep_packed = words.keep_packed;
   options.resume = words.resume;
   options.restart = words.restart;
   options.overwrite = words.overwrite;
@@ -200,7 +205,7 @@ std::string counts_line(const convert::Plan& plan) {
   for (const convert::PlannedTensor& tensor : plan.tensors) {
     if (tensor.scheme != nullptr) {
       ++by_scheme[std::string(tensor.scheme->name)];
-    } else if (tensor.tied_to.empty()) {
+    } else if (tensor.tied_to.empty() && tensor.part_of.empty()) {
       ++kept;
     }
   }

@@ -64,6 +64,9 @@ struct QuantizeOptions {
   std::uint64_t shard_size = 0;  // bytes of tensors in a file of the result, at most; 0: sharded as the source is
   // A source that is quantised already is quantised again, from the values that its codes stand for.
   bool requantize = false;
+  // What of it is packed keeps its codes, and the rest is quantised: gpt-oss, whose experts are published in MXFP4. Not
+  // with `requantize`.
+  bool keep_packed = false;
   // It keeps its codes, as with repack(), unless something above says how to quantise (scheme, group_size, search,
   // nested_scales, keep, scheme_for): then it is quantised again. With neither it is refused.
   bool keep_codes = false;

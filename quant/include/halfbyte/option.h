@@ -20,6 +20,7 @@ enum class Option {
   kFormat,
   kHalfbyteOnly,
   kKeep,
+  kKeepPacked,
   kMemoryLimit,
   kNestedScales,
   kOverrides,
