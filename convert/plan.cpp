@@ -256,16 +256,24 @@ class Planner {
     }
     const Wish wanted = wish(tensor.name);
     if (!wanted.keep_reason.empty()) return keep(std::move(out), wanted.keep_reason);
-    if (!wanted.asked) {
-      const bool may_be_linear = out.role == Role::kLinear || tensor.shape.size() == 3;
-      std::string reason = may_be_linear ? unknown_.reason_to_keep(tensor) : "";
-      if (!reason.empty()) return keep(std::move(out), std::move(reason));
-      if (out.role != Role::kLinear) return keep(std::move(out), role_reason(out.role));
-    }
+    if (Text reason = wanted.asked ? Text() : reason_to_keep(tensor, out.role); !reason.empty())
+      return keep(std::move(out), std::move(reason));
     if (auto reason = obstacle(tensor, out.role); !reason.empty()) {
       if (wanted.asked) refused_.emplace(*wanted.asked, in_quotes(tensor.name) + ": " + reason);
       return keep(std::move(out), std::move(reason));
     }
+    return pack(tensor, wanted, std::move(out));
+  }
+
+  // Why a tensor stays that nobody asked for; empty: nothing speaks against it.
+  Text reason_to_keep(const StoredTensor& tensor, Role role) {
+    const bool may_be_linear = role == Role::kLinear || tensor.shape.size() == 3;
+    const std::string assumed = may_be_linear ? unknown_.reason_to_keep(tensor) : "";
+    if (!assumed.empty()) return assumed;
+    return role == Role::kLinear ? Text() : role_reason(role);
+  }
+
+  PlannedTensor pack(const StoredTensor& tensor, const Wish& wanted, PlannedTensor out) {
     out.scheme = wanted.scheme;
     // Eight rows share a word of zero points, and an expert's must be words of its own.
     const std::int64_t unit = rows_a_unit(*out.scheme);
@@ -274,17 +282,13 @@ class Planner {
                   "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of " + std::to_string(unit));
     }
     if (!choose_group_size(wanted.group_size, tensor.shape.back(), out)) return keep(out, out.reason);
-    choose_scales(tensor, out);
+    out.is_nested = options_.nested_scales && has_part(*out.scheme, Part::kNestedScale);
+    out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
     if (auto taken = taken_part_name(tensor, out); !taken.empty())
       return keep(std::move(out), in_quotes(taken) + " is there already");
     if (wanted.asked) granted_.push_back(*wanted.asked);
     out.bytes_after = packed_bytes(tensor, out);
     return out;
-  }
-
-  void choose_scales(const StoredTensor& tensor, PlannedTensor& out) const {
-    out.is_nested = options_.nested_scales && has_part(*out.scheme, Part::kNestedScale);
-    out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
   }
 
   static std::uint64_t packed_bytes(const StoredTensor& tensor, const PlannedTensor& planned) {
