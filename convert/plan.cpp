@@ -331,7 +331,7 @@ class Planner {
     if (why.empty()) return note_mixed_zero_points(out);
     if (!options_.halfbyte_only) {
       invalid(why + ": no other program reads that; add " + Option::kHalfbyteOnly +
-              " if halfbyte will be its only reader, choose another scheme, or " + Option::kKeep + " what it names");
+              " if halfbyte will be its only reader, choose another scheme, or " + Option::kKeep + " those tensors");
     }
     out.has_foreign_readers = false;
     out.notes.push_back("only halfbyte can read the result, transformers and vLLM cannot: " + why);
