@@ -4,7 +4,8 @@
     families_check.py HALFBYTE [VARIANTS [SEED [FAMILY...]]]    exit status 0: agrees, 1: does not, 77: transformers is not installed
 
 Each variant has sizes, head counts, biases, ties, rope scalings, windows and dtypes drawn at random. In float32, every
-log-probability of a 48-token prompt, longer than most windows and chunks, must agree within 1e-4, and 24 greedy tokens, which go through the
+log-probability of a 48-token prompt, longer than most windows and chunks, must agree within 1e-4, or where random weights make more of rounding, within
+four times what transformers in float32 is away from itself in float64 (how often is printed), and 24 greedy tokens, which go through the
 key-value cache and across the borders of the others, must be equal wherever the reference's best is ahead of its second by more than 1e-4: alone,
 and two prompts of different lengths in one batch. ChatGLM, which transformers has not, is compared with a reference of its own below.
 """
@@ -162,7 +163,18 @@ def is_greedy(model, wanted, found):
     return "tie" if ahead <= BOUND else f"token {at} is {found[at]}, not {wanted[at]}, which is {ahead:.2g} ahead"
 
 
+def own_error(model, prompt, wanted):
+    """How far the reference's log-probabilities are from those that it computes in float64."""
+    if not isinstance(model, Transformers):
+        return 0.0
+    model.model = model.model.double()
+    with torch.no_grad():
+        exact = torch.log_softmax(model.logits(torch.tensor(prompt)).double(), -1)
+    return float((exact - wanted).abs().max())
+
+
 def check(program, model, folder, choose):
+    """(differences, their bound, how each sequence ends)"""
     model.save_pretrained(folder)
     prompt = [1] + [choose(range(3, VOCABULARY)) for _ in range(PROMPT - 1)]
     short = prompt[: SHORT_PROMPT]
@@ -173,7 +185,9 @@ def check(program, model, folder, choose):
     got = torch.tensor(results[0]["logprobs"][1:PROMPT])
     differences = (got - wanted[torch.arange(PROMPT - 1), torch.tensor(prompt[1:])]).abs()
     found = [results[0]["tokens"], results[1]["tokens"], of_halfbyte(program, folder, [short])[0]["tokens"]]
-    return differences.tolist(), [is_greedy(model, *pair) for pair in zip([*greedy, greedy[1]], found)]
+    endings = [is_greedy(model, *pair) for pair in zip([*greedy, greedy[1]], found)]
+    bound = BOUND if differences.max() <= BOUND else max(BOUND, 4 * own_error(model, prompt, wanted))
+    return differences.tolist(), bound, endings
 
 
 def drawn(family, seed, number):
@@ -187,23 +201,24 @@ def drawn(family, seed, number):
 
 
 def check_family(program, family, variants, seed):
-    """(variants that do not agree, the sequences that parted at a tie)"""
-    bad, ties, all_differences = 0, 0, []
+    """(variants that do not agree, the sequences that parted at a tie, the variants in which rounding counts for more)"""
+    bad, ties, rough, all_differences = 0, 0, 0, []
     for number in range(variants):
         model, words, choose = drawn(family, seed, number)
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                differences, tokens = check(program, model, pathlib.Path(scratch) / "model", choose)
+                differences, bound, tokens = check(program, model, pathlib.Path(scratch) / "model", choose)
             except RuntimeError as error:
-                differences, tokens = [float("inf")], [str(error)]
+                differences, bound, tokens = [float("inf")], BOUND, [str(error)]
         all_differences += differences
         ties += tokens.count("tie")
-        if not max(differences) <= BOUND or not set(tokens) <= {"same", "tie"}:
+        rough += BOUND < max(differences) <= bound
+        if not max(differences) <= bound or not set(tokens) <= {"same", "tie"}:
             bad += 1
             print(f"  {family.__name__} {seed} {number}: difference {max(differences):.2g}, greedy {tokens}\n    {words}")
     print(f"{family.__name__:14} {variants} variants, log-probabilities within {max(all_differences):.2g}, median {statistics.median(all_differences):.2g}, "
-          f"{ties} ties", flush=True)
-    return bad, ties
+          f"{ties} ties, {rough} beyond {BOUND:.0e} by rounding", flush=True)
+    return bad, ties, rough
 
 
 def main():
@@ -216,8 +231,9 @@ def main():
         print(f"no such families: {', '.join(sorted(unknown))}" if unknown else "no variants")
         return 1
     results = [check_family(program, family, variants, seed) for family in FAMILIES if not sys.argv[4:] or family.__name__ in sys.argv[4:]]
-    bad, ties = (sum(column) for column in zip(*results))
-    print(f"{'all agree' if bad == 0 else f'{bad} do not agree'}; {ties} of {3 * variants * len(results)} sequences parted at a tie")
+    bad, ties, rough = (sum(column) for column in zip(*results))
+    print(f"{'all agree' if bad == 0 else f'{bad} do not agree'}; {ties} of {3 * variants * len(results)} sequences parted at a tie, "
+          f"{rough} of {variants * len(results)} models beyond {BOUND:.0e} by rounding")
     return 1 if bad else 0
 
 

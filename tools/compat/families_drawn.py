@@ -40,7 +40,7 @@ def short_rope(choose, words, kinds=None):
     """Rope scaling that a 48-token prompt goes beyond."""
     words["rope_parameters"] = rope(choose, words["head_dim"], kinds or ALL_ROPES)
     if words["rope_parameters"]["rope_type"] == "dynamic":
-        words["max_position_embeddings"] = 32
+        words["max_position_embeddings"] = 40
     return words
 
 
