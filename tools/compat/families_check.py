@@ -103,6 +103,9 @@ class ChatGLM:
             x = self.norm("transformer.encoder.final_layernorm", x)
         return self.linear("transformer.output_layer", x)
 
+    def to_float64(self):
+        self.state = {name: tensor.double() for name, tensor in self.state.items()}
+
     def greedy(self, ids):
         ids = list(ids)
         for _ in range(NEW_TOKENS):
@@ -133,6 +136,9 @@ class Transformers:
         # Not .float(): the cast above rounded the rotary buffers too, which are not in the file.
         self.model = type(self.model).from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+
+    def to_float64(self):
+        self.model = self.model.double()
 
     def logits(self, ids):
         return self.model(ids[None]).logits[0]
@@ -165,9 +171,7 @@ def is_greedy(model, wanted, found):
 
 def own_error(model, prompt, wanted):
     """How far the reference's log-probabilities are from those that it computes in float64."""
-    if not isinstance(model, Transformers):
-        return 0.0
-    model.model = model.model.double()
+    model.to_float64()
     with torch.no_grad():
         exact = torch.log_softmax(model.logits(torch.tensor(prompt)).double(), -1)
     return float((exact - wanted).abs().max())
