@@ -239,7 +239,8 @@ def lfm2(choose):
     words = headless(common(choose)) | {"num_hidden_layers": choose([2, 3, 4]), "norm_eps": 1e-5, "conv_L_cache": choose([2, 3, 4]),
                                         "conv_bias": choose([False, True]), "block_multiple_of": choose([8, 32])}
     del words["rms_norm_eps"]
-    return "Lfm2", words | {"layer_types": [choose(["conv", "full_attention"]) for _ in range(words["num_hidden_layers"])]}
+    kinds = [choose(["conv", "full_attention"]) for _ in range(words["num_hidden_layers"] - 1)]
+    return "Lfm2", words | {"layer_types": kinds + ["full_attention"]}  # one at least, as below
 
 
 def delta(choose):
