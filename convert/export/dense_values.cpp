@@ -148,8 +148,7 @@ DenseTarget dense_target(const files::Checkpoint& source, const TensorRecord& re
   const bool is_known = record.original_dtype && is_weight_dtype(*record.original_dtype);
   if (is_rounded && is_known && *record.original_dtype != dtype) out.through = record.original_dtype;
   const bool is_stack = record.shape.size() == 3 && std::ranges::all_of(record.shape, [](auto n) { return n > 0; });
-  out.is_turned = record.scheme && is_stack && !source.row_stacks.contains(record.name) &&
-                  models::role_of(source.architecture, record.name, record.shape) == models::Role::kTransposed;
+  out.is_turned = record.scheme && is_stack && files::stores_columns(source, record.name, record.shape);
   return out;
 }
 

@@ -135,9 +135,13 @@ void put_columns(const ColumnsToRows& sizes, const std::byte* rows, std::byte* o
 
 std::uint64_t turning_bytes() noexcept { return (kStrips + 1) * kStripBytes * 2; }
 
+bool stores_columns(const Checkpoint& checkpoint, const std::string& name, std::span<const std::int64_t> shape) {
+  return !checkpoint.row_stacks.contains(name) &&
+         models::role_of(checkpoint.architecture, name, shape) == models::Role::kTransposed;
+}
+
 bool holds_columns(const Checkpoint& checkpoint, const StoredTensor& tensor) {
-  return is_stack(tensor) && !checkpoint.row_stacks.contains(tensor.name) &&
-         models::role_of(checkpoint.architecture, tensor.name, tensor.shape) == models::Role::kTransposed;
+  return is_stack(tensor) && stores_columns(checkpoint, tensor.name, tensor.shape);
 }
 
 void turn_stacks(Checkpoint& checkpoint, const std::set<std::string>& names) {

@@ -5,11 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 
 #include "loader/files/checkpoint.h"
 
 namespace halfbyte::files {
+
+// Whether the family stores what has this name column by column when it is dense, and it is not held as rows here.
+bool stores_columns(const Checkpoint& checkpoint, const std::string& name, std::span<const std::int64_t> shape);
 
 // Whether the tensor is a dense stack that holds columns: it could be turned.
 bool holds_columns(const Checkpoint& checkpoint, const StoredTensor& tensor);

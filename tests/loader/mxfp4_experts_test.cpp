@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
@@ -17,11 +16,14 @@
 #include "loader/files/checkpoint.h"
 #include "loader/files/difference.h"
 #include "loader/files/verify.h"
+#include "tests/models/logits_of.h"
 #include "tests/models/reference.h"
 #include "tests/places.h"
 
 namespace halfbyte {
 namespace {
+
+using tests::logits_of;
 
 constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
 constexpr const char* kStacks[] = {"gate_up_proj", "down_proj"};
@@ -74,12 +76,6 @@ void write_both(const std::filesystem::path& packed, const std::filesystem::path
   testing::write_checkpoint(packed, one, config);
 }
 
-at::Tensor logits(const std::filesystem::path& directory) {
-  const c10::InferenceMode guard;
-  const at::Tensor ids = at::arange(60, at::kLong).mul(37).remainder(300).view({2, 30});
-  return load_low_bit(directory, {.dtype = DtypePolicy::float32()}).module().forward(ids);
-}
-
 std::filesystem::path quantized(const std::filesystem::path& source, const convert::QuantizeOptions& options,
                                 const std::filesystem::path& target) {
   convert::quantize(source, target, options);
@@ -101,13 +97,13 @@ TEST_CASE("experts in MXFP4 run from their codes, and a conversion keeps these",
   at::manual_seed(5);
   const tests::Scratch scratch;
   write_both(scratch / "packed", scratch / "dense");
-  const at::Tensor wanted = logits(scratch / "dense");
+  const at::Tensor wanted = logits_of(scratch / "dense");
   const auto difference = [&](const at::Tensor& found) {
     return ((found - wanted).abs().max() / wanted.abs().max()).item<double>();
   };
-  CHECK(difference(logits(scratch / "packed")) < 1e-5);
+  CHECK(difference(logits_of(scratch / "packed")) < 1e-5);
   convert::quantize(scratch / "packed", scratch / "converted", {.keep_codes = true});
-  CHECK(difference(logits(scratch / "converted")) < 1e-5);
+  CHECK(difference(logits_of(scratch / "converted")) < 1e-5);
 }
 
 TEST_CASE("experts in MXFP4 are dequantised to what they stand for, column by column", "[families][mxfp4]") {
@@ -115,8 +111,8 @@ TEST_CASE("experts in MXFP4 are dequantised to what they stand for, column by co
   write_both(scratch / "packed", scratch / "dense");
   convert::dequantize(scratch / "packed", scratch / "back", {.assume_original = Dtype::kBfloat16});
   CHECK(difference_from(scratch / "dense", scratch / "back") == 0);
-  const at::Tensor wanted = logits(scratch / "dense");
-  CHECK(at::equal(logits(scratch / "back"), wanted));
+  const at::Tensor wanted = logits_of(scratch / "dense");
+  CHECK(at::equal(logits_of(scratch / "back"), wanted));
 }
 
 TEST_CASE("experts in MXFP4 are quantised again, or written dense beside what is", "[families][mxfp4]") {
@@ -136,7 +132,7 @@ TEST_CASE("experts in MXFP4 are quantised again, or written dense beside what is
   REQUIRE(files::open_checkpoint(scratch / "kept").find("model.layers.0.mlp.experts.gate_up_proj"));
   CHECK(files::open_checkpoint(scratch / "kept").find("model.layers.0.mlp.experts.gate_up_proj")->shape ==
         files::open_checkpoint(scratch / "dense").find("model.layers.0.mlp.experts.gate_up_proj")->shape);
-  CHECK(at::equal(logits(scratch / "kept"), logits(quantized(scratch / "dense", kept, scratch / "kept_once"))));
+  CHECK(at::equal(logits_of(scratch / "kept"), logits_of(quantized(scratch / "dense", kept, scratch / "kept_once"))));
 }
 
 TEST_CASE("the rest of a checkpoint is quantised beside experts that stay in MXFP4", "[families][mxfp4]") {
@@ -164,8 +160,8 @@ TEST_CASE("the rest of a checkpoint is quantised beside experts that stay in MXF
   CHECK(report.tensors_unhashed == 0);
   options.keep_packed = false;
   options.keep = {"*.experts.*"};
-  const at::Tensor wanted = logits(quantized(scratch / "dense", options, scratch / "other"));
-  CHECK(((logits(scratch / "mixed") - wanted).abs().max() / wanted.abs().max()).item<double>() < 1e-5);
+  const at::Tensor wanted = logits_of(quantized(scratch / "dense", options, scratch / "other"));
+  CHECK(((logits_of(scratch / "mixed") - wanted).abs().max() / wanted.abs().max()).item<double>() < 1e-5);
 }
 
 TEST_CASE("keeping what is packed is refused where nothing is, and beside quantising it again", "[families][mxfp4]") {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
@@ -14,18 +13,15 @@
 #include "loader/files/verify.h"
 #include "models/architectures/architecture.h"
 #include "tests/loader/files/scratch.h"
+#include "tests/models/logits_of.h"
 #include "tests/places.h"
 
 namespace halfbyte {
 namespace {
 
-constexpr const char* kFamilies[] = {"gpt-oss", "llama4"};
+using tests::logits_of;
 
-at::Tensor logits(const std::filesystem::path& directory) {
-  const c10::InferenceMode guard;
-  const at::Tensor ids = at::arange(60, at::kLong).mul(37).remainder(300).view({2, 30});
-  return load_low_bit(directory, {.dtype = DtypePolicy::float32()}).module().forward(ids);
-}
+constexpr const char* kFamilies[] = {"gpt-oss", "llama4"};
 
 std::int64_t packed_stacks(const files::Checkpoint& checkpoint) {
   return std::ranges::count_if(checkpoint.manifest.tensors, [](const files::TensorRecord& record) {
@@ -56,8 +52,8 @@ TEST_CASE("experts stored column by column are quantised as rows", "[families][t
         CHECK(dense.find(tensor.name)->shape == tensor.shape);
       }
       // The same model: from codes, and from what they stand for.
-      const at::Tensor wanted = logits(back);
-      const double difference = ((logits(packed) - wanted).abs().max() / wanted.abs().max()).item<double>();
+      const at::Tensor wanted = logits_of(back);
+      const double difference = ((logits_of(packed) - wanted).abs().max() / wanted.abs().max()).item<double>();
       CHECK(difference < 1e-4);
     }
   }

@@ -3,17 +3,19 @@
 #include "tests/catch.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 
+#include "tests/models/logits_of.h"
 #include "tests/models/reference.h"
 #include "tests/places.h"
 
 namespace halfbyte {
 namespace {
+
+using tests::logits_of;
 
 struct Quiet {
   const char* name;
@@ -34,21 +36,15 @@ void write_louder(const std::filesystem::path& source, const std::filesystem::pa
   testing::write_checkpoint(target, tensors, testing::ordered_json::parse(testing::read_text(source / "config.json")));
 }
 
-at::Tensor logits(const std::filesystem::path& directory) {
-  const c10::InferenceMode guard;
-  const at::Tensor ids = at::arange(60, at::kLong).mul(37).remainder(300).view({2, 30});
-  return load_low_bit(directory, {.dtype = DtypePolicy::float32()}).module().forward(ids).to(at::kFloat);
-}
-
 TEST_CASE("families: layers are heard, quantised and loaded again, where the embedding is small", "[families]") {
   for (const Quiet& family : kQuiet) {
     const tests::Scratch scratch;
     const auto source = scratch / "source";
     write_louder(tests::data("families") / family.name, source);
-    const at::Tensor wanted = logits(source);
+    const at::Tensor wanted = logits_of(source);
     const auto moved = [&](const char* scheme) {
       convert::quantize(source, scratch / scheme, {.scheme = scheme, .group_size = 32, .halfbyte_only = true});
-      return ((logits(scratch / scheme) - wanted).abs().max() / wanted.abs().max()).item<double>();
+      return ((logits_of(scratch / scheme) - wanted).abs().max() / wanted.abs().max()).item<double>();
     };
     const double int8 = moved("sym_int8"), int4 = moved("sym_int4");
     INFO(family.name << ": sym_int8 " << int8 << ", sym_int4 " << int4);
