@@ -17,6 +17,7 @@
 #include "convert/translated_errors.h"
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -119,7 +120,8 @@ ExportSummary summary_of(const files::Checkpoint& source, const ExportPlan& plan
 
 ExportSummary write_exported(const fs::path& source_path, const fs::path& target, const ExportOptions& options) {
   const ExportFormat& format = export_format(options.format);
-  const files::Checkpoint source = open_source(source_path, options.assume_original);
+  files::Checkpoint source = open_source(source_path, options.assume_original);
+  files::turn_as_stored(source);
   check_source(source, source_path, format);
   check_apart(source_path, target);
   ExportPlan plan = plan_export(source, format, options);

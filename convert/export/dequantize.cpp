@@ -16,6 +16,7 @@
 #include "loader/files/directory.h"
 #include "loader/files/printable.h"
 #include "loader/files/translation.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -176,7 +177,8 @@ DequantizeSummary summary_of(const files::Checkpoint& source, const Restoration&
 
 DequantizeSummary write_dequantized(const fs::path& source_path, const fs::path& target,
                                     const DequantizeOptions& options) {
-  const files::Checkpoint source = open_source(source_path, options.assume_original);
+  files::Checkpoint source = open_source(source_path, options.assume_original);
+  files::turn_as_stored(source);
   check_apart(source_path, target);
   const Restoration plan = plan_restoration(source, options);
   Destination destination(target, {.overwrite = options.overwrite});

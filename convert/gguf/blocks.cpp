@@ -10,7 +10,7 @@
 namespace halfbyte::convert {
 namespace {
 
-constexpr std::size_t kScaleBytes = 2, kQ4Bytes = 18, kQ41Bytes = 20, kQ8Bytes = 34;
+constexpr std::size_t kScaleBytes = 2, kQ4Bytes = 18, kQ41Bytes = 20, kQ8Bytes = 34, kMxBytes = 17;
 
 void put_scale(float scale, std::byte* out) noexcept {
   std::byte wide[sizeof scale];
@@ -57,6 +57,13 @@ void exact_q8_0(const GgufRow& row, std::byte* out) noexcept {
     put_half(row.scales, row, block, out);
     for (std::size_t j = 0; j < kGgufBlock; ++j)
       out[kScaleBytes + j] = row.codes[block * kGgufBlock + j] ^ std::byte{0x80};
+  }
+}
+
+void exact_mxfp4(const GgufRow& row, std::byte* out) noexcept {
+  for (std::size_t block = 0; block < row.in_features / kGgufBlock; ++block, out += kMxBytes) {
+    out[0] = row.scales[block * kGgufBlock / row.group_size];
+    put_codes(row, block, out + 1);
   }
 }
 

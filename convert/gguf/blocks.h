@@ -9,7 +9,8 @@ namespace halfbyte::convert {
 inline constexpr std::size_t kGgufBlock = 32;  // values
 
 // One row of codes as the pack-quantized layout has them, with float16 scales and offsets, of groups of whole blocks.
-// Shapes: codes (in_features / 2, of 8-bit codes in_features), scales and offsets (in_features / group_size).
+// Of exact_mxfp4 scales are bytes: exponents, 127 of 1. Shapes: codes (in_features / 2, of 8-bit codes in_features),
+// scales and offsets (in_features / group_size).
 struct GgufRow {
   const std::byte* codes;
   const std::byte* scales;
@@ -21,6 +22,7 @@ struct GgufRow {
 void exact_q4_0(const GgufRow& row, std::byte* out) noexcept;
 void exact_q4_1(const GgufRow& row, std::byte* out) noexcept;
 void exact_q8_0(const GgufRow& row, std::byte* out) noexcept;
+void exact_mxfp4(const GgufRow& row, std::byte* out) noexcept;
 
 // Values rounded to the nearest that the type can say. Shapes: a multiple of kGgufBlock.
 void quantize_q4_0(std::span<const float> values, std::byte* out) noexcept;

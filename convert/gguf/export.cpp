@@ -14,6 +14,7 @@
 #include "convert/translated_errors.h"
 #include "loader/check_tensors.h"
 #include "loader/files/printable.h"
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -63,9 +64,23 @@ Image image_of(const files::Checkpoint& source, const GgufPlan& plan, std::strin
   return out;
 }
 
+// What llama.cpp computes otherwise, though it runs the model.
+void add_notes(const models::ModelConfig& model, const files::GgufFamily& family, std::vector<std::string>& notes) {
+  const std::string peer = "llama.cpp's " + std::string(family.architecture);
+  if (model.sliding_window > 0 && family.window == files::GgufWindow::kIgnored) {
+    notes.push_back(peer + " knows no sliding window: beyond " + std::to_string(model.sliding_window) +
+                    " tokens its results differ");
+  }
+  const models::RopeConfig& rope = model.ropes.front();
+  if (rope.type == models::RopeType::kYarn && !rope.is_range_truncated)
+    notes.push_back(peer +
+                    " turns whole pairs by YaRN where the model turns shares of two: its results differ a little");
+}
+
 GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destination,
                              const GgufExportOptions& options) {
-  const files::Checkpoint source = open_source(source_path, std::nullopt);
+  files::Checkpoint source = open_source(source_path, std::nullopt);
+  files::turn_to_rows(source);
   check_apart(source_path, destination);
   const files::GgufFamily* family =
       source.architecture ? files::gguf_family_of(source.architecture->model_type) : nullptr;
@@ -79,11 +94,7 @@ GgufExportSummary write_gguf(const fs::path& source_path, const fs::path& destin
   GgufMetadata metadata;
   add_model(model, *family, metadata);
   metadata.number("general.file_type", file_type(plan));
-  if (model.sliding_window > 0 && family->window == files::GgufWindow::kIgnored) {
-    plan.summary.notes.push_back("llama.cpp's " + std::string(family->architecture) +
-                                 " knows no sliding window: beyond " + std::to_string(model.sliding_window) +
-                                 " tokens its results differ");
-  }
+  add_notes(model, *family, plan.summary.notes);
   add_tokenizer(source, model.vocab_size, metadata, plan.summary.notes);
   const Image image = image_of(source, plan, header(plan, metadata));
   result.check_space(image.file_bytes());

@@ -16,7 +16,6 @@ using models::RopeType;
 
 void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
   const models::RopeConfig& rope = model.ropes.front();
-  out.number(prefix + "rope.dimension_count", rope.rotary_dim);
   out.real(prefix + "rope.freq_base", rope.theta);
   if (rope.type == RopeType::kDynamic)
     throw Error(ErrorCode::kUnsupported, "config.json: dynamic rope scaling, which GGUF has no word for");
@@ -31,7 +30,7 @@ void add_rope(const models::ModelConfig& model, const std::string& prefix, GgufM
     out.real(prefix + "rope.scaling.attn_factor", rope.attention_factor);
   }
   const double beside_usual = rope.attention_factor / models::yarn_scale(rope.factor);
-  if (rope.type == RopeType::kYarn && std::abs(beside_usual - 1) > 1e-9)
+  if (rope.type == RopeType::kYarn && model.latent.rank == 0 && std::abs(beside_usual - 1) > 1e-9)
     out.real(prefix + "rope.scaling.attn_factor", beside_usual);
 }
 
@@ -54,12 +53,17 @@ void add_setting(const models::ModelConfig& model, const files::GgufSetting& row
   if (row.type == GgufValueType::kBool) out.flag(key, value != 0);
 }
 
-void add_attention(const models::ModelConfig& model, const files::GgufFamily& family, const std::string& prefix,
-                   GgufMetadata& out) {
-  out.number(prefix + "attention.head_count", model.num_attention_heads);
+void add_heads(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) {
   out.number(prefix + "attention.head_count_kv", model.num_key_value_heads);
   out.number(prefix + "attention.key_length", model.head_dim);
   out.number(prefix + "attention.value_length", model.head_dim);
+  out.number(prefix + "feed_forward_length", model.intermediate_size);
+  out.number(prefix + "rope.dimension_count", model.ropes.front().rotary_dim);
+}
+
+void add_attention(const models::ModelConfig& model, const files::GgufFamily& family, const std::string& prefix,
+                   GgufMetadata& out) {
+  out.number(prefix + "attention.head_count", model.num_attention_heads);
   out.real(prefix + std::string(family.norm_eps), model.norm_eps);
   if (model.attention_softcap > 0) out.real(prefix + "attn_logit_softcapping", model.attention_softcap);
   if (model.logit_softcap > 0) out.real(prefix + "final_logit_softcapping", model.logit_softcap);
@@ -134,7 +138,9 @@ void add_model(const models::ModelConfig& model, const files::GgufFamily& family
   out.number(prefix + "context_length", model.max_position_embeddings);
   out.number(prefix + "embedding_length", model.hidden_size);
   out.number(prefix + "block_count", model.num_hidden_layers);
-  out.number(prefix + "feed_forward_length", model.intermediate_size);
+  const GgufFamilyMetadata& own = gguf_family_metadata(family.model_type);
+  if (!own.has_own_heads) add_heads(model, prefix, out);
+  if (own.add) own.add(model, prefix, out);
   add_attention(model, family, prefix, out);
   add_rope(model, prefix, out);
   for (const files::GgufSetting& row : files::gguf_settings(family.model_type)) add_setting(model, row, prefix, out);

@@ -46,6 +46,15 @@ void append_text(std::string& out, std::string_view text);
 // say.
 void add_model(const models::ModelConfig& model, const files::GgufFamily& family, GgufMetadata& out);
 
+// What only some families say, instead of heads, windows and ropes of most or beside them. Nothing: they say what most
+// do. For add_model().
+struct GgufFamilyMetadata {
+  std::string_view model_type;
+  bool has_own_heads = false;  // `add` says of what size and how many they are
+  void (*add)(const models::ModelConfig& model, const std::string& prefix, GgufMetadata& out) = nullptr;
+};
+const GgufFamilyMetadata& gguf_family_metadata(std::string_view model_type) noexcept;
+
 // The tokenizer of the checkpoint, padded to `vocab_size`; nothing, with a note, when it has none.
 // Errors: kCorrupt naming the file; kUnsupported when GGUF has no name for how it splits texts.
 void add_tokenizer(const files::Checkpoint& source, std::int64_t vocab_size, GgufMetadata& out,

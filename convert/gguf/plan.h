@@ -4,7 +4,7 @@
 #include "convert/gguf/export.h"
 #include "convert/gguf/metadata.h"
 #include "convert/gguf/types.h"
-#include "loader/files/row_order.h"
+#include "loader/files/formats/gguf/names.h"
 
 namespace halfbyte::convert {
 
@@ -15,11 +15,14 @@ struct GgufOutput {
   std::vector<std::int64_t> shape;
   const GgufType* how = nullptr;          // how it is written
   const files::GgmlType* type = nullptr;  // how large its blocks are
-  files::RowOrder order;                  // of each source's rows in the result
-  float shift = 0;                        // added to every value
-  bool is_exact = false;                  // codes, scales and offsets as they are
-  std::uint64_t offset = 0;               // from the start of the data
+  files::GgufLayout layout;               // of each source
+  files::GgufValues instead = files::GgufValues::kAsTheyAre;
+  bool is_exact = false;     // codes, scales and offsets as they are
+  std::uint64_t offset = 0;  // from the start of the data
   std::uint64_t size_bytes = 0;
+
+  // Values that follow each other in the result: those of a row; of what has no rows, one.
+  std::int64_t row_values() const noexcept { return shape.size() > 1 ? shape.back() : 1; }
 };
 
 struct GgufPlan {

@@ -20,21 +20,6 @@ using files::TensorRecord;
 
 constexpr std::int64_t kPieceRows = 64;
 
-// Where row `r` of Meta's order stands in transformers'.
-std::int64_t transformers_row(const files::RowOrder& order, std::int64_t r) {
-  if (order.heads == 0) return r;
-  const std::int64_t head = order.rows / order.heads, within = r % head;
-  return r - within + within % 2 * (head / 2) + within / 2;
-}
-
-// Of one source: all dimensions but the last one; of a vector, its values.
-std::int64_t rows_of(const TensorRecord& record) {
-  std::int64_t out = 1;
-  for (std::size_t i = 0; i + 1 < std::max<std::size_t>(2, record.shape.size()) && i < record.shape.size(); ++i)
-    out *= record.shape[i];
-  return out;
-}
-
 bool is_finite_float16(const std::byte* number) noexcept {
   std::uint16_t bits = 0;
   std::memcpy(&bits, number, sizeof bits);
@@ -43,7 +28,7 @@ bool is_finite_float16(const std::byte* number) noexcept {
 
 DenseTarget target_of(const files::Checkpoint& source, const GgufOutput& tensor, const TensorRecord& record) {
   DenseTarget out = dense_target(source, record, tensor.type->dtype.value_or(Dtype::kFloat32));
-  if (tensor.shift != 0) out.through.reset();  // of norms; their rounding would come before the shift
+  if (tensor.instead != files::GgufValues::kAsTheyAre) out.through.reset();  // it would round what is not written
   const bool is_float16 = tensor.type->dtype != Dtype::kBfloat16;
   out.remedy = "give " + Option::kType + (is_float16 ? " F32 or BF16" : " F32");
   return out;
@@ -58,40 +43,100 @@ class RowWriter {
         record_(record),
         target_(target_of(source, tensor, record)),
         reader_(source, record),
-        columns_(static_cast<std::size_t>(tensor.shape.size() > 1 ? record.shape.back() : 1)) {}
+        columns_(static_cast<std::size_t>(tensor.row_values())),
+        source_columns_(tensor.shape.size() > 1 ? record.shape.back() : 1) {}
 
   std::size_t row_bytes() const { return columns_ / tensor_.type->block_values * tensor_.type->block_bytes; }
 
   void write(std::int64_t row, std::byte* out) {
-    const std::int64_t from = transformers_row(tensor_.order, row);
-    tensor_.is_exact ? write_codes(from, out) : write_values(from, out);
+    if (tensor_.is_exact) return write_codes(source_row(row), out);
+    values_.resize(columns_);
+    read_values(row);
+    write_values(row, out);
   }
 
  private:
+  bool orders_columns() const { return tensor_.layout.unit > 0 && tensor_.shape.size() > 1; }
+
+  // Where row `row` of the result stands in the source.
+  std::int64_t source_row(std::int64_t row) const {
+    const auto& [period, picks, unit, is_stack, is_transposed] = tensor_.layout;
+    if (picks.empty() || orders_columns()) return row;
+    return row / std::ssize(picks) * period + picks[static_cast<std::size_t>(row % std::ssize(picks))];
+  }
+
+  void read_values(std::int64_t row) {
+    if (tensor_.layout.is_transposed) return read_column(row);
+    if (!orders_columns()) return reader_.read(source_row(row) * source_columns_, values_);
+    whole_.resize(static_cast<std::size_t>(source_columns_));
+    reader_.read(row * source_columns_, whole_);
+    put_units(std::as_bytes(std::span(whole_)), std::as_writable_bytes(std::span(values_)));
+  }
+
+  // A column of one of the source's matrices, each of which is read once.
+  void read_column(std::int64_t row) {
+    const auto& picks = tensor_.layout.picks;
+    const std::int64_t matrix = row / source_columns_, column = row % source_columns_;
+    if (matrix != held_matrix_) {
+      whole_.resize(picks.size() * static_cast<std::size_t>(source_columns_));
+      const auto width = static_cast<std::size_t>(source_columns_);
+      for (std::size_t i = 0; i < picks.size(); ++i) {
+        reader_.read((matrix * tensor_.layout.period + picks[i]) * source_columns_,
+                     std::span(whole_).subspan(i * width, width));
+      }
+      held_matrix_ = matrix;
+    }
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      values_[i] = whole_[i * static_cast<std::size_t>(source_columns_) + static_cast<std::size_t>(column)];
+  }
+
+  // What belongs to a row's units, in the order of the layout. Any number of bytes a unit.
+  void put_units(std::span<const std::byte> from, std::span<std::byte> to) const {
+    const auto& [period, picks, unit, is_stack, is_transposed] = tensor_.layout;
+    const std::size_t units = static_cast<std::size_t>(source_columns_ / unit), each = from.size() / units;
+    const auto whole = static_cast<std::size_t>(period);
+    for (std::size_t i = 0; i < to.size() / each; ++i) {
+      const std::size_t source = i / picks.size() * whole + static_cast<std::size_t>(picks[i % picks.size()]);
+      std::ranges::copy(from.subspan(source * each, each), to.begin() + static_cast<std::ptrdiff_t>(i * each));
+    }
+  }
+
+  void order(std::vector<std::byte>& row) const {
+    if (row.empty() || tensor_.layout.is_plain() || !orders_columns()) return;
+    const std::vector<std::byte> from = row;
+    put_units(from, row);
+  }
+
   void write_codes(std::int64_t row, std::byte* out) {
     const std::size_t groups = columns_ / static_cast<std::size_t>(record_.group_size);
     codes_.resize(static_cast<std::size_t>(packed_row_bytes(*record_.scheme, record_.shape.back())));
     read(Part::kCodes, static_cast<std::uint64_t>(row) * codes_.size(), codes_);
-    read_float16(Part::kScale, row, groups, scales_);
-    if (record_.parts.has(Part::kOffset)) read_float16(Part::kOffset, row, groups, offsets_);
+    read_scales(Part::kScale, row, groups, scales_);
+    if (record_.parts.has(Part::kOffset)) read_scales(Part::kOffset, row, groups, offsets_);
+    for (std::vector<std::byte>* part : {&codes_, &scales_, &offsets_}) order(*part);
     tensor_.how->exact(
         {codes_.data(), scales_.data(), offsets_.data(), columns_, static_cast<std::size_t>(record_.group_size)}, out);
   }
 
-  // A row of scales or offsets, whose numbers float16 has.
-  void read_float16(Part part, std::int64_t row, std::size_t groups, std::vector<std::byte>& out) {
+  // A row of scales or offsets, whose numbers the type has.
+  void read_scales(Part part, std::int64_t row, std::size_t groups, std::vector<std::byte>& out) {
     const auto count = static_cast<std::int64_t>(groups);
     stored_.resize(groups * static_cast<std::size_t>(size_bytes(record_.scale_dtype)));
     read(part, static_cast<std::uint64_t>(row) * stored_.size(), stored_);
     if (files::first_non_finite(record_.scale_dtype, stored_)) files::check_scales(source_, record_);
-    if (record_.scale_dtype == Dtype::kFloat16) {
+    if (record_.scale_dtype == Dtype::kFloat16 && !tensor_.how->has_exponents) {
       out = stored_;
       return;
     }
-    out.resize(groups * 2);
     values_.resize(groups);
     std::byte* const wide = std::as_writable_bytes(std::span(values_)).data();
     quant::convert(stored_.data(), record_.scale_dtype, wide, Dtype::kFloat32, count);
+    if (tensor_.how->has_exponents) {
+      out.clear();
+      for (const float scale : values_) out.push_back(static_cast<std::byte>(std::ilogb(scale) + 127));
+      return;
+    }
+    out.resize(groups * 2);
     quant::convert(wide, Dtype::kFloat32, out.data(), Dtype::kFloat16, count);
   }
 
@@ -100,11 +145,10 @@ class RowWriter {
   }
 
   void write_values(std::int64_t row, std::byte* out) {
-    const std::int64_t first = row * static_cast<std::int64_t>(columns_);
-    values_.resize(columns_);
-    reader_.read(first, values_);
-    if (tensor_.shift != 0) {
-      for (float& value : values_) value += tensor_.shift;
+    const std::int64_t first = source_row(row) * source_columns_;
+    for (float& value : values_) {
+      if (tensor_.instead == files::GgufValues::kPlusOne) value += 1;
+      if (tensor_.instead == files::GgufValues::kMinusExp) value = -std::exp(value);
     }
     if (!std::ranges::all_of(values_, [](float value) { return std::isfinite(value); }))
       throw Error(ErrorCode::kCorrupt, "tensor " + files::in_quotes(record_.name) + " has values that are not finite");
@@ -131,7 +175,10 @@ class RowWriter {
   const TensorRecord& record_;
   DenseTarget target_;
   files::TensorReader reader_;
-  std::size_t columns_;
+  std::size_t columns_;  // of the result
+  std::int64_t source_columns_;
+  std::int64_t held_matrix_ = -1;  // which whole_ has
+  std::vector<float> whole_;
   std::vector<std::byte> codes_, stored_, scales_, offsets_;
   std::vector<float> values_;
 };
@@ -145,8 +192,10 @@ struct Piece {
 class GgufRows final : public ImageSource {
  public:
   GgufRows(const files::Checkpoint& source, const GgufOutput& tensor) : source_(source), tensor_(tensor) {
+    std::int64_t rows = 1;
+    for (const std::int64_t length : tensor.shape) rows *= length;
+    rows /= tensor.row_values() * std::ssize(tensor.sources);
     for (std::size_t i = 0; i < tensor.sources.size(); ++i) {
-      const std::int64_t rows = rows_of(*tensor.sources[i]);
       for (std::int64_t at = 0; at < rows; at += kPieceRows)
         pieces_.push_back({i, at, std::min(at + kPieceRows, rows)});
     }

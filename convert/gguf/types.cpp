@@ -38,6 +38,7 @@ constexpr auto kTypes = std::to_array<GgufType>({
      .exact = exact_q4_1,
      .quantize = quantize_q4_1,
      .float16s = 2},
+    {.name = "MXFP4", .number = 39, .file_type = 38, .exact = exact_mxfp4, .has_exponents = true},
     {.name = "IQ4_NL", .number = 20, .file_type = 25, .exact = exact_q4_0, .float16s = 1},
 });
 

@@ -20,7 +20,8 @@ struct GgufType {
   bool can_be_asked_for = false;  // else only what is of its scheme is written
   void (*exact)(const GgufRow& row, std::byte* out) noexcept = nullptr;  // of the scheme whose numbers it says
   void (*quantize)(std::span<const float> values, std::byte* out) noexcept = nullptr;  // of blocks
-  std::size_t float16s = 0;  // at the beginning of a block: its scale, and its least value
+  std::size_t float16s = 0;    // at the beginning of a block: its scale, and its least value
+  bool has_exponents = false;  // instead, a byte: its scale is a power of two
 };
 
 std::span<const GgufType> gguf_types() noexcept;

@@ -68,25 +68,31 @@ class Sums {
   Lanes max_abs_{};
 };
 
-// Packed experts are rows, and dense ones may be columns: those are compared as rows.
-bool is_turned(const Checkpoint& checkpoint, const TensorRecord& record, const TensorRecord& other) {
-  return !record.scheme && other.scheme && holds_columns(checkpoint, *checkpoint.find(record.parts[Part::kCodes]));
+// Packed experts are rows, and so are dense ones of some formats; where the other's are columns they are compared as
+// rows.
+struct Side {
+  const Checkpoint& checkpoint;
+  const TensorRecord& record;
+};
+bool is_turned(const Side& side, const Side& other) {
+  const bool are_rows = other.record.scheme || other.checkpoint.row_stacks.contains(other.record.name);
+  const TensorParts& parts = side.record.parts;
+  return !side.record.scheme && are_rows && holds_columns(side.checkpoint, *side.checkpoint.find(parts[Part::kCodes]));
 }
 
-std::vector<std::int64_t> shape_beside(const Checkpoint& checkpoint, const TensorRecord& record,
-                                       const TensorRecord& other) {
-  std::vector<std::int64_t> out = record.shape;
-  if (is_turned(checkpoint, record, other)) std::swap(out[1], out[2]);
+std::vector<std::int64_t> shape_beside(const Side& side, const Side& other) {
+  std::vector<std::int64_t> out = side.record.shape;
+  if (is_turned(side, other)) std::swap(out[1], out[2]);
   return out;
 }
 
 // The values of a tensor, as they are to be compared with another's.
 class ComparedValues {
  public:
-  ComparedValues(const Checkpoint& checkpoint, const TensorRecord& record, const TensorRecord& other) {
-    if (is_turned(checkpoint, record, other)) turn_stacks(turned_.emplace(checkpoint), {record.name});
-    const Checkpoint& seen = turned_ ? *turned_ : checkpoint;
-    reader_.emplace(seen, turned_ ? *seen.manifest.find(record.name) : record);
+  ComparedValues(const Side& side, const Side& other) {
+    if (is_turned(side, other)) turn_stacks(turned_.emplace(side.checkpoint), {side.record.name});
+    const Checkpoint& seen = turned_ ? *turned_ : side.checkpoint;
+    reader_.emplace(seen, turned_ ? *seen.manifest.find(side.record.name) : side.record);
   }
   ComparedValues(const ComparedValues&) = delete;
   TensorReader* operator->() noexcept { return &*reader_; }
@@ -97,8 +103,9 @@ class ComparedValues {
 };
 
 void measure(const Checkpoint& a, const Checkpoint& b, Comparison& out) {
-  ComparedValues left(a, *out.record, *out.reference);
-  ComparedValues right(b, *out.reference, *out.record);
+  const Side mine{a, *out.record}, wanted_side{b, *out.reference};
+  ComparedValues left(mine, wanted_side);
+  ComparedValues right(wanted_side, mine);
   const std::int64_t row = std::max(left->row_size(), right->row_size());
   const std::int64_t step = std::max<std::int64_t>(1, kBlockValues / std::max<std::int64_t>(1, row)) * row;
   std::vector<float> values;
@@ -156,7 +163,8 @@ std::vector<Comparison> pair_up(const Checkpoint& checkpoint, const Checkpoint& 
   for (const TensorRecord& wanted : reference.manifest.tensors) {
     const TensorRecord* record = resolve(checkpoint.manifest, wanted.name);
     const auto has_other_shape = [&] {
-      return shape_beside(checkpoint, *record, wanted) != shape_beside(reference, wanted, *record);
+      const Side mine{checkpoint, *record}, theirs{reference, wanted};
+      return shape_beside(mine, theirs) != shape_beside(theirs, mine);
     };
     const Match match = !record ? Match::kMissing : has_other_shape() ? Match::kOtherShape : Match::kNotComparable;
     rows.push_back({wanted.name, record, &wanted, match});

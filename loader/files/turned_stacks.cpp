@@ -163,4 +163,17 @@ void turn_stacks(Checkpoint& checkpoint, const std::set<std::string>& names) {
   changes.finish();
 }
 
+void turn_to_rows(Checkpoint& checkpoint) {
+  std::set<std::string> names;
+  for (const StoredTensor& tensor : checkpoint.tensors) {
+    if (holds_columns(checkpoint, tensor)) names.insert(tensor.name);
+  }
+  turn_stacks(checkpoint, names);
+}
+
+void turn_as_stored(Checkpoint& checkpoint) {
+  const std::set<std::string> names = checkpoint.row_stacks;
+  turn_stacks(checkpoint, names);
+}
+
 }  // namespace halfbyte::files

@@ -23,6 +23,10 @@ bool holds_columns(const Checkpoint& checkpoint, const StoredTensor& tensor);
 // checkpoint end here.
 void turn_stacks(Checkpoint& checkpoint, const std::set<std::string>& names);
 
+// All dense stacks as rows, as GGUF has them, and all as their family stores them. StoredTensor pointers end here.
+void turn_to_rows(Checkpoint& checkpoint);
+void turn_as_stored(Checkpoint& checkpoint);
+
 // What reading such stacks holds, about. Units: bytes.
 std::uint64_t turning_bytes() noexcept;
 

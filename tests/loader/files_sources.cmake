@@ -7,6 +7,7 @@ set(HALFBYTE_FILES_TESTS
     loader/files/formats/gguf/gguf_test.cpp
     loader/files/formats/gguf/hostile_test.cpp
     loader/files/formats/gguf/settings_test.cpp
+    loader/files/formats/gguf/shares_test.cpp
     loader/files/formats/llama2c_test.cpp
     loader/files/formats/pytorch/meta_test.cpp
     loader/files/formats/pytorch/pickle_test.cpp

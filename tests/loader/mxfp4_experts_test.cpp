@@ -13,6 +13,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 
+#include "convert/gguf/export.h"
 #include "loader/files/checkpoint.h"
 #include "loader/files/difference.h"
 #include "loader/files/verify.h"
@@ -162,6 +163,36 @@ TEST_CASE("the rest of a checkpoint is quantised beside experts that stay in MXF
   options.keep = {"*.experts.*"};
   const at::Tensor wanted = logits_of(quantized(scratch / "dense", options, scratch / "other"));
   CHECK(((logits_of(scratch / "mixed") - wanted).abs().max() / wanted.abs().max()).item<double>() < 1e-5);
+}
+
+TEST_CASE("experts in MXFP4 go to GGUF and come back with their codes", "[families][mxfp4][gguf]") {
+  const tests::Scratch scratch;
+  write_both(scratch / "packed", scratch / "dense");
+  const convert::GgufExportSummary summary = convert::export_gguf(scratch / "packed", scratch / "m.gguf");
+  CHECK(summary.exact_tensors == 6);  // of each of two layers gates, what they multiply, and the way back
+  CHECK(summary.requantized_tensors == 0);
+  const files::Checkpoint found = files::open_checkpoint(scratch / "m.gguf");
+  CHECK(found.manifest.find("model.layers.0.mlp.experts.gate_up_proj")->scheme == &scheme(SchemeId::kFp4E2m1));
+  CHECK(difference_from(scratch / "packed", scratch / "m.gguf") == 0);
+  CHECK(at::equal(logits_of(scratch / "m.gguf"), logits_of(scratch / "packed")));
+  convert::export_gguf(scratch / "m.gguf", scratch / "again.gguf");
+  const bool is_same = testing::read_text(scratch / "m.gguf") == testing::read_text(scratch / "again.gguf");
+  CHECK(is_same);
+}
+
+TEST_CASE("experts that a family stores column by column come back so from GGUF", "[families][gguf]") {
+  const tests::Scratch scratch;
+  const auto source = tests::data("families/gpt-oss");
+  convert::export_gguf(source, scratch / "m.gguf");
+  CHECK(difference_from(source, scratch / "m.gguf") == 0);
+  convert::dequantize(scratch / "m.gguf", scratch / "back", {});
+  CHECK(difference_from(source, scratch / "back") == 0);
+  CHECK(files::open_checkpoint(scratch / "back").find("model.layers.0.mlp.experts.down_proj")->shape ==
+        files::open_checkpoint(source).find("model.layers.0.mlp.experts.down_proj")->shape);
+  const convert::QuantizeOptions options{.scheme = "sym_int8", .group_size = 32, .halfbyte_only = true};
+  convert::quantize(scratch / "m.gguf", scratch / "one", options);
+  convert::quantize(source, scratch / "other", options);
+  CHECK(difference_from(scratch / "other", scratch / "one") == 0);
 }
 
 TEST_CASE("keeping what is packed is refused where nothing is, and beside quantising it again", "[families][mxfp4]") {

@@ -165,6 +165,19 @@ void q8_0_codes(const std::byte* in, std::size_t count, std::byte* out) noexcept
 
 void q8_0_scales(const std::byte* in, std::size_t count, std::byte* out) noexcept { copy_halves(in, count, 34, out); }
 
+void mxfp4_codes(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+  low_first_codes(in, count, 17, 1, out);
+}
+
+// Powers of two, which bfloat16 has too; 255 is NaN.
+void mxfp4_scales(const std::byte* in, std::size_t count, std::byte* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto exponent = static_cast<Byte>(in[i * 17]);
+    const auto bits = static_cast<std::uint16_t>(exponent == 0 ? 0x0040 : exponent == 255 ? 0x7fc0 : exponent << 7);
+    std::memcpy(out + 2 * i, &bits, sizeof bits);
+  }
+}
+
 void q4_0_values(const std::byte* in, std::size_t count, std::byte* out) noexcept {
   each_block<18, 32>(in, count, out, [](const Byte* b, float* y) {
     const float d = half(b);

@@ -7,6 +7,7 @@
 namespace halfbyte::files::ggml {
 
 ConvertBlocks q4_0_codes, q4_0_scales, q4_1_codes, q4_1_scales, q4_1_offsets, q8_0_codes, q8_0_scales;
+ConvertBlocks mxfp4_codes, mxfp4_scales;
 
 ConvertBlocks f32_values, f16_values, bf16_values;
 ConvertBlocks q4_0_values, q4_1_values, q5_0_values, q5_1_values, q8_0_values;

@@ -1,15 +1,13 @@
 #include "loader/files/formats/gguf/config.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <set>
-#include <span>
 
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
 
+#include "loader/files/formats/gguf/config_builder.h"
 #include "loader/files/formats/gguf/rope.h"
 #include "loader/files/formats/gguf/settings.h"
 #include "loader/files/printable.h"
@@ -20,61 +18,17 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::uint64_t kMaxValues = 1 << 16;  // of tensors that go into the configuration
-// What a file means that has no window: one in models of this many layers, in others none.
-struct UsualWindow {
-  std::int64_t layers = 0, window = 0;
-};
-
-// A field that says whether the model has a tensor.
-struct ToldByTensor {
-  const char* key;
-  const char* tensor;
-};
-constexpr auto kUsualBiases = std::to_array<ToldByTensor>({{"attention_bias", "blk.0.attn_q.bias"}});
-constexpr auto kChatglmBiases = std::to_array<ToldByTensor>(
-    {{"add_qkv_bias", "blk.0.attn_qkv.bias"}, {"add_bias_linear", "blk.0.attn_output.bias"}});
-constexpr auto kSeedBiases = std::to_array<ToldByTensor>(
-    {{"attention_bias", "blk.0.attn_q.bias"}, {"attention_out_bias", "blk.0.attn_output.bias"}});
-constexpr auto kErnieBiases = std::to_array<ToldByTensor>({{"use_bias", "blk.0.attn_q.bias"}});
-constexpr auto kPhimoeBiases =
-    std::to_array<ToldByTensor>({{"attention_bias", "blk.0.attn_q.bias"}, {"lm_head_bias", "output.bias"}});
-constexpr auto kGlm4MoeParts =
-    std::to_array<ToldByTensor>({{"attention_bias", "blk.0.attn_q.bias"}, {"use_qk_norm", "blk.0.attn_q_norm.weight"}});
-
-constexpr const char* kSlides = "sliding_attention";
-constexpr const char* kSeesAll = "full_attention";
-
-class Config;
-
-// What config.json of some families says otherwise than that of most.
-struct Particulars {
-  std::string_view model_type;
-  std::span<const ToldByTensor> told = kUsualBiases;
-  void (Config::*add)() = nullptr;  // fields that no other family has
-  bool has_window = false;
-  UsualWindow usual_window = {};
-  const char* expert_count = "num_experts";
-  bool has_expert_sizes = true;  // else experts are as wide as a dense layer
-};
-
 class Config {
  public:
   Config(const GgufParts& parts, const GgufFamily& family, std::vector<std::string>& notes)
-      : parts_(parts),
-        file_(parts.front()),
-        family_(family),
-        keys_(family_of(family).keys),
-        particulars_(particulars_of(family.model_type)),
-        prefix_(std::string(family.architecture) + "."),
-        notes_(notes) {}
+      : config_(parts, family, notes), out_(config_.out), particulars_(particulars_of(family.model_type)) {}
 
   ordered_json make() {
-    out_["architectures"] = {family_of(family_).class_name};
-    out_["model_type"] = family_.model_type;
+    out_["architectures"] = {family_of(config_.family).class_name};
+    out_["model_type"] = config_.family.model_type;
     add_sizes();
-    add_gguf_rope(parts_, prefix_, out_, notes_);
-    add_rotary_part();
-    out_["tie_word_embeddings"] = find_tensor(parts_, "output.weight") == nullptr;
+    if (!particulars_.has_own_heads) add_heads();
+    out_["tie_word_embeddings"] = !config_.has_tensor("output.weight");
     add_told();
     add_particulars();
     add_experts();
@@ -85,156 +39,115 @@ class Config {
   }
 
  private:
-  static const Particulars& particulars_of(std::string_view model_type);
-
-  std::optional<std::int64_t> integer(const std::string& key) const {
-    const std::string full = prefix_ + key;
-    if (!file_.is_list(full)) return file_.integer(full);
-    const std::vector<std::int64_t> layers = *file_.integers(full);  // one a layer
-    if (!layers.empty() && std::ranges::count(layers, layers.front()) == std::ssize(layers)) return layers.front();
-    file_.fail(ErrorCode::kUnsupported, "metadata " + in_quotes(full) + " differs from layer to layer");
-  }
-
-  std::int64_t needed(const std::string& key) const {
-    if (const auto value = integer(key)) return *value;
-    missing(prefix_ + key);
-  }
-
-  [[noreturn]] void missing(const std::string& key) const {
-    file_.fail(ErrorCode::kCorrupt, "metadata " + in_quotes(key) + " is missing; take a complete file");
-  }
+  [[noreturn]] void fail(ErrorCode code, const std::string& problem) const { config_.file.fail(code, problem); }
 
   // The rows of the embedding, which may be more than the tokens.
   std::int64_t vocab_size() const {
-    const GgufTensor* embedding = find_tensor(parts_, "token_embd.weight");
+    const GgufTensor* embedding = find_tensor(config_.parts, "token_embd.weight");
     if (!embedding || embedding->shape.size() != 2)
-      file_.fail(ErrorCode::kCorrupt, "there is no matrix \"token_embd.weight\"; take a complete file");
+      fail(ErrorCode::kCorrupt, "there is no matrix \"token_embd.weight\"; take a complete file");
     return embedding->shape.front();
   }
 
   void add_sizes() {
-    const std::int64_t hidden = needed("embedding_length");
-    heads_ = needed("attention.head_count");
-    if (heads_ < 1)
-      file_.fail(ErrorCode::kCorrupt, "metadata " + in_quotes(prefix_ + "attention.head_count") + " is 0");
-    head_dim_ = integer("attention.key_length").value_or(hidden / heads_);
-    out_["hidden_size"] = hidden;
-    out_[keys_.intermediate_size] = needed("feed_forward_length");
-    out_[keys_.num_hidden_layers] = layers_ = gguf_layers(file_, family_);
-    out_["num_attention_heads"] = heads_;
-    out_[keys_.num_key_value_heads] = integer("attention.head_count_kv").value_or(heads_);
-    out_[keys_.head_dim] = head_dim_;
-    out_[keys_.vocab_size] = vocab_size();
-    out_[keys_.max_position_embeddings] = needed("context_length");
-    const std::string eps = prefix_ + std::string(family_.norm_eps);
-    if (!file_.has(eps)) missing(eps);
-    out_[keys_.rms_norm_eps] = *file_.number(eps);
-    if (const auto values = integer("attention.value_length"); values && *values != head_dim_)
-      file_.fail(ErrorCode::kUnsupported, "heads whose values are of another size than their keys");
+    const models::ConfigKeys& keys = config_.keys;
+    out_["hidden_size"] = config_.needed("embedding_length");
+    config_.heads = config_.needed("attention.head_count");
+    if (config_.heads < 1) {
+      fail(ErrorCode::kCorrupt, "metadata " + in_quotes(config_.prefix + "attention.head_count") + " is 0");
+    }
+    out_[keys.num_hidden_layers] = config_.layers = gguf_layers(config_.file, config_.family);
+    const auto inner = config_.each_layer("feed_forward_length");
+    if (!inner && !config_.integer("expert_feed_forward_length")) config_.missing("feed_forward_length");
+    if (inner && !inner->empty()) out_[keys.intermediate_size] = inner->front();
+    out_["num_attention_heads"] = config_.heads;
+    out_[keys.vocab_size] = vocab_size();
+    out_[keys.max_position_embeddings] = config_.needed("context_length");
+    const std::string eps(config_.family.norm_eps);
+    if (!config_.number(eps)) config_.missing(eps);
+    out_[keys.rms_norm_eps] = *config_.number(eps);
+  }
+
+  void add_heads() {
+    const std::int64_t heads = config_.heads;
+    const std::int64_t dim =
+        config_.integer("attention.key_length").value_or(config_.needed("embedding_length") / heads);
+    config_.head_dim = dim;
+    out_[config_.keys.num_key_value_heads] = config_.integer("attention.head_count_kv").value_or(heads);
+    out_[config_.keys.head_dim] = dim;
+    if (const auto values = config_.integer("attention.value_length"); values && *values != dim)
+      fail(ErrorCode::kUnsupported, "heads whose values are of another size than their keys");
+    add_gguf_rope(config_.parts, config_.prefix, out_, config_.notes);
+    add_rotary_part();
   }
 
   // Values of a head that turn, of those there are.
   void add_rotary_part() {
-    const std::int64_t turning = integer("rope.dimension_count").value_or(head_dim_);
-    if (turning != head_dim_ || family_of(family_).defaults.partial_rotary_factor != 1.0)
-      out_["partial_rotary_factor"] = static_cast<double>(turning) / static_cast<double>(head_dim_);
-    if (file_.has(prefix_ + "rope.dimension_sections"))
-      file_.fail(ErrorCode::kUnsupported, "positions of several dimensions (images); only text models are read");
+    const std::int64_t dim = config_.head_dim, turning = config_.integer("rope.dimension_count").value_or(dim);
+    if (turning != dim || family_of(config_.family).defaults.partial_rotary_factor != 1.0)
+      out_["partial_rotary_factor"] = static_cast<double>(turning) / static_cast<double>(dim);
+    if (config_.file.has(config_.prefix + "rope.dimension_sections") && !particulars_.has_sections)
+      fail(ErrorCode::kUnsupported, "positions of several dimensions (images); only text models are read");
   }
 
   void add_told() {
-    for (const ToldByTensor& row : particulars_.told) out_[row.key] = find_tensor(parts_, row.tensor) != nullptr;
-    if (find_tensor(parts_, "blk.0.ffn_down.bias")) out_["mlp_bias"] = true;
+    for (const ToldByTensor& row : particulars_.told) out_[row.key] = config_.has_tensor(row.tensor);
+    if (config_.has_tensor("blk.0.ffn_down.bias")) out_["mlp_bias"] = true;
   }
 
   void add_particulars() {
-    out_["hidden_act"] = family_.adds_one_to_norms ? "gelu_pytorch_tanh" : "silu";
-    if (family_.wide_query_layers > 0) add_query_scale();
+    out_["hidden_act"] = config_.family.has_gelu ? "gelu_pytorch_tanh" : "silu";
+    if (config_.family.wide_query_layers > 0) add_query_scale();
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-      if (const auto value = file_.number(prefix_ + cap)) out_[cap] = *value;
+      if (const auto value = config_.number(cap)) out_[cap] = *value;
     }
-    if (particulars_.add) (this->*particulars_.add)();
+    if (particulars_.add) particulars_.add(config_);
     if (particulars_.has_window) add_window();
   }
 
   // Not on record. Source: llama.cpp, src/models/gemma2.cpp and gemma3.cpp.
   void add_query_scale() {
-    const bool is_wide = layers_ == family_.wide_query_layers;
-    out_["query_pre_attn_scalar"] = is_wide ? needed("embedding_length") / heads_ : head_dim_;
+    const bool is_wide = config_.layers == config_.family.wide_query_layers;
+    out_["query_pre_attn_scalar"] = is_wide ? config_.needed("embedding_length") / config_.heads : config_.head_dim;
   }
 
   void add_window() {
     const auto [layers, usual] = particulars_.usual_window;
-    const std::int64_t window = integer("attention.sliding_window").value_or(layers_ == layers ? usual : 0);
+    const std::int64_t window =
+        config_.integer("attention.sliding_window").value_or(config_.layers == layers ? usual : 0);
     if (window > 0) out_["sliding_window"] = window;
-    if (family_.window != GgufWindow::kSomeLayers || layers_ > models::kMaxLayers) return;
+    if (config_.family.window != GgufWindow::kSomeLayers || config_.layers > models::kMaxLayers) return;
     if (window == 0) out_["sliding_window"] = nullptr;
     ordered_json types = ordered_json::array();
-    for (const bool slides : sliding_layers()) types.push_back(slides && window > 0 ? kSlides : kSeesAll);
+    for (const bool slides : sliding_layers(config_)) types.push_back(slides && window > 0 ? kSlides : kSeesAll);
     out_["layer_types"] = std::move(types);
   }
 
-  // A list has one entry a layer; a number says that every so many layers one does not slide.
-  std::vector<bool> sliding_layers() const {
-    const std::string key = prefix_ + "attention.sliding_window_pattern";
-    std::vector<bool> out;
-    if (file_.is_list(key)) {
-      const std::vector<std::int64_t> items = *file_.integers(key);
-      for (const std::int64_t slides : items) out.push_back(slides != 0);
-      if (std::ssize(out) < layers_) {
-        file_.fail(ErrorCode::kCorrupt, "the list " + in_quotes(key) + " has " + std::to_string(out.size()) +
-                                            " items for " + std::to_string(layers_) + " layers");
-      }
-      out.resize(static_cast<std::size_t>(layers_));
-      return out;
-    }
-    const std::int64_t every = file_.integer(key).value_or(family_.full_every);
-    for (std::int64_t layer = 1; layer <= layers_; ++layer) out.push_back(every == 0 || layer % every != 0);
-    return out;
-  }
-
-  void add_chatglm() {
-    out_["multi_query_attention"] = true;
-    out_["rmsnorm"] = true;
-    out_["post_layer_norm"] = true;
-    out_["apply_residual_connection_post_layernorm"] = false;
-  }
-
-  // Where the file does not say, what llama.cpp takes and not what transformers does.
-  void add_granite() { out_["attention_multiplier"] = 1 / std::sqrt(static_cast<double>(head_dim_)); }
-
-  // YaRN's factor of attention, as llama.cpp's converter gives it.
-  void add_ministral3() {
-    const auto all = file_.number(prefix_ + "rope.scaling.yarn_log_multiplier");
-    if (!all || !out_.contains("rope_scaling")) return;
-    out_["rope_scaling"]["mscale"] = 1.0;
-    out_["rope_scaling"]["mscale_all_dim"] = *all;
-  }
-
   void add_experts() {
-    const std::int64_t count = integer("expert_count").value_or(0);
+    const std::int64_t count = config_.integer("expert_count").value_or(0);
     if (count == 0) return;
     out_[particulars_.expert_count] = count;
-    out_["num_experts_per_tok"] = needed("expert_used_count");
+    out_["num_experts_per_tok"] = config_.needed("expert_used_count");
     if (!particulars_.has_expert_sizes) return;
-    out_["moe_intermediate_size"] = needed("expert_feed_forward_length");
+    out_["moe_intermediate_size"] = config_.needed("expert_feed_forward_length");
     out_["norm_topk_prob"] = true;
   }
 
   void add_settings() {
-    for (const GgufSetting& row : gguf_settings(family_.model_type)) add_setting(row);
+    for (const GgufSetting& row : gguf_settings(config_.family.model_type)) {
+      if (!row.is_only_written) add_setting(row);
+    }
   }
 
   void add_setting(const GgufSetting& row) {
-    const std::string key = prefix_ + std::string(row.gguf);
-    if (row.is_required && !file_.has(key)) missing(key);
+    const std::string key = config_.prefix + std::string(row.gguf);
+    if (row.is_required && !config_.file.has(key)) config_.missing(std::string(row.gguf));
     const std::optional<double> found = value_of(row, key);
     if (!row.config) {
       const double wanted = row.value(models::ModelConfig());
       if (found.value_or(wanted) == wanted) return;
-      file_.fail(ErrorCode::kUnsupported, "metadata " + in_quotes(key) + " is not " +
-                                              std::to_string(static_cast<std::int64_t>(wanted)) +
-                                              ", as the family has");
+      fail(ErrorCode::kUnsupported, "metadata " + in_quotes(key) + " is not " +
+                                        std::to_string(static_cast<std::int64_t>(wanted)) + ", as the family has");
     }
     const std::optional<double> value = found ? found : row.absent;
     if (!value || (row.is_of_scaling && !out_.contains("rope_scaling"))) return;
@@ -245,16 +158,16 @@ class Config {
   }
 
   std::optional<double> value_of(const GgufSetting& row, const std::string& key) const {
-    if (!file_.has(key)) return std::nullopt;
-    if (row.type == GgufValueType::kBool) return *file_.boolean(key) ? 1.0 : 0.0;
-    if (row.type == GgufValueType::kUint32) return static_cast<double>(*file_.integer(key));
-    const double value = *file_.number(key);
+    if (!config_.file.has(key)) return std::nullopt;
+    if (row.type == GgufValueType::kBool) return *config_.file.boolean(key) ? 1.0 : 0.0;
+    if (row.type == GgufValueType::kUint32) return static_cast<double>(*config_.file.integer(key));
+    const double value = *config_.file.number(key);
     return value == 0 ? std::nullopt : std::optional(value);
   }
 
   void add_tokens() {
-    if (const auto id = file_.integer("tokenizer.ggml.bos_token_id"); id && *id >= 0) out_["bos_token_id"] = *id;
-    const std::vector<std::int64_t> ends = gguf_end_tokens(file_);
+    if (const auto id = config_.file.integer("tokenizer.ggml.bos_token_id"); id && *id >= 0) out_["bos_token_id"] = *id;
+    const std::vector<std::int64_t> ends = gguf_end_tokens(config_.file);
     if (ends.size() == 1) out_["eos_token_id"] = ends.front();
     if (ends.size() > 1) out_["eos_token_id"] = ends;
   }
@@ -262,7 +175,7 @@ class Config {
   // Of the matrices, when all are stored in one that may have been theirs.
   void add_dtype() {
     std::set<const GgmlType*> types;
-    for (const GgufFile& part : parts_) {
+    for (const GgufFile& part : config_.parts) {
       for (const GgufTensor& tensor : part.tensors()) {
         if (tensor.shape.size() >= 2) types.insert(tensor.type);
       }
@@ -270,46 +183,67 @@ class Config {
     if (types.size() == 1 && (*types.begin())->dtype) out_["torch_dtype"] = name(*(*types.begin())->dtype);
   }
 
-  const GgufParts& parts_;
-  const GgufFile& file_;
-  const GgufFamily& family_;
-  const models::ConfigKeys& keys_;
+  ConfigBuilder config_;
+  ordered_json& out_;
   const Particulars& particulars_;
-  std::string prefix_;
-  std::vector<std::string>& notes_;
-  ordered_json out_ = ordered_json::object();
-  std::int64_t heads_ = 0, head_dim_ = 0, layers_ = 0;
 };
 
-const Particulars& Config::particulars_of(std::string_view model_type) {
-  static constexpr auto kRows = std::to_array<Particulars>({
-      {.model_type = "chatglm", .told = kChatglmBiases, .add = &Config::add_chatglm},
-      {.model_type = "cohere2", .has_window = true},
-      {.model_type = "ernie4_5", .told = kErnieBiases},
-      {.model_type = "exaone4", .told = {}, .has_window = true, .usual_window = {64, 4096}},  // as llama.cpp has it
-      {.model_type = "gemma2", .has_window = true},
-      {.model_type = "gemma3_text", .has_window = true},
-      {.model_type = "glm4_moe", .told = kGlm4MoeParts, .expert_count = "n_routed_experts"},
-      {.model_type = "granite", .add = &Config::add_granite},
-      {.model_type = "ministral3", .add = &Config::add_ministral3},
-      {.model_type = "minimax_m2", .told = {}, .expert_count = "num_local_experts", .has_expert_sizes = false},
-      {.model_type = "mixtral", .expert_count = "num_local_experts", .has_expert_sizes = false},
-      {.model_type = "olmo3", .has_window = true},
-      {.model_type = "phi3", .has_window = true},
-      {.model_type = "phimoe",
-       .told = kPhimoeBiases,
-       .has_window = true,
-       .expert_count = "num_local_experts",
-       .has_expert_sizes = false},
-      {.model_type = "qwen2", .told = {}},
-      {.model_type = "seed_oss", .told = kSeedBiases},
-  });
-  static constexpr Particulars kUsual{.model_type = {}};
-  const auto row = std::ranges::find(kRows, model_type, &Particulars::model_type);
-  return row == kRows.end() ? kUsual : *row;
+}  // namespace
+
+ConfigBuilder::ConfigBuilder(const GgufParts& all, const GgufFamily& of, std::vector<std::string>& for_notes)
+    : parts(all),
+      file(all.front()),
+      family(of),
+      keys(family_of(of).keys),
+      prefix(std::string(of.architecture) + "."),
+      notes(for_notes) {}
+
+std::optional<std::int64_t> ConfigBuilder::integer(const std::string& key) const {
+  const std::string full = prefix + key;
+  if (!file.is_list(full)) return file.integer(full);
+  const std::vector<std::int64_t> items = *file.integers(full);  // one a layer
+  if (!items.empty() && std::ranges::count(items, items.front()) == std::ssize(items)) return items.front();
+  file.fail(ErrorCode::kUnsupported, "metadata " + in_quotes(full) + " differs from layer to layer");
 }
 
-}  // namespace
+std::int64_t ConfigBuilder::needed(const std::string& key) const {
+  if (const auto value = integer(key)) return *value;
+  missing(key);
+}
+
+std::optional<std::vector<std::int64_t>> ConfigBuilder::each_layer(const std::string& key) const {
+  const std::string full = prefix + key;
+  const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(layers, 0, models::kMaxLayers));
+  if (!file.is_list(full)) {
+    const auto value = file.integer(full);
+    return value ? std::optional(std::vector<std::int64_t>(count, *value)) : std::nullopt;
+  }
+  std::vector<std::int64_t> out = *file.integers(full);
+  if (out.size() < count) {
+    file.fail(ErrorCode::kCorrupt, "the list " + in_quotes(full) + " has " + std::to_string(out.size()) +
+                                       " items for " + std::to_string(layers) + " layers");
+  }
+  out.resize(count);
+  return out;
+}
+
+void ConfigBuilder::missing(const std::string& key) const {
+  file.fail(ErrorCode::kCorrupt, "metadata " + in_quotes(prefix + key) + " is missing; take a complete file");
+}
+
+// A list has one entry a layer; a number says that every so many layers one does not slide.
+std::vector<bool> sliding_layers(const ConfigBuilder& config) {
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  std::vector<bool> out;
+  if (config.file.is_list(config.prefix + kPattern)) {
+    const std::vector<std::int64_t> slides = *config.each_layer(kPattern);
+    for (const std::int64_t each : slides) out.push_back(each != 0);
+    return out;
+  }
+  const std::int64_t every = config.file.integer(config.prefix + kPattern).value_or(config.family.full_every);
+  for (std::int64_t layer = 1; layer <= config.layers; ++layer) out.push_back(every == 0 || layer % every != 0);
+  return out;
+}
 
 std::vector<std::int64_t> gguf_end_tokens(const GgufFile& file) {
   std::vector<std::int64_t> out;

@@ -75,7 +75,7 @@ class GgufFile {
   std::optional<std::vector<std::string>> texts(const std::string& key) const;
   std::optional<std::vector<float>> floats(const std::string& key) const;
   std::optional<std::vector<std::int64_t>> integers(const std::string& key) const;  // false is 0, true 1
-  std::uint64_t list_size(const std::string& key) const;  // 0 when absent
+  std::uint64_t list_size(const std::string& key) const;                            // 0 when absent
 
   // An error of this code that says of which file.
   [[noreturn]] void fail(ErrorCode code, const std::string& problem) const;

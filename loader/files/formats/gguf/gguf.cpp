@@ -1,8 +1,7 @@
 #include "loader/files/formats/gguf/gguf.h"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
+#include <deque>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -10,32 +9,13 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/formats/gguf/parts.h"
-#include "loader/files/formats/gguf/tensor_bytes.h"
+#include "loader/files/formats/gguf/pieces.h"
 #include "loader/files/formats/gguf/tokenizer.h"
-#include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
-#include "loader/files/row_bytes.h"
-#include "loader/files/translation.h"
+#include "models/architectures/architecture.h"
 
 namespace halfbyte::files {
 namespace {
-
-// A tensor of halfbyte's: a whole one of the file's, or an expert's share of it.
-struct Target {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::uint64_t offset;  // in the file
-  const GgmlType* type;
-  RowOrder order;
-  float shift = 0;  // added to every value
-};
-
-std::int64_t columns_of(const Target& target) { return target.shape.empty() ? 1 : target.shape.back(); }
-
-std::vector<std::byte> bytes_of_shape(const std::vector<std::int64_t>& shape) {
-  const auto bytes = std::as_bytes(std::span(shape));
-  return {bytes.begin(), bytes.end()};
-}
 
 std::string with_expert(std::string name, std::int64_t expert) {
   return name.replace(name.find("{}"), 2, std::to_string(expert));
@@ -44,11 +24,9 @@ std::string with_expert(std::string name, std::int64_t expert) {
 class GgufTensors {
  public:
   GgufTensors(const GgufParts& parts, const GgufFamily* family, Checkpoint& checkpoint)
-      : parts_(parts), family_(family), checkpoint_(checkpoint) {
+      : parts_(parts), family_(family), checkpoint_(checkpoint), wholes_(checkpoint) {
     if (!family) return;
-    const std::string prefix = std::string(family->architecture) + ".attention.head_count";
-    heads_ = head_count(prefix).value_or(0);
-    key_heads_ = head_count(prefix + "_kv").value_or(heads_);
+    names_.emplace(*family, family_of(*family).namings.front());
     layers_ = gguf_layers(parts.front(), *family);
     has_layers_ahead_ = parts.front().integer(std::string(family->architecture) + "." + kLayersAhead).value_or(0) > 0;
   }
@@ -58,32 +36,19 @@ class GgufTensors {
       checkpoint_.data_files.push_back(std::const_pointer_cast<InputFile>(part.shared_file()));
       checkpoint_.data_offsets.push_back(part.data_offset());
     }
+    for (const GgufFile& part : parts_) translations_.emplace_back(checkpoint_, part.file().path());
     for (file_ = 0; file_ < parts_.size(); ++file_) {
-      Translation translation(checkpoint_, parts_[file_].file().path());
-      for (const GgufTensor& tensor : parts_[file_].tensors()) add_tensor(tensor, translation);
-      translation.finish();
+      for (const GgufTensor& tensor : parts_[file_].tensors()) add_tensor(tensor);
     }
+    for (const auto& [name, shared] : shared_)
+      wholes_.add(name, shape_of(name, shared.front().shape), shared, translations_[shared.front().file]);
+    for (Translation& translation : translations_) translation.finish();
+    keep_rows();
     add_notes();
-    return std::move(records_);
+    return wholes_.take_records();
   }
 
  private:
-  std::optional<std::int64_t> head_count(const std::string& key) const {
-    const GgufFile& file = parts_.front();
-    if (!file.is_list(key)) return file.integer(key);
-    const std::vector<std::int64_t> layers = *file.integers(key);
-    return layers.empty() ? std::nullopt : std::optional(layers.front());
-  }
-
-  RowOrder order_of(const GgufTensor& tensor, HeadRows rows) const {
-    const std::int64_t count = tensor.shape.empty() ? 1 : tensor.shape.front();
-    if (!family_ || !family_->has_metas_rotation || rows == HeadRows::kNone) return {count, 0};
-    const std::int64_t heads = rows == HeadRows::kQuery ? heads_ : key_heads_;
-    if (heads >= 1 && count % heads == 0 && count / heads % 2 == 0) return {count, heads};
-    parts_[file_].fail(ErrorCode::kCorrupt, "tensor " + in_quotes(tensor.name) + " has " + std::to_string(count) +
-                                                " rows, which " + std::to_string(heads) + " heads do not share");
-  }
-
   // Of a layer behind the last.
   bool is_ahead(const std::string& name) const {
     if (!has_layers_ahead_ || !name.starts_with("blk.")) return false;
@@ -93,127 +58,92 @@ class GgufTensors {
     return read.ec == std::errc() && layer >= layers_;
   }
 
-  void add_tensor(const GgufTensor& tensor, Translation& translation) {
+  // What the metadata come to. Only some tensors ask for it.
+  const models::ModelConfig& model() {
+    if (!model_) {
+      const nlohmann::json config(*checkpoint_.config);
+      model_ = models::find_architecture(config)->parse(config);  // named as the family usually is
+      for (models::ExpectedTensor& tensor : models::Architecture::expected(*model_))
+        shapes_.emplace(std::move(tensor.name), std::move(tensor.shape));
+    }
+    return *model_;
+  }
+
+  // As transformers has it; of a tensor that the model has not, as the file does.
+  std::vector<std::int64_t> shape_of(const std::string& name, const std::vector<std::int64_t>& own) {
+    model();
+    const auto found = shapes_.find(name);
+    return found == shapes_.end() ? own : found->second;
+  }
+
+  void add_tensor(const GgufTensor& tensor) {
     if (is_ahead(tensor.name)) {
       ++ahead_;
       return;
     }
-    const auto known = family_ ? name_of(tensor.name, *family_, family_of(*family_).namings.front()) : std::nullopt;
+    const auto known = names_ ? names_->find(tensor.name) : std::nullopt;
     if (!known && family_ && is_rope_tensor(tensor.name)) return;
     if (!known && family_) unknown_.push_back(tensor.name);
-    if (known && known->is_stack) return add_experts(*known, tensor, translation);
-    Target target{known ? known->name : tensor.name, tensor.shape, tensor.offset, tensor.type, {}};
-    target.order = order_of(tensor, known ? known->heads : HeadRows::kNone);
-    if (known && known->is_norm && family_->adds_one_to_norms) target.shift = -1;
-    if (tensor.shape.size() == 3) target.order.rows = tensor.shape[0] * tensor.shape[1];
-    add(target, translation);
+    if (known && known->is_stack) return add_experts(*known, tensor);
+    GgufPiece piece{tensor.name, file_, tensor.offset, tensor.type, tensor.shape};
+    std::string name = known ? known->name : tensor.name;
+    if (!known) return wholes_.add(name, tensor.shape, {piece}, translations_[file_]);
+    piece.values = known->values;
+    if (known->layout) piece.layout = layout_of(*known, tensor);
+    if (!piece.layout.is_plain()) {
+      shared_[std::move(name)].push_back(std::move(piece));
+      return;
+    }
+    const auto shape = known->is_reshaped ? reshaped(name, tensor) : tensor.shape;
+    wholes_.add(name, shape, {piece}, translations_[file_]);
   }
 
-  void add_experts(const GgufName& known, const GgufTensor& tensor, Translation& translation) {
-    if (tensor.shape.size() != 3) {
+  GgufLayout layout_of(const GgufName& known, const GgufTensor& tensor) {
+    GgufLayout out = known.layout(model());
+    const std::int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+    if (out.is_plain() || known.layout != turned_heads || rows % out.period == 0) return out;
+    parts_[file_].fail(ErrorCode::kCorrupt, "tensor " + in_quotes(tensor.name) + " has " + std::to_string(rows) +
+                                                " rows, which are no heads of " + std::to_string(out.period));
+  }
+
+  // The shape that transformers has, where it is of as many values.
+  std::vector<std::int64_t> reshaped(const std::string& name, const GgufTensor& tensor) {
+    std::vector<std::int64_t> out = shape_of(name, tensor.shape), wanted = out, own = tensor.shape;
+    std::erase(wanted, 1);
+    std::erase(own, 1);
+    return wanted == own ? out : tensor.shape;
+  }
+
+  void add_experts(const GgufName& known, const GgufTensor& tensor) {
+    const bool is_fused = !known.second.empty();
+    if (tensor.shape.size() != 3 || (is_fused && tensor.shape[1] % 2 != 0)) {
       parts_[file_].fail(ErrorCode::kCorrupt, "tensor " + in_quotes(tensor.name) + " of shape " +
                                                   printable(tensor.shape) + " is no stack of experts");
     }
-    const std::int64_t experts = tensor.shape.front();
-    const std::uint64_t each = tensor.size_bytes / static_cast<std::uint64_t>(experts);
-    for (std::int64_t expert = 0; expert < experts; ++expert) {
-      add({with_expert(known.name, expert),
-           {tensor.shape[1], tensor.shape[2]},
-           tensor.offset + static_cast<std::uint64_t>(expert) * each,
-           tensor.type,
-           {tensor.shape[1], 0}},
-          translation);
+    const std::int64_t experts = tensor.shape.front(), shares = is_fused ? 2 : 1;
+    const std::uint64_t each = tensor.size_bytes / static_cast<std::uint64_t>(experts * shares);
+    const std::vector<std::int64_t> shape = {tensor.shape[1] / shares, tensor.shape[2]};
+    for (std::int64_t at = 0; at < experts * shares; ++at) {
+      const std::string& name = at % shares == 0 ? known.name : known.second;
+      const GgufPiece piece{tensor.name, file_, tensor.offset + static_cast<std::uint64_t>(at) * each, tensor.type,
+                            shape};
+      wholes_.add(with_expert(name, at / shares), shape, {piece}, translations_[file_]);
     }
   }
 
-  void add(const Target& target, Translation& translation) {
-    const bool is_matrix = target.shape.size() == 2 || target.shape.size() == 3;
-    if (target.type->exact && is_matrix && target.shift == 0) {
-      add_packed(target, translation);
-    } else if (!target.type->dtype || target.shift != 0) {
-      add_values(target, translation);
-    } else {
-      add_dense(target, translation);
+  // Experts lie row by row here, whatever their family does.
+  void keep_rows() const {
+    if (!names_) return;
+    const models::Naming& naming = family_of(*family_).namings.front();
+    if (!naming.are_stacks_transposed) return;
+    for (const StoredTensor& tensor : checkpoint_.tensors) {
+      if (tensor.shape.size() == 3 && is_weight_dtype(tensor.dtype)) checkpoint_.row_stacks.insert(tensor.name);
     }
-  }
-
-  static std::uint64_t values_of(const Target& target) {
-    std::uint64_t out = 1;
-    for (const std::int64_t length : target.shape) out *= static_cast<std::uint64_t>(length);
-    return out;
-  }
-
-  const std::shared_ptr<DataFile>& file() const { return checkpoint_.data_files[file_]; }
-
-  void add_dense(const Target& target, Translation& translation) {
-    const Dtype dtype = *target.type->dtype;
-    const std::uint64_t size = values_of(target) * target.type->block_bytes;
-    if (target.order.heads == 0) {
-      checkpoint_.tensors.push_back({target.name, dtype, target.shape, file_, target.offset, size});
-      return;
-    }
-    translation.add(target.name, dtype, target.shape,
-                    std::make_unique<OrderedRows>(file(), target.offset,
-                                                  size / static_cast<std::uint64_t>(target.order.rows), target.order));
-  }
-
-  std::unique_ptr<TensorBytes> converted(const Target& target, ConvertBlocks* convert, std::uint64_t bytes_each) const {
-    const auto columns =
-        static_cast<std::uint64_t>(target.shape.size() == 1 && target.order.heads ? 1 : columns_of(target));
-    RowOrder order = target.order;
-    if (order.heads == 0) order.rows = static_cast<std::int64_t>(values_of(target) / columns);
-    return std::make_unique<ConvertedBlocks>(file(), *target.type, BlockRows{target.offset, columns, order}, convert,
-                                             bytes_each);
-  }
-
-  void add_packed(const Target& target, Translation& translation) {
-    const ExactScheme& exact = *target.type->exact;
-    TensorRecord record;
-    record.name = target.name;
-    record.shape = target.shape;
-    record.scheme = &scheme(exact.scheme);
-    record.group_size = static_cast<std::int64_t>(target.type->block_values);
-    record.scale_dtype = Dtype::kFloat16;
-    record.parts = packed_part_names(record);
-    const auto rows = static_cast<std::int64_t>(values_of(target)) / columns_of(target);
-    const std::int64_t row_bytes = packed_row_bytes(*record.scheme, columns_of(target));
-    const std::int64_t groups = columns_of(target) / record.group_size;
-    translation.add(record.parts[Part::kCodes], Dtype::kInt32, {rows, row_bytes / 4},
-                    converted(target, exact.codes, static_cast<std::uint64_t>(row_bytes / groups)));
-    translation.add(record.parts[Part::kScale], Dtype::kFloat16, {rows, groups}, converted(target, exact.scales, 2));
-    translation.add(record.parts[Part::kShape], Dtype::kInt64, {static_cast<std::int64_t>(target.shape.size())},
-                    std::make_unique<ConstantBytes>(bytes_of_shape(target.shape)));
-    if (exact.offsets)
-      translation.add(record.parts[Part::kOffset], Dtype::kFloat16, {rows, groups},
-                      converted(target, exact.offsets, 2));
-    const std::int64_t halves = exact.offsets ? 2 : 1;  // of each group
-    record.size_bytes = static_cast<std::uint64_t>(rows * (row_bytes + 2 * halves * groups)) +
-                        target.shape.size() * sizeof(std::int64_t);
-    records_.push_back(std::move(record));
-  }
-
-  // As float32: what a type of blocks comes to, or what an addition was undone in.
-  void add_values(const Target& target, Translation& translation) {
-    if (!target.type->to_float32) {
-      parts_[file_].fail(ErrorCode::kUnsupported,
-                         "tensor " + in_quotes(target.name) + " is a norm of type " + std::string(target.type->name));
-    }
-    auto values = converted(target, target.type->to_float32, target.type->block_values * sizeof(float));
-    if (target.shift != 0) values = std::make_unique<ShiftedValues>(std::move(values), target.shift);
-    translation.add(target.name, Dtype::kFloat32, target.shape, std::move(values));
-    TensorRecord record;
-    record.name = target.name;
-    record.shape = target.shape;
-    if (target.type->dtype) record.original_dtype = target.type->dtype;
-    record.parts[Part::kCodes] = target.name;
-    record.size_bytes = values_of(target) * sizeof(float);
-    records_.push_back(std::move(record));
-    if (!target.type->dtype) ++dequantised_[target.type->name];
   }
 
   void add_notes() const {
     std::string counts;
-    for (const auto& [type, count] : dequantised_)
+    for (const auto& [type, count] : wholes_.dequantised())
       counts += (counts.empty() ? "" : ", ") + std::to_string(count) + " of " + std::string(type);
     if (ahead_ > 0) {
       checkpoint_.notes.push_back(std::to_string(ahead_) +
@@ -231,12 +161,16 @@ class GgufTensors {
   const GgufParts& parts_;
   const GgufFamily* family_;
   Checkpoint& checkpoint_;
-  std::int64_t heads_ = 0, key_heads_ = 0, layers_ = 0;
+  GgufWholes wholes_;
+  std::optional<GgufNames> names_;
+  std::deque<Translation> translations_;                  // of each file
+  std::map<std::string, std::vector<GgufPiece>> shared_;  // by what they are shares of
+  std::optional<models::ModelConfig> model_;
+  std::map<std::string, std::vector<std::int64_t>> shapes_;  // of the model's tensors
+  std::int64_t layers_ = 0;
   bool has_layers_ahead_ = false;
   int ahead_ = 0;  // tensors left out
   std::size_t file_ = 0;
-  std::vector<TensorRecord> records_;
-  std::map<std::string_view, int> dequantised_;  // tensors by type
   std::vector<std::string> unknown_;
 };
 

@@ -22,6 +22,7 @@ struct GgufSetting {
   // What a file without it means; nothing: config.json's own default.
   std::optional<double> absent = {};
   bool is_required = false;
+  bool is_only_written = false;  // what reads it says more than a row can
 };
 
 // Those of a family of halfbyte's.

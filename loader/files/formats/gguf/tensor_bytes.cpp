@@ -2,33 +2,29 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+
+#include "loader/files/turned_stacks.h"
 
 namespace halfbyte::files {
 
-ConvertedBlocks::ConvertedBlocks(std::shared_ptr<const DataFile> file, const GgmlType& type, const BlockRows& rows,
+ConvertedBlocks::ConvertedBlocks(std::shared_ptr<const DataFile> file, const GgmlType& type, const BlockRange& blocks,
                                  ConvertBlocks* convert, std::uint64_t bytes_each)
-    : UnitBytes(bytes_each, rows.columns / type.block_values * static_cast<std::uint64_t>(rows.order.rows)),
+    : UnitBytes(bytes_each, blocks.count),
       file_(std::move(file)),
-      offset_(rows.offset),
-      blocks_a_row_(rows.columns / type.block_values),
+      offset_(blocks.offset),
       block_bytes_(type.block_bytes),
-      order_(rows.order),
       convert_(convert),
       bytes_each_(bytes_each) {}
 
-// In pieces that stay in the cache, none of which leaves its row when rows are in another order.
+// In pieces that stay in the cache.
 void ConvertedBlocks::read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const {
   std::array<std::byte, 1 << 14> piece;
   const std::uint64_t most = piece.size() / block_bytes_;
   while (count > 0) {
-    std::uint64_t from = first, now = std::min(count, most);
-    if (order_.heads != 0) {
-      const std::uint64_t row = first / blocks_a_row_, within = first % blocks_a_row_;
-      from = static_cast<std::uint64_t>(order_.source(static_cast<std::int64_t>(row))) * blocks_a_row_ + within;
-      now = std::min(now, blocks_a_row_ - within);
-    }
-    file_->read(offset_ + from * block_bytes_, std::span(piece).first(now * block_bytes_));
+    const std::uint64_t now = std::min(count, most);
+    file_->read(offset_ + first * block_bytes_, std::span(piece).first(now * block_bytes_));
     convert_(piece.data(), now, out);
     out += now * bytes_each_;
     first += now;
@@ -36,16 +32,44 @@ void ConvertedBlocks::read_units(std::uint64_t first, std::uint64_t count, std::
   }
 }
 
-ShiftedValues::ShiftedValues(std::unique_ptr<TensorBytes> values, float shift)
-    : UnitBytes(sizeof(float), values->size_bytes() / sizeof(float)), values_(std::move(values)), shift_(shift) {}
+MappedValues::MappedValues(std::unique_ptr<TensorBytes> stored, GgufValues values)
+    : UnitBytes(sizeof(float), stored->size_bytes() / sizeof(float)), stored_(std::move(stored)), values_(values) {}
 
-void ShiftedValues::read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const {
-  values_->read(first * sizeof(float), {out, count * sizeof(float)});
+void MappedValues::read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const {
+  stored_->read(first * sizeof(float), {out, count * sizeof(float)});
   for (std::uint64_t i = 0; i < count; ++i) {
     float value = 0;
     std::memcpy(&value, out + i * sizeof value, sizeof value);
-    value += shift_;
+    value = values_ == GgufValues::kPlusOne ? value - 1 : std::log(-value);
     std::memcpy(out + i * sizeof value, &value, sizeof value);
+  }
+}
+
+TransposedMatrices::TransposedMatrices(std::unique_ptr<TensorBytes> stored, std::uint64_t columns, std::uint64_t rows,
+                                       std::uint64_t width)
+    : UnitBytes(columns * width, stored->size_bytes() / (columns * width)),
+      stored_(std::move(stored)),
+      columns_(columns),
+      rows_(rows),
+      width_(width) {}
+
+void TransposedMatrices::read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const {
+  const std::uint64_t matrix_bytes = columns_ * rows_ * width_;
+  const std::lock_guard lock(mutex_);
+  while (count > 0) {
+    const std::uint64_t matrix = first / rows_, within = first % rows_, now = std::min(count, rows_ - within);
+    if (held_.empty() || held_index_ != matrix) {
+      std::vector<std::byte> stored(matrix_bytes);
+      stored_->read(matrix * matrix_bytes, stored);
+      held_.resize(matrix_bytes);
+      put_columns({rows_, columns_, rows_, columns_, width_}, stored.data(), held_.data());
+      held_index_ = matrix;
+    }
+    const std::uint64_t bytes = now * columns_ * width_;
+    std::memcpy(out, held_.data() + within * columns_ * width_, bytes);
+    out += bytes;
+    first += now;
+    count -= now;
   }
 }
 

@@ -2,24 +2,24 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
+#include "loader/files/formats/gguf/names.h"
 #include "loader/files/formats/gguf/types.h"
-#include "loader/files/row_order.h"
 #include "loader/files/translated_file.h"
 
 namespace halfbyte::files {
 
-// Rows of blocks in a file. Units: values, except `offset`.
-struct BlockRows {
-  std::uint64_t offset;  // of the first row, from the start of the file
-  std::uint64_t columns;
-  RowOrder order;
+// Blocks in a file, one after another.
+struct BlockRange {
+  std::uint64_t offset;  // of the first, from the start of the file. Units: bytes
+  std::uint64_t count;
 };
 
 // Every block by itself through `convert`, which makes `bytes_each` of it.
 class ConvertedBlocks final : public UnitBytes {
  public:
-  ConvertedBlocks(std::shared_ptr<const DataFile> file, const GgmlType& type, const BlockRows& rows,
+  ConvertedBlocks(std::shared_ptr<const DataFile> file, const GgmlType& type, const BlockRange& blocks,
                   ConvertBlocks* convert, std::uint64_t bytes_each);
 
  protected:
@@ -28,24 +28,40 @@ class ConvertedBlocks final : public UnitBytes {
  private:
   std::shared_ptr<const DataFile> file_;
   std::uint64_t offset_;
-  std::uint64_t blocks_a_row_;
   std::uint64_t block_bytes_;
-  RowOrder order_;
   ConvertBlocks* convert_;
   std::uint64_t bytes_each_;
 };
 
-// Float32 values, `shift` added to each in float32. What `type` stores must have to_float32.
-class ShiftedValues final : public UnitBytes {
+// Float32 values of which the file has something else: what they are, computed in float32.
+class MappedValues final : public UnitBytes {
  public:
-  ShiftedValues(std::unique_ptr<TensorBytes> values, float shift);
+  MappedValues(std::unique_ptr<TensorBytes> stored, GgufValues values);
 
  protected:
   void read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const override;
 
  private:
-  std::unique_ptr<TensorBytes> values_;
-  float shift_;
+  std::unique_ptr<TensorBytes> stored_;
+  GgufValues values_;
+};
+
+// Matrices that are stored as (columns, rows): each as (rows, columns). `width`: of a value, 2 or 4 bytes. Units: a
+// row.
+class TransposedMatrices final : public UnitBytes {
+ public:
+  TransposedMatrices(std::unique_ptr<TensorBytes> stored, std::uint64_t columns, std::uint64_t rows,
+                     std::uint64_t width);
+
+ protected:
+  void read_units(std::uint64_t first, std::uint64_t count, std::byte* out) const override;
+
+ private:
+  std::unique_ptr<TensorBytes> stored_;
+  std::uint64_t columns_, rows_, width_;
+  mutable std::mutex mutex_;
+  mutable std::uint64_t held_index_ = 0;  // of the matrix that was read last; others of its rows are likely to follow
+  mutable std::vector<std::byte> held_;   // empty: none yet
 };
 
 }  // namespace halfbyte::files

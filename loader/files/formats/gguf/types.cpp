@@ -66,7 +66,12 @@ constexpr auto kTypes = std::to_array<GgmlType>({
      .to_float32 = ggml::bf16_values},
     {.number = 34, .name = "TQ1_0", .block_values = 256, .block_bytes = 54, .to_float32 = ggml::tq1_0_values},
     {.number = 35, .name = "TQ2_0", .block_values = 256, .block_bytes = 66, .to_float32 = ggml::tq2_0_values},
-    {.number = 39, .name = "MXFP4", .block_values = 32, .block_bytes = 17, .to_float32 = ggml::mxfp4_values},
+    {.number = 39,
+     .name = "MXFP4",
+     .block_values = 32,
+     .block_bytes = 17,
+     .exact = ExactScheme{SchemeId::kFp4E2m1, ggml::mxfp4_codes, ggml::mxfp4_scales, nullptr, Dtype::kBfloat16},
+     .to_float32 = ggml::mxfp4_values},
     {.number = 40, .name = "NVFP4", .block_values = 64, .block_bytes = 36, .to_float32 = ggml::nvfp4_values},
 });
 

@@ -19,8 +19,9 @@ using ConvertBlocks = void(const std::byte* blocks, std::size_t count, std::byte
 struct ExactScheme {
   SchemeId scheme;
   ConvertBlocks* codes;              // as the scheme packs them
-  ConvertBlocks* scales;             // float16
-  ConvertBlocks* offsets = nullptr;  // float16; null: the scheme has none
+  ConvertBlocks* scales;             // of scale_dtype, which has two bytes
+  ConvertBlocks* offsets = nullptr;  // of scale_dtype; null: the scheme has none
+  Dtype scale_dtype = Dtype::kFloat16;
 };
 
 struct GgmlType {

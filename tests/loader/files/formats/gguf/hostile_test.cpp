@@ -63,21 +63,15 @@ const std::vector<Attack>& attacks() {
       {"tensors whose table's size wraps", ErrorCode::kCorrupt, "number of tensors is",
        [](GgufBytes& b) { b.tensor_count = kHuge / 528 + 2; }},
       {"CVE-2024-21802: more dimensions than there is room for", ErrorCode::kCorrupt, "5 dimensions",
-       [](GgufBytes& b) {
-         b.tensors.push_back(tensor({1, 1, 1, 1, 1}));
-       }},
+       [](GgufBytes& b) { b.tensors.push_back(tensor({1, 1, 1, 1, 1})); }},
       {"CVE-2025-53630: sizes whose sum wraps", ErrorCode::kCorrupt, "larger than the file",
        [](GgufBytes& b) { b.tensors.push_back(tensor({std::uint64_t{1} << 59})); }},
       {"CVE-2026-27940: sizes whose padding wraps", ErrorCode::kCorrupt, "no file can hold",
        [](GgufBytes& b) { b.tensors.push_back(tensor({kHuge - 7})); }},
       {"CVE-2026-33298: a product of dimensions that wraps", ErrorCode::kCorrupt, "no file can hold",
-       [](GgufBytes& b) {
-         b.tensors.push_back(tensor({std::uint64_t{1} << 32, std::uint64_t{1} << 32}));
-       }},
+       [](GgufBytes& b) { b.tensors.push_back(tensor({std::uint64_t{1} << 32, std::uint64_t{1} << 32})); }},
       {"a row's size that wraps", ErrorCode::kCorrupt, "no file can hold",
-       [](GgufBytes& b) {
-         b.tensors.push_back(tensor({std::uint64_t{1} << 61, 8}, 2));
-       }},
+       [](GgufBytes& b) { b.tensors.push_back(tensor({std::uint64_t{1} << 61, 8}, 2)); }},
       {"CVE-2026-7482: more values than the file has", ErrorCode::kCorrupt, "larger than the file",
        [](GgufBytes& b) { b.tensors.push_back(tensor({1 << 20}, 0, "data")); }},
       {"more values than the file has left", ErrorCode::kCorrupt, "cut short",
@@ -134,10 +128,8 @@ const std::vector<Attack>& attacks() {
       {"an older version", ErrorCode::kUnsupported, "version 1", [](GgufBytes& b) { b.version = 1; }},
       {"a newer version", ErrorCode::kUnsupported, "version 4", [](GgufBytes& b) { b.version = 4; }},
       {"big-endian numbers", ErrorCode::kUnsupported, "big-endian", [](GgufBytes& b) { b.version = 3U << 24; }},
-      {"heads that do not share the rows", ErrorCode::kCorrupt, "2 heads do not share",
-       [](GgufBytes& b) {
-         b.tensors[1] = {"blk.0.attn_q.weight", {32, 5}, 0, std::string(640, '\0')};
-       }},
+      {"heads that do not share the rows", ErrorCode::kCorrupt, "5 rows, which are no heads of 16",
+       [](GgufBytes& b) { b.tensors[1] = {"blk.0.attn_q.weight", {32, 5}, 0, std::string(640, '\0')}; }},
       {"no embedding", ErrorCode::kCorrupt, "token_embd.weight", [](GgufBytes& b) { b.tensors[0].name = "x"; }},
       {"a size missing", ErrorCode::kCorrupt, "llama.embedding_length",
        [](GgufBytes& b) { b.entries.erase(b.entries.begin() + 1); }},
