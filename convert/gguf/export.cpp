@@ -67,7 +67,9 @@ Image image_of(const files::Checkpoint& source, const GgufPlan& plan, std::strin
 // What llama.cpp computes otherwise, though it runs the model.
 void add_notes(const models::ModelConfig& model, const files::GgufFamily& family, std::vector<std::string>& notes) {
   const std::string peer = "llama.cpp's " + std::string(family.architecture);
-  if (model.sliding_window > 0 && family.window == files::GgufWindow::kIgnored) {
+  const bool ignores_window =
+      family.window == files::GgufWindow::kIgnored || family.window == files::GgufWindow::kRequired;
+  if (model.sliding_window > 0 && ignores_window) {
     notes.push_back(peer + " knows no sliding window: beyond " + std::to_string(model.sliding_window) +
                     " tokens its results differ");
   }

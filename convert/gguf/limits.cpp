@@ -94,6 +94,19 @@ bool chooses_groups(M m, F) { return m.moe.groups == 1 || m.moe.chosen_groups < 
 bool has_biases(M m, F) { return m.qkv_bias && m.output_bias; }
 bool has_no_biases(M m, F) { return !m.qkv_bias && !m.output_bias; }
 bool has_no_convolution_bias(M m, F) { return !m.convolution_bias; }
+// llama.cpp ends itself over a pattern of which no layer slides,
+bool slides_somewhere(M m, F f) {
+  const bool has_pattern =
+      f.window == files::GgufWindow::kChunks || (f.window == files::GgufWindow::kSomeLayers && m.sliding_window > 0);
+  return !has_pattern || std::ranges::any_of(m.layers, layer_slides);
+}
+// over one whose queries grow in none,
+bool has_unturned_layer(M m, F) { return !std::ranges::all_of(m.layers, layer_turns); }
+// and over a model that has no state of one kind.
+bool mixes_both_ways(M m, F) {
+  const auto attends = [](L layer) { return layer.mixer == models::MixerKind::kAttention; };
+  return std::ranges::any_of(m.layers, attends) && !std::ranges::all_of(m.layers, attends);
+}
 bool is_default_or_yarn(M m, F) { return is_rope(m, {RopeType::kDefault, RopeType::kYarn}); }
 bool has_latent_eps(M m, F) { return m.latent.norm_eps == m.norm_eps; }
 bool turns_neighbours(M m, F) { return m.ropes.front().is_interleaved; }
@@ -111,6 +124,8 @@ bool keeps_query_rank(M m, F) {
   return m.latent.query_rank == 0 || !is_lite;
 }
 bool adds_best_two(M m, F) { return m.moe.groups == 1 || m.moe.group_best == 2; }
+// llama.cpp takes the norms' epsilon for the delta rule's own norms of queries and keys too.
+bool has_delta_eps(M m, F) { return m.norm_eps == 1e-6; }
 bool has_one_head_size(M m, F) { return m.delta.key_dim == m.delta.value_dim; }
 bool has_experts_everywhere(M m, F) { return std::ranges::all_of(m.layers, &models::LayerConfig::has_experts); }
 bool is_normalised(M m, F) { return m.moe.is_normalised; }
@@ -168,10 +183,23 @@ constexpr Limit kQueryScale = {has_query_scale, "a \"query_pre_attn_scalar\" oth
 
 constexpr auto kAll =
     std::to_array<Limit>({{has_activation, "another activation"},
+                          {slides_somewhere, "a window, and no layer that has it"},
                           {has_usual_range, "YaRN without \"truncate\""},
                           {has_usual_betas, "YaRN's \"beta_fast\" other than 32 or \"beta_slow\" other than 1"}});
-constexpr auto kGemma2 =
-    std::to_array<Limit>({kQueryScale, {has_softcaps, "no soft caps"}, {slides_every_second, "layers other than every second that slide"}});
+constexpr Limit kTied = {is_tied, "a head that is not the embedding"};
+constexpr Limit kNoBiases = {has_no_biases, "biases of attention"};
+constexpr auto kGemma = std::to_array<Limit>({kTied, kNoBiases});
+constexpr auto kQwen = std::to_array<Limit>({kNoOutputBias, kNoFactors});
+constexpr auto kQwen3Moe = std::to_array<Limit>({kNoOutputBias,
+                                                 kNoFactors,
+                                                 {has_experts_everywhere, "layers without experts"},
+                                                 {is_normalised, "shares of experts that are not normalised"}});
+constexpr auto kGlm = std::to_array<Limit>({kFillsHidden, kNoOutputBias, kNoFactors});
+constexpr auto kGemma2 = std::to_array<Limit>({kTied,
+                                               kNoBiases,
+                                               kQueryScale,
+                                               {has_softcaps, "no soft caps"},
+                                               {slides_every_second, "layers other than every second that slide"}});
 constexpr auto kGemma3 = std::to_array<Limit>({kQueryScale,
                                                kNoOutputBias,
                                                {has_no_softcap, "\"attn_logit_softcapping\""},
@@ -190,8 +218,7 @@ constexpr auto kExaone4 = std::to_array<Limit>(
      kTurnsWhole,
      {has_no_longrope, "rope scaling longrope"},
      {slides_where_64, "layers that slide in a model of other than 64 layers, or none in one of 64"}});
-constexpr auto kCohere2 =
-    std::to_array<Limit>({{is_tied, "a head that is not the embedding"}, kFillsHidden, kNoOutputBias, kNoFactors});
+constexpr auto kCohere2 = std::to_array<Limit>({kTied, kFillsHidden, kNoOutputBias, kNoFactors});
 constexpr auto kGranite = std::to_array<Limit>({kTurnsWhole});
 constexpr auto kSmollm3 = std::to_array<Limit>(
     {kTurnsWhole,
@@ -207,18 +234,20 @@ constexpr auto kGlm4Moe = std::to_array<Limit>({kNoFactors,
                                                 {has_shared_experts, "experts without an MLP beside them"},
                                                 {chooses_groups, "groups of experts that are all chosen"}});
 constexpr auto kGptOss = std::to_array<Limit>({kUntied, kTurnsWhole, {has_biases, "attention without biases"}});
-constexpr auto kLlama4 = std::to_array<Limit>(
-    {kTurnsWhole,
-     kNoOutputBias,
-     {has_llama4_chunks, "chunks other than of 8192 tokens"},
-     {turns_but_every_fourth, "layers other than every fourth without rope, or a fourth with it"},
-     {has_llama4_growth, "queries that grow otherwise"},
-     {has_llama4_norms,
-      "norms of queries and keys in a model of 128 experts, "
-      "or none in another"},
-     {has_experts_by_step, "experts in layers that are no multiples of one"}});
-constexpr auto kLfm2 =
-    std::to_array<Limit>({kTurnsWhole, kNoOutputBias, kNoFactors, {has_no_convolution_bias, "biases of convolutions"}});
+constexpr auto kLlama4 =
+    std::to_array<Limit>({kTurnsWhole,
+                          kNoOutputBias,
+                          {has_llama4_chunks, "chunks other than of 8192 tokens"},
+                          {turns_but_every_fourth, "layers other than every fourth without rope, or a fourth with it"},
+                          {has_llama4_growth, "queries that grow otherwise"},
+                          {has_unturned_layer, "fewer than four layers"},
+                          {has_llama4_norms,
+                           "norms of queries and keys in a model of 128 experts, "
+                           "or none in another"},
+                          {has_experts_by_step, "experts in layers that are no multiples of one"}});
+constexpr Limit kMixesBothWays = {mixes_both_ways, "no layer that attends, or none that does not"};
+constexpr auto kLfm2 = std::to_array<Limit>(
+    {kTurnsWhole, kNoOutputBias, kNoFactors, {has_no_convolution_bias, "biases of convolutions"}, kMixesBothWays});
 constexpr auto kDeepseek =
     std::to_array<Limit>({{has_no_biases, "biases of attention"},
                           kNoMlpBias,
@@ -231,13 +260,15 @@ constexpr auto kDeepseek =
                           {chooses_groups, "groups of experts that are all chosen"},
                           {adds_best_two, "groups of experts as good as their best one"}});
 constexpr Limit kOneHeadSize = {has_one_head_size, "keys and values of different sizes in the delta rule"};
-constexpr Limit kNoBiases = {has_no_biases, "biases of attention"};
+constexpr Limit kDeltaEps = {has_delta_eps, "an \"rms_norm_eps\" other than 1e-6, which the delta rule's norms have"};
 constexpr auto kQwen3Next = std::to_array<Limit>({kOneHeadSize,
                                                   kNoBiases,
                                                   kNoFactors,
+                                                  kDeltaEps,
+                                                  kMixesBothWays,
                                                   {has_experts_everywhere, "layers without experts"},
                                                   {is_normalised, "shares of experts that are not normalised"}});
-constexpr auto kQwen35 = std::to_array<Limit>({kOneHeadSize, kNoBiases, kNoFactors});
+constexpr auto kQwen35 = std::to_array<Limit>({kOneHeadSize, kNoBiases, kNoFactors, kDeltaEps, kMixesBothWays});
 constexpr auto kGemma4 =
     std::to_array<Limit>({kNoBiases,
                           {has_heads_by_kind, "heads whose size is not that of their kind of layer"},
@@ -254,12 +285,35 @@ struct Row {
 
 // Of families without a row nothing is known but what holds for all.
 constexpr auto kRows = std::to_array<Row>({
-    {"gemma2", kGemma2},         {"gemma3_text", kGemma3},   {"olmo2", kOlmo2},         {"olmo3", kOlmo3},
-    {"exaone4", kExaone4},       {"cohere2", kCohere2},      {"granite", kGranite},     {"smollm3", kSmollm3},
-    {"ministral3", kMinistral3}, {"seed_oss", kPlain},       {"ernie4_5", kPlain},      {"hunyuan_v1_dense", kPlain},
-    {"minimax_m2", kMinimaxM2},  {"glm4_moe", kGlm4Moe},     {"phimoe", kPhimoe},       {"granitemoe", kGranite},
-    {"gpt_oss", kGptOss},        {"llama4_text", kLlama4},   {"lfm2", kLfm2},           {"deepseek_v2", kDeepseek},
-    {"deepseek_v3", kDeepseek},  {"qwen3_next", kQwen3Next}, {"qwen3_5_text", kQwen35}, {"qwen3_5_moe_text", kQwen35},
+    {"qwen2", kQwen},
+    {"qwen3", kQwen},
+    {"qwen3_moe", kQwen3Moe},
+    {"glm", kGlm},
+    {"gemma", kGemma},
+    {"gemma2", kGemma2},
+    {"gemma3_text", kGemma3},
+    {"olmo2", kOlmo2},
+    {"olmo3", kOlmo3},
+    {"exaone4", kExaone4},
+    {"cohere2", kCohere2},
+    {"granite", kGranite},
+    {"smollm3", kSmollm3},
+    {"ministral3", kMinistral3},
+    {"seed_oss", kPlain},
+    {"ernie4_5", kPlain},
+    {"hunyuan_v1_dense", kPlain},
+    {"minimax_m2", kMinimaxM2},
+    {"glm4_moe", kGlm4Moe},
+    {"phimoe", kPhimoe},
+    {"granitemoe", kGranite},
+    {"gpt_oss", kGptOss},
+    {"llama4_text", kLlama4},
+    {"lfm2", kLfm2},
+    {"deepseek_v2", kDeepseek},
+    {"deepseek_v3", kDeepseek},
+    {"qwen3_next", kQwen3Next},
+    {"qwen3_5_text", kQwen35},
+    {"qwen3_5_moe_text", kQwen35},
     {"gemma4_text", kGemma4},
 });
 

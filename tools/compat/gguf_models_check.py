@@ -80,6 +80,13 @@ def hear(level, text, data):
         said.append(text.decode(errors="replace").strip())
 
 
+logger = llama_cpp.llama_log_callback(hear)  # which must live as long as it is called
+
+
+def quiet():
+    llama_cpp.llama_log_set(logger, ctypes.c_void_p(0))
+
+
 class LlamaCpp:
     def __init__(self, path):
         parameters = llama_cpp.llama_model_default_params()
@@ -175,8 +182,7 @@ def check(program, folder, scratch, has_reference, bound):
 
 def main():
     program, families, names = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), set(sys.argv[3:])
-    logger = llama_cpp.llama_log_callback(hear)
-    llama_cpp.llama_log_set(logger, ctypes.c_void_p(0))
+    quiet()
     torch.set_num_threads(1)
     bad = 0
     cases = [(folder.name, {}) for folder in sorted(families.iterdir())] + VARIANTS

@@ -207,6 +207,7 @@ TEST_CASE("export to GGUF: what llama.cpp's architecture cannot say is refused b
       {"llama4", {{"attention_chunk_size", 8192}, {"attn_scale", 0.2}}, "queries that grow"},
       {"llama4", {{"attention_chunk_size", 8192}, {"no_rope_layers", {1, 1, 1, 1}}}, "every fourth"},
       {"gpt-oss", {{"swiglu_limit", 6.0}}, "activation"},
+      {"gpt-oss", {{"layer_types", {"full_attention", "full_attention"}}}, "no layer that has it"},
       {"deepseek-v2-lite", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4.0}, {"mscale", 1.0}}}}, "mscale"},
       {"deepseek-v2-lite",
        {{"topk_method", "group_limited_greedy"}, {"n_group", 2}, {"topk_group", 1}},
