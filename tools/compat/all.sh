@@ -44,6 +44,7 @@ export_check | torch numpy safetensors transformers compressed-tensors bitsandby
 families_check | torch safetensors transformers | $halfbyte 2
 gguf_check | numpy safetensors gguf | $halfbyte
 gguf_models_check | torch numpy safetensors transformers llama-cpp-python | $halfbyte $root/tests/data/families
+gguf_drawn_check | torch numpy safetensors transformers llama-cpp-python | $halfbyte 4
 gptq_check | torch numpy safetensors compressed-tensors | $halfbyte
 interrupt_test | | $halfbyte $tiny $tiny $tiny
 jinja_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
@@ -71,7 +72,7 @@ is_wanted() {
 # Why this script cannot run here; nothing when it can.
 missing_for() {
   case $1 in
-    gguf_models_check) [[ $large ]] || say "compiles llama.cpp where pip has no wheel of it: --large runs it" ;;
+    gguf_models_check | gguf_drawn_check) [[ $large ]] || say "compiles llama.cpp where pip has no wheel of it: --large runs it" ;;
     interrupt_test) [[ $large ]] || say "needs a machine that does nothing else, and minutes: --large runs it" ;;
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
     thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;

@@ -215,6 +215,10 @@ TEST_CASE("export to GGUF: what llama.cpp's architecture cannot say is refused b
       {"deepseek-v3", {{"rope_interleave", false}}, "rope_interleave"},
       {"deepseek-v3", {{"rms_norm_eps", 1e-5}}, "epsilon"},
       {"gemma2", {{"final_logit_softcapping", nullptr}}, "no soft caps"},
+      {"qwen2", {{"rope_parameters", longrope}}, "llama3 or longrope"},
+      {"qwen3.5", {{"rms_norm_eps", 1e-5}}, "rms_norm_eps"},
+      {"qwen3-next", {{"norm_topk_prob", false}}, "not normalised"},
+      {"gemma4", {{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}, "another rope"},
   };
   const Scratch scratch;
   for (const auto& [family, change, message] : cases) {
