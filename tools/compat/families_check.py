@@ -7,7 +7,8 @@ Each variant has sizes, head counts, biases, ties, rope scalings, windows and dt
 log-probability of a 48-token prompt, longer than most windows and chunks, must agree within 1e-4, or where random weights make more of rounding, within
 four times what transformers in float32 is away from itself in float64 (how often is printed), and 24 greedy tokens, which go through the
 key-value cache and across the borders of the others, must be equal wherever the reference's best is ahead of its second by more than 1e-4: alone,
-and two prompts of different lengths in one batch. ChatGLM, which transformers has not, is compared with a reference of its own below.
+and two prompts of different lengths in one batch. That experts are chosen as transformers chooses them is told from log-probabilities too: those of the
+tokens whose choice is nearest to another are computed with that other, which must change them by more than they differ. ChatGLM, which transformers has not, is compared with a reference of its own below.
 """
 import json
 import pathlib
@@ -177,8 +178,62 @@ def own_error(model, prompt, wanted):
     return float((exact - wanted).abs().max())
 
 
-def check(program, model, folder, choose):
-    """(differences, their bound, how each sequence ends)"""
+class Routers:
+    """While it lasts, sees which experts transformers' routers choose, and takes the next best instead of the last one for one token of one router."""
+
+    def __init__(self, experts, chosen, flipped=(None, None)):
+        self.experts, self.chosen, self.flipped = experts, chosen, flipped
+        self.margins = []  # of each router: of each token, by how much the last chosen is ahead of the next
+
+    def __enter__(self):
+        self.function, self.method = torch.topk, torch.Tensor.topk
+        torch.topk = torch.Tensor.topk = lambda scores, *args, **words: self.topk(scores, *args, **words)
+        return self
+
+    def __exit__(self, *_):
+        torch.topk, torch.Tensor.topk = self.function, self.method
+
+    def topk(self, scores, k, dim=-1, **words):
+        if scores.dim() != 2 or scores.shape[1] != self.experts or k != self.chosen or k == self.experts:
+            return self.function(scores, k, dim=dim, **words)
+        values, indices = self.function(scores, k + 1, dim=dim)
+        router, token = self.flipped
+        kept = list(range(k))
+        out = [values[:, kept].clone(), indices[:, kept].clone()]
+        if router == len(self.margins):
+            out[0][token, -1], out[1][token, -1] = values[token, k], indices[token, k]
+        self.margins.append(values[:, k - 1] - values[:, k])
+        return torch.return_types.topk(out)
+
+
+NEAREST = 6  # tokens of each router
+
+
+def unseen_choices(model, words, prompt, wanted, bound):
+    """(choices among experts that were tried otherwise, those of them that log-probabilities within the bound do not tell from the right ones)
+
+    Tried are those that are nearest to another, but no ties: where the next best expert changes log-probabilities by more than they differ, halfbyte
+    has chosen as transformers does."""
+    experts = words.get("num_local_experts") or words.get("num_experts") or words.get("n_routed_experts")
+    chosen = words.get("num_experts_per_tok") or words.get("top_k_experts")
+    if not experts or not chosen or chosen >= experts:
+        return 0, 0
+    rows, columns = torch.arange(PROMPT - 1), torch.tensor(prompt[1:])
+    with torch.no_grad(), Routers(experts, chosen) as routers:
+        model.logits(torch.tensor(prompt))
+    tried, unseen = 0, 0
+    for router, margins in enumerate(routers.margins):
+        near = [int(token) for token in margins[: PROMPT - 1].argsort() if margins[token] > BOUND][:NEAREST]
+        for token in near:
+            with torch.no_grad(), Routers(experts, chosen, (router, token)):
+                other = torch.log_softmax(model.logits(torch.tensor(prompt)).float(), -1)
+            tried += 1
+            unseen += bool((other - wanted)[rows, columns].abs().max() <= 1.5 * bound)
+    return tried, unseen
+
+
+def check(program, model, words, folder, choose):
+    """(differences, their bound, how each sequence ends, choices among experts tried, those unseen)"""
     model.save_pretrained(folder)
     prompt = [1] + [choose(range(3, VOCABULARY)) for _ in range(PROMPT - 1)]
     short = prompt[: SHORT_PROMPT]
@@ -191,7 +246,7 @@ def check(program, model, folder, choose):
     found = [results[0]["tokens"], results[1]["tokens"], of_halfbyte(program, folder, [short])[0]["tokens"]]
     endings = [is_greedy(model, *pair) for pair in zip([*greedy, greedy[1]], found)]
     bound = BOUND if differences.max() <= BOUND else max(BOUND, 4 * own_error(model, prompt, wanted))
-    return differences.tolist(), bound, endings
+    return differences.tolist(), bound, endings, *unseen_choices(model, words, prompt, wanted, float(differences.max()))
 
 
 def drawn(family, seed, number):
@@ -205,15 +260,16 @@ def drawn(family, seed, number):
 
 
 def check_family(program, family, variants, seed):
-    """(variants that do not agree, the sequences that parted at a tie, the variants in which rounding counts for more)"""
-    bad, ties, rough, all_differences = 0, 0, 0, []
+    """(variants that do not agree, the sequences that parted at a tie, the variants in which rounding counts for more, choices of experts tried, unseen)"""
+    bad, ties, rough, tried, unseen, all_differences = 0, 0, 0, 0, 0, []
     for number in range(variants):
         model, words, choose = drawn(family, seed, number)
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                differences, bound, tokens = check(program, model, pathlib.Path(scratch) / "model", choose)
+                differences, bound, tokens, *choices = check(program, model, words, pathlib.Path(scratch) / "model", choose)
             except RuntimeError as error:
-                differences, bound, tokens = [float("inf")], BOUND, [str(error)]
+                differences, bound, tokens, choices = [float("inf")], BOUND, [str(error)], (0, 0)
+        tried, unseen = tried + choices[0], unseen + choices[1]
         all_differences += differences
         ties += tokens.count("tie")
         rough += BOUND < max(differences) <= bound
@@ -221,8 +277,9 @@ def check_family(program, family, variants, seed):
             bad += 1
             print(f"  {family.__name__} {seed} {number}: difference {max(differences):.2g}, greedy {tokens}\n    {words}")
     print(f"{family.__name__:14} {variants} variants, log-probabilities within {max(all_differences):.2g}, median {statistics.median(all_differences):.2g}, "
-          f"{ties} ties, {rough} beyond {BOUND:.0e} by rounding", flush=True)
-    return bad, ties, rough
+          f"{ties} ties, {rough} beyond {BOUND:.0e} by rounding" + (f"; {tried - unseen} of {tried} experts told from the next best" if tried else ""),
+          flush=True)
+    return bad, ties, rough, tried, unseen
 
 
 def main():
@@ -235,9 +292,9 @@ def main():
         print(f"no such families: {', '.join(sorted(unknown))}" if unknown else "no variants")
         return 1
     results = [check_family(program, family, variants, seed) for family in FAMILIES if not sys.argv[4:] or family.__name__ in sys.argv[4:]]
-    bad, ties, rough = (sum(column) for column in zip(*results))
+    bad, ties, rough, tried, unseen = (sum(column) for column in zip(*results))
     print(f"{'all agree' if bad == 0 else f'{bad} do not agree'}; {ties} of {3 * variants * len(results)} sequences parted at a tie, "
-          f"{rough} of {variants * len(results)} models beyond {BOUND:.0e} by rounding")
+          f"{rough} of {variants * len(results)} models beyond {BOUND:.0e} by rounding; {tried - unseen} of {tried} chosen experts told from the next best")
     return 1 if bad else 0
 
 

@@ -106,8 +106,10 @@ void add_deepseek(ConfigBuilder& config) {
   out["num_key_value_heads"] = config.heads;
   add_gguf_rope(config.parts, config.prefix, out, config.notes);
   const auto all = config.number("rope.scaling.yarn_log_multiplier");
-  if (all && out.contains("rope_scaling"))
-    out["rope_scaling"]["mscale"] = out["rope_scaling"]["mscale_all_dim"] = std::round(*all * 1e7) / 1e6;
+  if (!all || !out.contains("rope_scaling")) return;
+  const double mscale = std::round(*all * 1e7) / 1e6;
+  out["rope_scaling"]["mscale"] = mscale;
+  out["rope_scaling"]["mscale_all_dim"] = mscale;
 }
 
 void add_deepseek_v2(ConfigBuilder& config) {
@@ -163,7 +165,7 @@ void add_gemma4_heads(ConfigBuilder& config, const std::vector<bool>& slides) {
     if (!slides[layer - 1] && has_keys)
       out["attention_k_eq_v"] = !config.has_tensor("blk." + std::to_string(layer - 1) + ".attn_v.weight");
   }
-  if (!out.contains("num_key_value_heads")) out["num_key_value_heads"] = out["num_global_key_value_heads"];
+  if (!out.contains("num_key_value_heads")) out["num_key_value_heads"] = key_heads->empty() ? 1 : key_heads->front();
 }
 
 void add_gemma4_rope(ConfigBuilder& config) {
@@ -189,7 +191,8 @@ void add_gemma4(ConfigBuilder& config) {
   out["num_kv_shared_layers"] = config.integer("attention.shared_kv_layers").value_or(0);
   const std::int64_t input = config.integer("embedding_length_per_layer_input").value_or(0);
   out["hidden_size_per_layer_input"] = input;
-  out["vocab_size_per_layer_input"] = out["vocab_size"];
+  const auto vocabulary = out["vocab_size"].get<std::int64_t>();
+  out["vocab_size_per_layer_input"] = vocabulary;
   const auto inner = config.each_layer("feed_forward_length");
   if (inner && !inner->empty()) out["use_double_wide_mlp"] = inner->back() == 2 * inner->front();
   out["enable_moe_block"] = config.integer("expert_count").value_or(0) > 0;

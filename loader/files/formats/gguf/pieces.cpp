@@ -92,7 +92,7 @@ void GgufWholes::check(const std::string& name, const std::vector<std::int64_t>&
     const std::uint64_t a_period = unit * piece.layout.picks.size();
     if (piece.layout.is_transposed && piece.shape.size() != 3)
       fail(piece, ErrorCode::kCorrupt, " of shape " + printable(piece.shape) + " is no stack of matrices");
-    if (values % a_period != 0 ||
+    if (unit != unit_of(pieces.front()) || values % a_period != 0 ||
         values / a_period * unit != count_of(shape) / static_cast<std::uint64_t>(piece.layout.period)) {
       fail(piece, ErrorCode::kCorrupt,
            " of shape " + printable(piece.shape) + " is no share of " + in_quotes(name) + " of shape " +

@@ -176,6 +176,7 @@ TEST_CASE("GGUF: shares that are not all of a tensor are refused by name", "[ggu
       {"one is missing", {4, 2, 2}, {}, "with it are missing"},
       {"another size", {4, 2, 2}, {4, 3, 2}, "is no share of"},
       {"other columns", {4, 2, 2}, {8, 2, 2}, "is no share of"},
+      {"as many values in other rows", {4, 2, 2}, {8, 2, 1}, "is no share of"},
       {"fewer experts", {4, 2, 2}, {4, 2, 1}, "is no share of"},
       {"a matrix", {4, 4}, {4, 2}, "is no share of"},
   };
