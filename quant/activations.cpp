@@ -145,26 +145,40 @@ class TokenHeads {
         key_dtype_(kernels::to_float(a.key_dtype)),
         value_dtype_(kernels::to_float(a.value_dtype)) {}
 
-  bool run(std::int64_t row, std::int64_t token) const {
-    const std::int64_t index = row * a_.tokens + token;
+  // Of the pass's tokens.
+  bool run(std::int64_t index) const {
+    const SequenceBlocks* sequence = std::upper_bound(a_.sequences, a_.sequences + a_.count, index, is_before) - 1;
+    const Token token{sequence, sequence - a_.sequences, index, index - sequence->first};
+    const std::int64_t position = sequence->past + token.own;
     bool is_finite = true;
     const Rows queries{a_.query, query_norm_, factor_of_all(a_.query, query_norm_, index, a_.heads), query_dtype_,
-                       growth_at(a_.past[row] + token)};
+                       growth_at(position)};
     for (std::int64_t head = 0; head < a_.heads; ++head) {
       Byte* to = to_bytes(a_.queries) + place(index * a_.heads + head, query_dtype_);
-      is_finite &= turned(queries, row, token, head, to);
+      is_finite &= turned(queries, token, head, to);
     }
+    const std::int64_t block = position / kBlockTokens, place_in_block = position % kBlockTokens;
+
     const Rows keys{a_.key, key_norm_, factor_of_all(a_.key, key_norm_, index, a_.kv_heads), key_dtype_};
     for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
-      const std::int64_t at = (row * a_.kv_heads + head) * a_.capacity + a_.past[row] + token;
-      is_finite &= turned(keys, row, token, head, to_bytes(a_.keys) + place(at, key_dtype_));
+      const std::int64_t at = head * kBlockTokens + place_in_block;
+      is_finite &= turned(keys, token, head, to_bytes(sequence->keys[block]) + place(at, key_dtype_));
       table_.store(value_dtype_, source(a_.value, index, head), to_size(a_.head_dim),
-                   to_bytes(a_.values) + place(at, value_dtype_));
+                   to_bytes(sequence->values[block]) + place(at, value_dtype_));
     }
     return is_finite;
   }
 
  private:
+  static bool is_before(std::int64_t index, const SequenceBlocks& sequence) { return index < sequence.first; }
+
+  struct Token {
+    const SequenceBlocks* sequence;
+    std::int64_t sequence_index;
+    std::int64_t index;  // in the pass
+    std::int64_t own;    // in the sequence's new tokens
+  };
+
   // The queries or the keys of a token.
   struct Rows {
     const HeadRows& heads;
@@ -206,18 +220,19 @@ class TokenHeads {
     kernels_.scale(x, rows.factor, rows.norm.weight + head * a_.head_dim, rows.norm.offset, size, out);
   }
 
-  bool turned(const Rows& rows, std::int64_t row, std::int64_t token, std::int64_t head, Byte* to) const {
+  bool turned(const Rows& rows, const Token& token, std::int64_t head, Byte* to) const {
     const std::size_t size = to_size(a_.head_dim), pairs = to_size(a_.pairs);
     float* normal = at_least(buffers().row, 2 * a_.head_dim);
     float* out = normal + size;
-    const float* x = source(rows.heads, row * a_.tokens + token, head);
+    const float* x = source(rows.heads, token.index, head);
     const bool is_last = a_.norm == HeadNorm::kEachTurnedHead;
     if (rows.norm.weight && !is_last) {
       normalise(rows, head, x, normal);
       x = normal;
     }
-    const std::int64_t turn = token * a_.pairs;
-    kernels_.rotate(x, a_.cosines[row] + turn, a_.sines[row] + turn, pairs, a_.is_interleaved, out);
+    const std::int64_t turn = token.own * a_.pairs;
+    const float *cosines = a_.cosines[token.sequence_index], *sines = a_.sines[token.sequence_index];
+    kernels_.rotate(x, cosines + turn, sines + turn, pairs, a_.is_interleaved, out);
     std::copy(x + 2 * pairs, x + size, out + 2 * pairs);
     if (rows.norm.weight && is_last) {
       normalise(rows, head, out, normal);
@@ -248,11 +263,13 @@ void residual_norm(const kernels::Table& table, const ResidualNorm& arguments) {
 
 bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
   const TokenHeads heads(table, arguments);
-  const std::int64_t count = arguments.rows * arguments.tokens;
+  if (arguments.count == 0) return true;
+  const SequenceBlocks& last = arguments.sequences[arguments.count - 1];
+  const std::int64_t count = last.first + last.tokens;
   std::atomic<bool> is_finite = true;
 #pragma omp parallel for if (count > 1 && count * arguments.heads * arguments.head_dim > kParallelValues)
   for (std::int64_t i = 0; i < count; ++i) {
-    if (!heads.run(i / arguments.tokens, i % arguments.tokens)) is_finite = false;
+    if (!heads.run(i)) is_finite = false;
   }
   return is_finite;
 }

@@ -45,11 +45,26 @@ struct HeadRows {
 // values.
 enum class HeadNorm : std::uint8_t { kEachHead, kEachTurnedHead, kAllHeads };
 
-// Brings a pass's queries, keys and values where attention reads them. Shapes: queries (rows, tokens, heads, head_dim);
-// keys and values: caches (rows, kv_heads, capacity, head_dim), of which place past[row] on is written.
+// Tokens of a sequence whose keys and values lie together.
+inline constexpr std::int64_t kBlockTokens = 64;
+
+// One sequence of a pass: its new tokens, and the blocks of its keys and values, those of the new tokens included.
+// Shapes: a block's keys (kv_heads, kBlockTokens, head_dim), its values likewise.
+struct SequenceBlocks {
+  std::int64_t first;  // of the pass's tokens, its first new one
+  std::int64_t tokens;
+  std::int64_t past;       // tokens before them
+  std::byte* const* keys;  // one a block; null: no token sees its keys any more
+  std::byte* const* values;
+};
+
+// Brings a pass's queries, keys and values where attention reads them. Shapes: queries (tokens of all sequences, heads,
+// head_dim).
 struct PlaceHeads {
-  std::int64_t rows, tokens, heads, kv_heads, head_dim;
-  HeadRows query, key, value;  // token t of row r is at r * tokens + t
+  const SequenceBlocks* sequences;  // in the order of their tokens, which leaves none out
+  std::int64_t count;
+  std::int64_t heads, kv_heads, head_dim;
+  HeadRows query, key, value;
   Norm query_norm, key_norm;
   // Queries of position p times 1 + growth * log(1 + floor((p + growth_shift) / growth_length)).
   float growth;
@@ -57,23 +72,23 @@ struct PlaceHeads {
   HeadNorm norm;
   std::int64_t pairs;  // of values that turn
   bool is_interleaved;
-  const float* const* cosines;  // a row's (tokens, pairs)
+  const float* const* cosines;  // a sequence's (tokens, pairs)
   const float* const* sines;
   std::byte* queries;
   Dtype query_dtype;
-  std::byte* keys;
-  std::byte* values;
   Dtype key_dtype, value_dtype;
-  std::int64_t capacity;
-  const std::int64_t* past;
 };
 // False when a query or a key is not finite in its dtype.
 bool place_heads(const PlaceHeads& arguments);
 
-// Causal attention of the last tokens of each row. Shapes: queries and output (rows, tokens, heads, head_dim), keys and
-// values as PlaceHeads', which must hold those of the tokens.
+// Causal attention of the new tokens of each sequence. Shapes: queries (tokens, heads, head_dim), output (tokens,
+// heads, value_dim).
 struct Attend {
-  std::int64_t rows, tokens, heads, kv_heads, head_dim;
+  const SequenceBlocks* sequences;  // in any order
+  std::int64_t count;
+  std::int64_t heads, kv_heads, head_dim;
+  std::int64_t value_dim;     // head_dim at most
+  std::int64_t value_stride;  // from a token's value to the next one's, in a block; units: values
   float scale;
   float softcap;        // 0: none
   std::int64_t window;  // a token sees the last so many keys, its own included; 0: all
@@ -81,15 +96,11 @@ struct Attend {
   const float* sinks;   // (heads): a score of each head's own beside those of the keys, of no value; null: none
   const std::byte* queries;
   Dtype query_dtype;
-  const std::byte* keys;
-  const std::byte* values;
   Dtype key_dtype, value_dtype;
-  std::int64_t capacity;
-  const std::int64_t* past;  // per row: keys before those of the tokens
   std::byte* output;
   Dtype output_dtype;
 };
-// Keys and values are read once for all heads that share them. A row's result depends neither on the other rows nor on
+// Keys and values are read once for all heads that share them. A sequence's result depends neither on the others nor on
 // the number of threads.
 void attend(const Attend& arguments);
 

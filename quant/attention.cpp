@@ -1,6 +1,8 @@
-// Causal attention over the keys and values so far. Of one token a row: in blocks of keys, whose results are merged in
-// order, so that a long context occupies all threads. Of many: in blocks of tokens, each over all keys that it sees.
+// Causal attention over the keys and values so far. Of one token a sequence: some keys at a time, whose results are
+// merged in order, so that a long context occupies all threads. Of many: some tokens at a time, each over all keys that
+// it sees.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "quant/activations.h"
@@ -24,7 +26,9 @@ constexpr std::int64_t kBlockQueries = 128;
 // Keys times head_dim times queries below which other threads are not woken.
 constexpr std::int64_t kParallelProducts = 64 << 10;
 constexpr std::int64_t kLineBytes = 64;  // of a cache
-constexpr auto kTile = static_cast<std::int64_t>(kKeyTile);
+static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to the next");
+// From so many queries of one token that share keys on, a tile is worth transposing.
+constexpr std::int64_t kManyHeads = 16;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -34,10 +38,29 @@ T* at_least(std::vector<T>& buffer, std::int64_t count) {
   return buffer.data();
 }
 
-// One thread's tile, the queries' weights, and the factors of what was added up before.
+struct Range {
+  std::int64_t begin, end;
+};
+
+// A piece of the work: some keys of the one token of a sequence, or some tokens of many, by one key head.
+struct Unit {
+  const SequenceBlocks* sequence;
+  std::int64_t head;  // of keys
+  Range range;
+};
+
+// The units of one token by one key head.
+struct Merge {
+  std::int64_t begin, end;
+};
+
+// One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
+// the work, and what comes of the units of single tokens.
 struct Buffers {
-  std::vector<float> queries, tile, columns, weights, factors, sums;
-  std::vector<Softmax> states;
+  std::vector<float> queries, tile, columns, weights, factors, sums, sums_of_units;
+  std::vector<Softmax> states, states_of_units;
+  std::vector<Unit> some_keys, some_tokens;
+  std::vector<Merge> merges;
 };
 
 Buffers& buffers() {
@@ -45,62 +68,82 @@ Buffers& buffers() {
   return mine;
 }
 
-struct Range {
-  std::int64_t begin, end;
-};
-
-// What both ways of dividing the work do alike. A group is one key head of one row.
+// What both ways of dividing the work do alike.
 class Attention {
  public:
   Attention(const kernels::Table& table, const Attend& a)
       : table_(table), kernels_(*table.attention), a_(a), share_(a.heads / a.kv_heads) {}
 
- protected:
-  // Keys that a token sees.
-  Range seen_by(std::int64_t row, std::int64_t token) const {
-    const std::int64_t end = a_.past[row] + token + 1;
+  // Keys that a sequence's new token sees.
+  Range seen_by(const SequenceBlocks& sequence, std::int64_t token) const {
+    const std::int64_t end = sequence.past + token + 1;
     if (a_.window == 0) return {0, end};
     return {a_.is_chunked ? (end - 1) / a_.window * a_.window : std::max<std::int64_t>(0, end - a_.window), end};
   }
 
-  // What a query's sums are divided by. `query`: of those that share the group's keys.
-  float divisor(std::int64_t group, std::int64_t query, const Softmax& state) const {
+ protected:
+  // What a query's sums are divided by. `query`: of those that share the head's keys.
+  float divisor(std::int64_t head, std::int64_t query, const Softmax& state) const {
     if (!a_.sinks) return state.sum;
-    return state.sum + __builtin_expf(a_.sinks[group % a_.kv_heads * share_ + query] - state.largest);
+    return state.sum + __builtin_expf(a_.sinks[head * share_ + query] - state.largest);
   }
 
-  // The first of the group's heads, of one token. Units: values of queries and of the output.
-  std::int64_t place_of(std::int64_t group, std::int64_t token) const {
-    const std::int64_t row = group / a_.kv_heads, head = group % a_.kv_heads * share_;
-    return ((row * a_.tokens + token) * a_.heads + head) * a_.head_dim;
+  // The first of the heads that share keys, of one token, in queries and output.
+  std::int64_t place_of(const Unit& unit, std::int64_t token) const {
+    return (unit.sequence->first + token) * a_.heads + unit.head * share_;
   }
 
-  void load_queries(std::int64_t group, std::int64_t token, float* out) const {
+  void load_queries(const Unit& unit, std::int64_t token, float* out) const {
     const kernels::Float from = kernels::to_float(a_.query_dtype);
-    const std::size_t at = to_size(place_of(group, token)) * kFloatBytes[from];
+    const std::size_t at = to_size(place_of(unit, token) * a_.head_dim) * kFloatBytes[from];
     table_.load(from, reinterpret_cast<const Byte*>(a_.queries) + at, to_size(share_ * a_.head_dim), out);
   }
 
-  void load(const std::byte* cache, Dtype dtype, std::int64_t group, Range keys, float* tile) const {
-    const kernels::Float from = kernels::to_float(dtype);
-    const std::size_t at = to_size((group * a_.capacity + keys.begin) * a_.head_dim) * kFloatBytes[from];
-    const auto count = to_size((keys.end - keys.begin) * a_.head_dim);
-    table_.load(from, reinterpret_cast<const Byte*>(cache) + at, count, tile);
+  // A tile ends where its block does.
+  Range tile_at(std::int64_t key, std::int64_t end) const {
+    return {key, std::min(end, (key / kBlockTokens + 1) * kBlockTokens)};
   }
 
-  // Memory is asked for keys or values that are needed next, while others are computed with.
-  void expect(const std::byte* cache, Dtype dtype, std::int64_t group, Range keys) const {
-    const std::int64_t row_bytes = a_.head_dim * size_bytes(dtype), count = keys.end - keys.begin;
-    const std::byte* first = cache + (group * a_.capacity + keys.begin) * row_bytes;
-    for (std::int64_t at = 0; at < count * row_bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
+  static const std::byte* place_in(std::byte* const* blocks, const Unit& unit, std::int64_t key, std::int64_t stride) {
+    return blocks[key / kBlockTokens] + (unit.head * kBlockTokens + key % kBlockTokens) * stride;
   }
 
-  // Shape: sums (share, head_dim), divided here.
-  void write(std::int64_t group, std::int64_t token, std::int64_t query, float* sums, float divisor) const {
-    for (std::int64_t i = 0; i < a_.head_dim; ++i) sums[i] /= divisor;
+  void load_keys(const Unit& unit, Range keys, float* tile) const {
+    const kernels::Float from = kernels::to_float(a_.key_dtype);
+    const std::byte* first = place_in(unit.sequence->keys, unit, keys.begin, a_.head_dim * size_bytes(a_.key_dtype));
+    table_.load(from, reinterpret_cast<const Byte*>(first), to_size((keys.end - keys.begin) * a_.head_dim), tile);
+  }
+
+  // Shape: (keys, value_dim).
+  void load_values(const Unit& unit, Range keys, float* tile) const {
+    const kernels::Float from = kernels::to_float(a_.value_dtype);
+    const std::int64_t stride = a_.value_stride * size_bytes(a_.value_dtype), count = keys.end - keys.begin;
+    const auto* first = reinterpret_cast<const Byte*>(place_in(unit.sequence->values, unit, keys.begin, stride));
+    if (a_.value_stride == a_.value_dim) return table_.load(from, first, to_size(count * a_.value_dim), tile);
+    for (std::int64_t key = 0; key < count; ++key)
+      table_.load(from, first + key * stride, to_size(a_.value_dim), tile + key * a_.value_dim);
+  }
+
+  // Memory is asked for what is needed next, while others are computed with.
+  static void expect(const std::byte* first, std::int64_t bytes) {
+    for (std::int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
+  }
+  void expect_keys(const Unit& unit, Range keys) const {
+    const std::int64_t stride = a_.head_dim * size_bytes(a_.key_dtype);
+    if (keys.begin < keys.end)
+      expect(place_in(unit.sequence->keys, unit, keys.begin, stride), (keys.end - keys.begin) * stride);
+  }
+  void expect_values(const Unit& unit, Range keys) const {
+    const std::int64_t stride = a_.value_stride * size_bytes(a_.value_dtype);
+    expect(place_in(unit.sequence->values, unit, keys.begin, stride), (keys.end - keys.begin) * stride);
+  }
+
+  // Shape: sums (value_dim), divided here.
+  void write(const Unit& unit, std::int64_t token, std::int64_t query, float* sums, float divisor) const {
+    for (std::int64_t i = 0; i < a_.value_dim; ++i) sums[i] /= divisor;
     const kernels::Float to = kernels::to_float(a_.output_dtype);
-    const std::size_t at = to_size(place_of(group, token) + query * a_.head_dim) * kFloatBytes[to];
-    table_.store(to, sums, to_size(a_.head_dim), reinterpret_cast<Byte*>(a_.output) + at);
+    const std::size_t at = to_size((place_of(unit, token) + query) * a_.value_dim) * kFloatBytes[to];
+    table_.store(to, sums, to_size(a_.value_dim), reinterpret_cast<Byte*>(a_.output) + at);
   }
 
   const kernels::Table& table_;
@@ -109,130 +152,168 @@ class Attention {
   std::int64_t share_;  // query heads of a key head
 };
 
+// Sequences of one new token each.
 class OneToken : public Attention {
  public:
-  OneToken(const kernels::Table& table, const Attend& a)
-      : Attention(table, a), blocks_((*std::max_element(a.past, a.past + a.rows) + kBlockKeys) / kBlockKeys) {
-    sums_ = at_least(buffers().sums, a.rows * a.heads * blocks_ * a.head_dim);
-    states_ = at_least(buffers().states, a.rows * a.heads * blocks_);
+  OneToken(const kernels::Table& table, const Attend& a) : Attention(table, a) {
+    std::vector<Unit>& units = buffers().some_keys;
+    std::vector<Merge>& merges = buffers().merges;
+    units.clear();
+    merges.clear();
+    for (std::int64_t i = 0; i < a.count; ++i) {
+      for (std::int64_t head = 0; head < a.kv_heads && a.sequences[i].tokens == 1; ++head) {
+        const Range seen = seen_by(a.sequences[i], 0);
+        const auto begin = static_cast<std::int64_t>(units.size());
+        for (std::int64_t key = seen.begin, end; key < seen.end; key = end) {
+          end = std::min(seen.end, (key / kBlockKeys + 1) * kBlockKeys);
+          units.push_back({a.sequences + i, head, {key, end}});
+        }
+        merges.push_back({begin, static_cast<std::int64_t>(units.size())});
+      }
+    }
+    units_ = units;
+    merges_ = merges;
+    sums_ = at_least(buffers().sums_of_units, units_count() * share_ * a.value_dim);
+    states_ = at_least(buffers().states_of_units, units_count() * share_);
   }
 
-  std::int64_t units() const { return a_.rows * a_.kv_heads * blocks_; }
-  std::int64_t groups() const { return a_.rows * a_.kv_heads; }
+  std::int64_t units_count() const { return static_cast<std::int64_t>(units_.size()); }
+  std::int64_t merges_count() const { return static_cast<std::int64_t>(merges_.size()); }
 
-  // One block of keys of one group.
-  void run(std::int64_t unit) const {
-    const std::int64_t group = unit / blocks_, block = unit % blocks_;
-    const Range seen = seen_by(group / a_.kv_heads, 0);
-    const Range range{std::max(seen.begin, block * kBlockKeys), std::min(seen.end, (block + 1) * kBlockKeys)};
-    Softmax* states = states_ + unit * share_;
-    float* sums = sums_ + unit * share_ * a_.head_dim;
+  void run(std::int64_t index) const {
+    const Unit& unit = units_[to_size(index)];
+    Softmax* states = states_ + index * share_;
+    float* sums = sums_ + index * share_ * a_.value_dim;
     std::fill_n(states, share_, Softmax{-__builtin_inff(), 0});
-    std::fill_n(sums, share_ * a_.head_dim, 0.0f);
-    if (range.begin >= range.end) return;
+    std::fill_n(sums, share_ * a_.value_dim, 0.0f);
     float* queries = at_least(buffers().queries, share_ * a_.head_dim);
-    load_queries(group, 0, queries);
-    for (std::int64_t key = range.begin; key < range.end; key += kTile) {
-      add_tile(group, {key, std::min(key + kTile, range.end)}, range.end, queries, states, sums);
+    load_queries(unit, 0, queries);
+    for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
+      const Range tile = tile_at(key, unit.range.end);
+      add_tile(unit, tile, queries, states, sums);
+      key = tile.end;
     }
   }
 
-  // Brings the blocks of a group together.
-  void merge(std::int64_t group) const {
+  // Brings the units of a head together.
+  void merge(std::int64_t index) const {
+    const Merge& all = merges_[to_size(index)];
+    const Unit& unit = units_[to_size(all.begin)];
     for (std::int64_t query = 0; query < share_; ++query) {
-      float* out = at_least(buffers().tile, a_.head_dim);
-      const Softmax all = add_blocks(group, query, out);
-      write(group, 0, query, out, divisor(group, query, all));
+      float* out = at_least(buffers().tile, a_.value_dim);
+      const Softmax state = add_units(all, query, out);
+      write(unit, 0, query, out, divisor(unit.head, query, state));
     }
   }
 
  private:
-  Softmax add_blocks(std::int64_t group, std::int64_t query, float* out) const {
-    const auto part = [&](std::int64_t block) { return (group * blocks_ + block) * share_ + query; };
+  Softmax add_units(const Merge& all, std::int64_t query, float* out) const {
     float largest = -__builtin_inff(), sum = 0;
-    for (std::int64_t block = 0; block < blocks_; ++block) largest = std::max(largest, states_[part(block)].largest);
-    std::fill_n(out, a_.head_dim, 0.0f);
-    for (std::int64_t block = 0; block < blocks_; ++block) {
-      const Softmax& state = states_[part(block)];
-      if (state.sum == 0.0f) continue;  // no key of this block is seen
-      const float factor = blocks_ == 1 ? 1.0f : __builtin_expf(state.largest - largest);
-      const float* from = sums_ + part(block) * a_.head_dim;
+    for (std::int64_t i = all.begin; i < all.end; ++i) largest = std::max(largest, states_[i * share_ + query].largest);
+    std::fill_n(out, a_.value_dim, 0.0f);
+    for (std::int64_t i = all.begin; i < all.end; ++i) {
+      const Softmax& state = states_[i * share_ + query];
+      const float factor = all.end - all.begin == 1 ? 1.0f : __builtin_expf(state.largest - largest);
+      const float* from = sums_ + (i * share_ + query) * a_.value_dim;
       sum += state.sum * factor;
-      for (std::int64_t i = 0; i < a_.head_dim; ++i) out[i] += from[i] * factor;
+      for (std::int64_t j = 0; j < a_.value_dim; ++j) out[j] += from[j] * factor;
     }
     return {largest, sum};
   }
 
-  void add_tile(std::int64_t group, Range keys, std::int64_t end, const float* queries, Softmax* states,
-                float* sums) const {
-    const std::size_t share = to_size(share_), size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
-    float* tile = at_least(buffers().tile, kTile * a_.head_dim);
-    float* weights = at_least(buffers().weights, share_ * kTile);
-    float* factors = at_least(buffers().factors, share_);
-    expect(a_.values, a_.value_dtype, group, keys);
-    load(a_.keys, a_.key_dtype, group, keys, tile);
-    kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
-    for (std::size_t q = 0; q < share; ++q) factors[q] = kernels_.soften(weights + q * kKeyTile, count, states + q);
-    expect(a_.keys, a_.key_dtype, group, {keys.end, std::min(keys.end + kTile, end)});
-    load(a_.values, a_.value_dtype, group, keys, tile);
-    kernels_.weigh(weights, factors, share, tile, count, size, sums);
+  void score(const float* queries, const float* tile, std::size_t count, float* weights) const {
+    const std::size_t share = to_size(share_), size = to_size(a_.head_dim);
+    if (share_ < kManyHeads) return kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
+    float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
+    kernels_.transpose(tile, count, size, columns);
+    kernels_.scores_of_many(queries, share, columns, size, a_.scale, a_.softcap, weights);
   }
 
-  std::int64_t blocks_;  // of the longest row
-  float* sums_;          // (groups, blocks, share, head_dim)
-  Softmax* states_;      // (groups, blocks, share)
+  void add_tile(const Unit& unit, Range keys, const float* queries, Softmax* states, float* sums) const {
+    const std::size_t share = to_size(share_), count = to_size(keys.end - keys.begin);
+    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
+    float* weights = at_least(buffers().weights, share_ * kBlockTokens);
+    float* factors = at_least(buffers().factors, share_);
+    expect_values(unit, keys);
+    load_keys(unit, keys, tile);
+    score(queries, tile, count, weights);
+    for (std::size_t q = 0; q < share; ++q) factors[q] = kernels_.soften(weights + q * kKeyTile, count, states + q);
+    expect_keys(unit, tile_at(keys.end, unit.range.end));
+    load_values(unit, keys, tile);
+    kernels_.weigh(weights, factors, share, tile, count, to_size(a_.value_dim), sums);
+  }
+
+  std::span<const Unit> units_;
+  std::span<const Merge> merges_;
+  float* sums_;      // (units, share, value_dim)
+  Softmax* states_;  // (units, share)
 };
 
+// Sequences of several new tokens each.
 class ManyTokens : public Attention {
  public:
-  ManyTokens(const kernels::Table& table, const Attend& a)
-      : Attention(table, a),
-        block_(std::clamp<std::int64_t>(kBlockQueries / share_, 1, a.tokens)),
-        blocks_((a.tokens + block_ - 1) / block_) {}
+  ManyTokens(const kernels::Table& table, const Attend& a) : Attention(table, a) {
+    std::vector<Unit>& units = buffers().some_tokens;
+    units.clear();
+    for (std::int64_t i = 0; i < a.count; ++i) {
+      if (a.sequences[i].tokens > 1) add(a.sequences[i], units);
+    }
+    units_ = units;
+  }
 
-  std::int64_t units() const { return a_.rows * a_.kv_heads * blocks_; }
+  std::int64_t units_count() const { return static_cast<std::int64_t>(units_.size()); }
 
-  // One block of tokens of one group; the last blocks, which see most, come first.
-  void run(std::int64_t unit) const {
-    const std::int64_t groups = a_.rows * a_.kv_heads, group = unit % groups;
-    const std::int64_t first = (blocks_ - 1 - unit / groups) * block_;
-    const Range tokens{first, std::min(first + block_, a_.tokens)};
-    const std::int64_t n = (tokens.end - tokens.begin) * share_, row = group / a_.kv_heads;
+  void run(std::int64_t index) const {
+    const Unit& unit = units_[to_size(index)];
+    const Range tokens = unit.range;
+    const std::int64_t n = (tokens.end - tokens.begin) * share_;
     float* queries = at_least(buffers().queries, n * a_.head_dim);
     for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
-      load_queries(group, token, queries + (token - first) * share_ * a_.head_dim);
+      load_queries(unit, token, queries + (token - tokens.begin) * share_ * a_.head_dim);
     }
     Softmax* states = at_least(buffers().states, n);
-    float* sums = at_least(buffers().sums, n * a_.head_dim);
+    float* sums = at_least(buffers().sums, n * a_.value_dim);
     std::fill_n(states, n, Softmax{-__builtin_inff(), 0});
-    std::fill_n(sums, n * a_.head_dim, 0.0f);
-    const std::int64_t end = seen_by(row, tokens.end - 1).end;
-    for (std::int64_t key = seen_by(row, first).begin; key < end; key += kTile) {
-      add_tile(group, tokens, {key, std::min(key + kTile, end)}, states);
+    std::fill_n(sums, n * a_.value_dim, 0.0f);
+    const std::int64_t end = seen_by(*unit.sequence, tokens.end - 1).end;
+    for (std::int64_t key = seen_by(*unit.sequence, tokens.begin).begin; key < end;) {
+      const Range tile = tile_at(key, end);
+      add_tile(unit, tile, states);
+      key = tile.end;
     }
     for (std::int64_t q = 0; q < n; ++q) {
-      write(group, first + q / share_, q % share_, sums + q * a_.head_dim, divisor(group, q % share_, states[q]));
+      write(unit, tokens.begin + q / share_, q % share_, sums + q * a_.value_dim,
+            divisor(unit.head, q % share_, states[q]));
     }
   }
 
  private:
-  void add_tile(std::int64_t group, Range tokens, Range keys, Softmax* states) const {
+  // The last tokens, which see most, come first.
+  void add(const SequenceBlocks& sequence, std::vector<Unit>& units) const {
+    const std::int64_t block = std::clamp<std::int64_t>(kBlockQueries / share_, 1, sequence.tokens);
+    for (std::int64_t begin = (sequence.tokens - 1) / block * block; begin >= 0; begin -= block) {
+      for (std::int64_t head = 0; head < a_.kv_heads; ++head)
+        units.push_back({&sequence, head, {begin, std::min(begin + block, sequence.tokens)}});
+    }
+  }
+
+  void add_tile(const Unit& unit, Range keys, Softmax* states) const {
     Buffers& mine = buffers();
-    const std::int64_t n = (tokens.end - tokens.begin) * share_;
+    const std::int64_t n = (unit.range.end - unit.range.begin) * share_;
     const std::size_t size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
-    float* tile = at_least(mine.tile, kTile * a_.head_dim);
-    float* columns = at_least(mine.columns, kTile * a_.head_dim);
-    float* weights = at_least(mine.weights, n * kTile);
+    float* tile = at_least(mine.tile, kBlockTokens * a_.head_dim);
+    float* columns = at_least(mine.columns, kBlockTokens * a_.head_dim);
+    float* weights = at_least(mine.weights, n * kBlockTokens);
     float* factors = at_least(mine.factors, n);
-    load(a_.keys, a_.key_dtype, group, keys, tile);
+    load_keys(unit, keys, tile);
     kernels_.transpose(tile, count, size, columns);
     kernels_.scores_of_many(mine.queries.data(), to_size(n), columns, size, a_.scale, a_.softcap, weights);
     for (std::int64_t q = 0; q < n; ++q) {
-      const Range seen = seen_by(group / a_.kv_heads, tokens.begin + q / share_);
-      factors[q] = soften(weights + q * kTile, keys, seen, states[q]);
+      const Range seen = seen_by(*unit.sequence, unit.range.begin + q / share_);
+      factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
     }
-    load(a_.values, a_.value_dtype, group, keys, tile);
-    kernels_.weigh(weights, factors, to_size(n), tile, count, size, mine.sums.data());
+    load_values(unit, keys, tile);
+    kernels_.weigh(weights, factors, to_size(n), tile, count, to_size(a_.value_dim), mine.sums.data());
   }
 
   // Of the keys of a tile, a query's own; the others weigh nothing.
@@ -240,34 +321,34 @@ class ManyTokens : public Attention {
     const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
     const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
     std::fill(weights, weights + begin, 0.0f);
-    std::fill(weights + std::max(begin, end), weights + kTile, 0.0f);
+    std::fill(weights + std::max(begin, end), weights + kBlockTokens, 0.0f);
     if (end <= begin) return 1.0f;
     return kernels_.soften(weights + begin, to_size(end - begin), &state);
   }
 
-  std::int64_t block_;   // tokens
-  std::int64_t blocks_;  // of a row
+  std::span<const Unit> units_;
 };
+
+std::int64_t products_of(const Attend& a) {
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < a.count; ++i)
+    pairs += a.sequences[i].tokens * (a.sequences[i].past + a.sequences[i].tokens);
+  return pairs * a.heads * a.head_dim;
+}
 
 }  // namespace
 
 void attend(const kernels::Table& table, const Attend& a) {
-  if (a.rows == 0 || a.tokens == 0) return;
-  const std::int64_t keys = *std::max_element(a.past, a.past + a.rows) + a.tokens;
-  const bool is_parallel = a.rows * a.tokens * keys * a.heads * a.head_dim > kParallelProducts;
-  if (a.tokens > 1) {
-    const ManyTokens many(table, a);
-#pragma omp parallel for schedule(dynamic) if (is_parallel)
-    for (std::int64_t unit = 0; unit < many.units(); ++unit) many.run(unit);
-    return;
-  }
+  const ManyTokens many(table, a);
   const OneToken one(table, a);
-#pragma omp parallel if (is_parallel)
+#pragma omp parallel if (products_of(a) > kParallelProducts)
   {
+#pragma omp for schedule(dynamic)
+    for (std::int64_t unit = 0; unit < many.units_count(); ++unit) many.run(unit);
 #pragma omp for
-    for (std::int64_t unit = 0; unit < one.units(); ++unit) one.run(unit);
+    for (std::int64_t unit = 0; unit < one.units_count(); ++unit) one.run(unit);
 #pragma omp for
-    for (std::int64_t group = 0; group < one.groups(); ++group) one.merge(group);
+    for (std::int64_t index = 0; index < one.merges_count(); ++index) one.merge(index);
   }
 }
 

@@ -41,7 +41,7 @@ static_assert([] {
   return true;
 }());
 
-std::optional<Dtype> find(std::string_view DtypeInfo::*key, std::string_view wanted) noexcept {
+std::optional<Dtype> find(std::string_view DtypeInfo::* key, std::string_view wanted) noexcept {
   const auto row = std::ranges::find(kDtypes, wanted, key);
   if (row == kDtypes.end()) return std::nullopt;
   return row->dtype;

@@ -24,7 +24,7 @@ kernels::Dot dot_for(const WeightMatrix& weight) {
 
 struct Operand {
   Part part;
-  const std::byte* WeightMatrix::*member;
+  const std::byte* WeightMatrix::* member;
 };
 constexpr Operand kOperands[] = {{Part::kCodes, &WeightMatrix::rows},
                                  {Part::kScale, &WeightMatrix::scales},
@@ -138,7 +138,7 @@ void unpack_row(const kernels::Table& table, const WeightView& weight, std::size
 
 }  // namespace
 
-const std::byte* WeightMatrix::*operand_of(Part part) noexcept {
+const std::byte* WeightMatrix::* operand_of(Part part) noexcept {
   const auto* found = std::ranges::find(kOperands, part, &Operand::part);
   return found == std::end(kOperands) ? nullptr : found->member;
 }

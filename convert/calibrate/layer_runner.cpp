@@ -83,17 +83,20 @@ void LayerRunner::load(std::int64_t layer) {
 }
 
 // Only the layer that is loaded keeps anything.
-models::Session LayerRunner::session(std::int64_t batch, std::int64_t tokens) const {
+models::Session LayerRunner::session() const {
   std::vector<std::unique_ptr<models::LayerState>> states(config_.layers.size());
-  states.at(static_cast<std::size_t>(layer_)) = module_->mixer().make_state(batch, tokens, at::kCPU);
-  return models::Session(batch, tokens, std::move(states), rotaries_, at::kCPU);
+  states.at(static_cast<std::size_t>(layer_)) = module_->mixer().make_state(at::kCPU);
+  return models::Session(std::move(states), rotaries_, at::kCPU);
 }
 
 at::Tensor LayerRunner::forward(const at::Tensor& input) const {
-  models::Session kept = session(input.size(0), input.size(1));
-  const models::Pass pass = models::make_pass(kept, 0, input.size(0), input.size(1), reaches_);
+  std::vector<models::Session> windows;
+  for (std::int64_t i = 0; i < input.size(0); ++i) windows.push_back(session());
+  std::vector<models::Session*> sessions;
+  for (models::Session& window : windows) sessions.push_back(&window);
+  const models::Pass pass = models::make_pass(std::move(sessions), input.size(1), reaches_);
   return translated([&] { return std::string("layer ") + std::to_string(layer_) + ", given " + describe(input); },
-                    [&] { return module_->forward(input, kept, pass); });
+                    [&] { return module_->forward(input, pass); });
 }
 
 }  // namespace halfbyte::convert::calibrate

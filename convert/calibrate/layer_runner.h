@@ -38,7 +38,7 @@ class LayerRunner {
   at::Tensor forward(const at::Tensor& input) const;
 
  private:
-  models::Session session(std::int64_t batch, std::int64_t tokens) const;
+  models::Session session() const;  // of one window
 
   const files::Checkpoint& source_;
   LoadOptions options_;

@@ -19,9 +19,9 @@ inline constexpr const char* kSlidingRope = "sliding_attention";
 struct RopeConfig {
   std::string name = "";  // among the ropes of a model that has several
   RopeType type = RopeType::kDefault;
-  std::int64_t rotary_dim = 0;  // values of a head that turn, from its begin; the others stay
+  std::int64_t rotary_dim = 0;   // values of a head that turn, from its begin; the others stay
   std::int64_t turning_dim = 0;  // of kProportional: of those, the pairs that really turn, times two
-  bool is_interleaved = false;  // pairs are neighbours, not the two halves
+  bool is_interleaved = false;   // pairs are neighbours, not the two halves
   double theta = 10000.0;
   double factor = 1.0;
   double attention_factor = 1.0;  // of cosines and sines
@@ -52,16 +52,26 @@ struct Reach {
   bool is_chunked = false;  // instead, those since the last multiple of it
 
   bool operator==(const Reach&) const = default;
+  // The first key that the token after `past` others sees.
+  constexpr std::int64_t first_seen(std::int64_t past) const noexcept {
+    if (window == 0) return 0;
+    return is_chunked ? past / window * window : (past < window ? 0 : past - window + 1);
+  }
+  // How many others there must be for the next token to see none of the first `keys`.
+  constexpr std::int64_t least_past(std::int64_t keys) const noexcept {
+    if (keys == 0 || window == 0) return 0;
+    return is_chunked ? (keys + window - 1) / window * window : keys + window - 1;
+  }
 };
 
 // What may differ from layer to layer.
 struct LayerConfig {
   MixerKind mixer = MixerKind::kAttention;
-  std::size_t rope = 0;      // of ModelConfig::ropes, or kNoRope
-  std::int64_t window = 0;   // tokens back that a token sees, itself included; 0: all
-  bool is_chunked = false;   // Reach
-  bool has_experts = false;  // instead of one MLP
-  bool has_growth = false;   // ModelConfig::query_growth
+  std::size_t rope = 0;         // of ModelConfig::ropes, or kNoRope
+  std::int64_t window = 0;      // tokens back that a token sees, itself included; 0: all
+  bool is_chunked = false;      // Reach
+  bool has_experts = false;     // instead of one MLP
+  bool has_growth = false;      // ModelConfig::query_growth
   bool has_mlp_beside = false;  // an MLP beside the experts, each with norms of its own
 
   // Where the model's do not hold; 0: they do.
@@ -202,9 +212,9 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
 
   double norm_eps = 1e-6;
-  double norm_offset = 0.0;      // added to norm weights
+  double norm_offset = 0.0;            // added to norm weights
   bool is_norm_weighted_wide = false;  // weighted before what was normalised is rounded, as where there is an offset
-  bool is_norm_centred = false;  // LayerNorm: what is normalised is less its mean
+  bool is_norm_centred = false;        // LayerNorm: what is normalised is less its mean
   bool norm_bias = false;
   bool has_final_norm = true;
   bool is_parallel = false;             // attention and MLP read one norm's result, and both add to the residual

@@ -33,17 +33,13 @@ constexpr quant::HeadNorm kHeadNorms[] = {quant::HeadNorm::kEachHead, quant::Hea
 // One pass over all layers. The residual sum of a layer's half waits as `delta` for the next norm, which adds it.
 class Forward {
  public:
-  Forward(const Decoder& decoder, Session& session, Workspace& workspace, std::int64_t first_row,
-          const at::Tensor& tokens)
+  Forward(const Decoder& decoder, Workspace& workspace, const at::Tensor& tokens, std::span<const StepRow> rows)
       : decoder_(decoder),
-        session_(session),
         work_(workspace),
         ids_(tokens),
-        first_row_(first_row),
-        rows_(tokens.size(0)),
-        tokens_(tokens.size(1)),
+        rows_(rows),
         hidden_(decoder.embedding().weight().size(1)),
-        count_(rows_ * tokens_) {
+        count_(tokens.numel()) {
     set_rows();
     embed(tokens.const_data_ptr<std::int64_t>());
   }
@@ -56,7 +52,7 @@ class Forward {
       translated(attempt, [&] { layer(work_.model.layers[i]); });
       PassWatch::layer_done(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(work_.model.layers.size()));
     }
-    at::Tensor out = at::empty({rows_, tokens_, hidden_}, at::kFloat);
+    at::Tensor out = at::empty({count_, hidden_}, at::kFloat);
     normalise(work_.model.norm, nullptr, out.mutable_data_ptr<float>());
     return out;
   }
@@ -64,30 +60,32 @@ class Forward {
  private:
   // Where each row's tokens stand, and the cosines and sines of their positions.
   void set_rows() {
-    work_.past.clear();
-    for (std::int64_t row = first_row_; row < first_row_ + rows_; ++row) work_.past.push_back(session_.length(row));
-    check_room(session_, *std::ranges::max_element(work_.past) + tokens_);
-    work_.turns.resize(session_.ropes());
-    work_.own_tables.clear();
+    work_.sequences.clear();
+    std::int64_t first = 0;
+    for (const StepRow& row : rows_) {
+      work_.sequences.push_back({first, row.tokens, row.session->length(), nullptr, nullptr});
+      first += row.tokens;
+    }
+    work_.turns.resize(rows_.front().session->ropes());
     for (std::size_t rope = 0; rope < work_.turns.size(); ++rope) set_turns(rope, work_.turns[rope]);
   }
 
   void set_turns(std::size_t rope, TurnsView& turns) {
     turns.cosines.clear();
     turns.sines.clear();
-    for (std::int64_t i = 0; i < rows_; ++i) {
-      const std::int64_t past = work_.past[static_cast<std::size_t>(i)];
-      const RotaryTable* table = session_.fixed_rotary(rope, first_row_ + i, past + tokens_);
-      std::int64_t first = past;
+    turns.tables.clear();
+    for (const StepRow& row : rows_) {
+      std::int64_t first = row.session->length();
+      auto table = row.session->fixed_rotary(rope, first + row.tokens);
       if (!table) {
-        const RotaryTable own = session_.rotary(rope, first_row_ + i, past, tokens_);
-        work_.own_tables.push_back({own.cosine.contiguous(), own.sine.contiguous()});
-        table = &work_.own_tables.back();
+        const RotaryTable own = row.session->rotary(rope, first, row.tokens);
+        table = std::make_shared<const RotaryTable>(RotaryTable{own.cosine.contiguous(), own.sine.contiguous()});
         first = 0;
       }
       turns.pairs = table->cosine.size(-1);
       turns.cosines.push_back(table->cosine.const_data_ptr<float>() + first * turns.pairs);
       turns.sines.push_back(table->sine.const_data_ptr<float>() + first * turns.pairs);
+      turns.tables.push_back(std::move(table));
     }
   }
 
@@ -173,32 +171,49 @@ class Forward {
     normalise({}, nullptr, nullptr);
     delta_ = nullptr;
     base_ = stream_;
-    const at::Tensor stream = at::from_blob(stream_, {rows_, tokens_, hidden_}, at::kFloat);
-    stream.copy_(layer.completed(stream, pass()));
+    for (const ModulePart& part : parts()) {
+      const at::Tensor stream = of_part(stream_, part);
+      stream.copy_(layer.completed(stream, part.pass));
+    }
   }
 
-  // For modules; made when the first needs it.
-  const Pass& pass() {
-    if (!pass_)
-      pass_ = decoder_.has_layer_inputs() ? decoder_.begin(ids_, session_, first_row_).pass
-                                          : decoder_.make_pass(session_, first_row_, rows_, tokens_);
-    return *pass_;
+  // Rows of equally many tokens, as modules take them.
+  struct ModulePart {
+    std::int64_t first;  // of the tokens
+    Pass pass;
+  };
+
+  // Made when the first module needs them.
+  std::span<const ModulePart> parts() {
+    if (!parts_.empty()) return parts_;
+    for (const EqualRows& equal : equal_rows(rows_)) {
+      std::vector<Session*> sessions = sessions_of(rows_, equal);
+      const auto rows = static_cast<std::int64_t>(sessions.size());
+      const at::Tensor ids = ids_.narrow(0, equal.first, rows * equal.tokens).view({rows, equal.tokens});
+      parts_.push_back({equal.first, decoder_.has_layer_inputs()
+                                         ? decoder_.begin(ids, std::move(sessions)).pass
+                                         : decoder_.make_pass(std::move(sessions), equal.tokens)});
+    }
+    return parts_;
+  }
+
+  // Shape: (tokens of all rows, hidden_size) -> (rows, tokens, hidden_size).
+  at::Tensor of_part(float* values, const ModulePart& part) const {
+    return at::from_blob(values + part.first * hidden_, {part.pass.rows, part.pass.tokens, hidden_}, at::kFloat);
   }
 
   // What runs as a module takes what was normalised, and gives what waits.
-  at::Tensor normalised() const { return at::from_blob(normalised_, {rows_, tokens_, hidden_}, at::kFloat); }
-
-  const float* given(at::Tensor& kept, const at::Tensor& result) {
-    kept = result.to(at::kFloat).contiguous();
-    return kept.const_data_ptr<float>();
-  }
-
   const float* mix(const DecoderLayer& layer) {
-    return given(mixed_, layer.mixer().forward(normalised(), session_, pass()));
+    float* const out = work_.delta.floats(count_ * hidden_);
+    for (const ModulePart& part : parts())
+      of_part(out, part).copy_(layer.mixer().forward(of_part(normalised_, part), part.pass));
+    return out;
   }
 
   const float* experts(const DecoderLayer& layer) {
-    return given(experts_result_, layer.feed_forward().forward(normalised()));
+    const at::Tensor x = at::from_blob(normalised_, {1, count_, hidden_}, at::kFloat);
+    experts_result_ = layer.feed_forward().forward(x).to(at::kFloat).contiguous();
+    return experts_result_.const_data_ptr<float>();
   }
 
   // Adds what waits to the stream, and has the MLP read what the attention has read.
@@ -230,44 +245,37 @@ class Forward {
     return {{{first, 3 * queries, 3 * d}, {first + d, 3 * queries, 3 * d}, {first + 2 * d, 3 * queries, 3 * d}}};
   }
 
-  std::byte* of_first_row(const at::Tensor& cache) const {
-    return static_cast<std::byte*>(cache.mutable_data_ptr()) +
-           bytes_of_values(first_row_ * cache.stride(0), dtype_of(cache));
-  }
-
   const float* attend(LayerView& view) {
     multiply(view.inputs, work_.operand.at_least(0), work_.products);
     const Attention& attention = *view.attention;
-    const at::ScalarType operand = *decoder_.compute().operand;
-    const at::Tensor& keys = attention.cache(session_).keys(operand);
-    const at::Tensor& values = attention.cache(session_).values(operand);
-    place(view, attention, keys, values);
-    multiply(view.output, attended(view, attention, keys, values), &work_.delta);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      KeyValueCache& cache = attention.cache(*rows_[i].session);
+      quant::SequenceBlocks& sequence = work_.sequences[i];
+      cache.make_room(sequence.past, sequence.tokens, *decoder_.compute().operand);
+      sequence.keys = cache.key_blocks();
+      sequence.values = cache.value_blocks();
+    }
+    place(view, attention);
+    multiply(view.output, attended(view, attention), &work_.delta);
     return work_.delta.floats(0);
   }
 
   // What placing heads and attending have in common: the tokens, the heads, and the cache.
   template <class Call>
-  Call over_cache(const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
+  Call over_cache(const Attention& attention) {
     Call a{};
-    a.rows = rows_;
-    a.tokens = tokens_;
+    a.sequences = work_.sequences.data();
+    a.count = static_cast<std::int64_t>(work_.sequences.size());
     a.heads = attention.heads();
     a.kv_heads = attention.kv_heads();
     a.head_dim = attention.head_dim();
-    a.query_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
-    a.keys = of_first_row(keys);
-    a.values = of_first_row(values);
-    a.key_dtype = dtype_of(keys);
-    a.value_dtype = dtype_of(values);
-    a.capacity = session_.capacity();
-    a.past = work_.past.data();
+    a.query_dtype = a.key_dtype = a.value_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
     return a;
   }
 
-  void place(const LayerView& view, const Attention& attention, const at::Tensor& keys, const at::Tensor& values) {
+  void place(const LayerView& view, const Attention& attention) {
     const auto [query, key, value] = heads_of(attention);
-    auto a = over_cache<quant::PlaceHeads>(attention, keys, values);
+    auto a = over_cache<quant::PlaceHeads>(attention);
     a.query = query;
     a.key = key;
     a.value = value;
@@ -284,12 +292,12 @@ class Forward {
     a.cosines = turns.cosines.data();
     a.sines = turns.sines.data();
     a.queries = work_.queries.at_least(bytes_of_values(count_ * a.heads * a.head_dim, a.query_dtype));
-    if (!quant::place_heads(a)) session_.note_not_finite();
+    if (!quant::place_heads(a)) rows_.front().session->note_not_finite();
   }
 
-  const std::byte* attended(const LayerView& view, const Attention& attention, const at::Tensor& keys,
-                            const at::Tensor& values) {
-    auto a = over_cache<quant::Attend>(attention, keys, values);
+  const std::byte* attended(const LayerView& view, const Attention& attention) {
+    auto a = over_cache<quant::Attend>(attention);
+    a.value_dim = a.value_stride = a.head_dim;
     a.scale = static_cast<float>(attention.scale());
     a.softcap = static_cast<float>(attention.softcap());
     a.window = attention.reach().window;
@@ -301,7 +309,8 @@ class Forward {
     a.output_dtype = attention.has_output_gate() ? Dtype::kFloat32 : view.output.operand;
     // The products of keys stand in the cache by now.
     const bool is_gated = attention.has_output_gate();
-    attend_in_slices(a, is_gated ? reinterpret_cast<std::byte*>(work_.products[1].floats(values_of_all)) : output);
+    a.output = is_gated ? reinterpret_cast<std::byte*>(work_.products[1].floats(values_of_all)) : output;
+    attend_in_slices(a);
     if (is_gated) gate(attention, view.output.operand, output);
     return output;
   }
@@ -320,19 +329,26 @@ class Forward {
     quant::gate_rows(a);
   }
 
-  // A sequence's tokens some at a time where they look far back; those of several sequences do not lie together.
-  void attend_in_slices(quant::Attend a, std::byte* output) {
-    const std::int64_t width = a.heads * a.head_dim, first = *a.past;
-    const std::int64_t step = rows_ == 1 ? rows_between_looks(tokens_, 2 * width * (first + tokens_)) : tokens_;
-    const std::byte* const queries = a.queries;
-    for (std::int64_t begin = 0; begin < tokens_; begin += step) {
-      PassWatch::check();
-      const std::int64_t past = first + begin;
-      if (rows_ == 1) a.past = &past;
-      a.tokens = std::min(step, tokens_ - begin);
-      a.queries = queries + bytes_of_values(begin * width, a.query_dtype);
-      a.output = output + bytes_of_values(begin * width, a.output_dtype);
-      quant::attend(a);
+  // A sequence's tokens some at a time where they look far back.
+  void attend_in_slices(quant::Attend a) {
+    PassWatch::check();
+    const auto step_of = [&](const quant::SequenceBlocks& row) {
+      return rows_between_looks(row.tokens, 2 * a.heads * a.head_dim * (row.past + row.tokens));
+    };
+    if (std::ranges::all_of(work_.sequences, [&](const auto& row) { return step_of(row) >= row.tokens; }))
+      return quant::attend(a);
+    for (const quant::SequenceBlocks& row : work_.sequences) {
+      const std::int64_t step = step_of(row);
+      for (std::int64_t begin = 0; begin < row.tokens; begin += step) {
+        PassWatch::check();
+        quant::SequenceBlocks slice = row;
+        slice.first += begin;
+        slice.past += begin;
+        slice.tokens = std::min(step, row.tokens - begin);
+        a.sequences = &slice;
+        a.count = 1;
+        quant::attend(a);
+      }
     }
   }
 
@@ -355,13 +371,13 @@ class Forward {
   }
 
   const Decoder& decoder_;
-  Session& session_;
   Workspace& work_;
-  std::int64_t first_row_, rows_, tokens_, hidden_;
-  std::int64_t count_;  // tokens of all rows
-  at::Tensor mixed_, experts_result_;  // of modules
-  at::Tensor ids_;
-  std::optional<Pass> pass_;
+  const at::Tensor& ids_;
+  std::span<const StepRow> rows_;
+  std::int64_t hidden_;
+  std::int64_t count_;         // tokens of all rows
+  at::Tensor experts_result_;  // of a module
+  std::vector<ModulePart> parts_;
   float* stream_ = nullptr;
   float* normalised_ = nullptr;  // null: nobody reads it
   const float* base_ = nullptr;  // what `delta_` is added to
@@ -372,13 +388,12 @@ class Forward {
 
 }  // namespace
 
-std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
-                                  std::int64_t first_row) {
-  if (!is_fusible(decoder, tokens) || !session.device().is_cpu()) return std::nullopt;
-  if (!session.workspace()) session.workspace() = std::make_shared<Workspace>();
-  Workspace& workspace = *session.workspace();
-  if (!view(decoder, workspace.model)) return std::nullopt;
-  return Forward(decoder, session, workspace, first_row, tokens).run();
+std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, std::span<const StepRow> rows) {
+  if (!is_fusible(decoder, tokens) || !rows.front().session->device().is_cpu()) return std::nullopt;
+  const Workspaces::Lease workspace(decoder.workspaces());
+  if (!view(decoder, (*workspace).model)) return std::nullopt;
+  decoder.workspaces().note_pass();
+  return Forward(decoder, *workspace, tokens, rows).run();
 }
 
 }  // namespace halfbyte::models::cpu

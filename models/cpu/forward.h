@@ -3,20 +3,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
 namespace halfbyte::models {
 class Decoder;
-class Session;
+struct StepRow;
 }  // namespace halfbyte::models
 
 namespace halfbyte::models::cpu {
 
-// As Decoder::forward. Nothing, with the session as it was, where the modules must run one by one: on other devices,
-// with gradients on, under autocast, while an OverflowProbe or a Tap looks on, under a policy without a float32 stream,
-// and where a tensor does not lie as kernels read it.
-std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, Session& session,
-                                  std::int64_t first_row);
+// As Decoder::forward. Nothing, with the sessions as they were, where the modules must run one by one: on other
+// devices, with gradients on, under autocast, while an OverflowProbe or a Tap looks on, under a policy without a
+// float32 stream, and where a tensor does not lie as kernels read it.
+std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, std::span<const StepRow> rows);
 
 }  // namespace halfbyte::models::cpu

@@ -24,7 +24,7 @@ bool is_wanted(const Compute& compute) {
 }
 
 bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {
-  return tokens.is_cpu() && tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
+  return tokens.is_cpu() && tokens.dim() == 1 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
          tokens.numel() > 0 && operators::is_plain(embedding) && embedding.dim() == 2 &&
          are_known(tokens, embedding.size(0));
 }

@@ -1,10 +1,13 @@
-// The buffers of a pass, kept by its session: they grow to the largest pass, and nothing is allocated after.
+// The buffers of a pass, kept by its model: they grow to the largest pass, and nothing is allocated after.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "models/cpu/views.h"
@@ -40,6 +43,7 @@ class Buffer {
 struct TurnsView {
   std::int64_t pairs = 0;
   std::vector<const float*> cosines, sines;
+  std::vector<std::shared_ptr<const RotaryTable>> tables;  // whose they are
 };
 
 // Shapes: tokens of all rows by what a token has.
@@ -49,9 +53,47 @@ struct Workspace {
   Buffer operand;                    // what the next products multiply
   Buffer products[3];                // queries, keys and values, or gate and up; float32
   Buffer queries;
-  std::vector<std::int64_t> past;
-  std::vector<TurnsView> turns;         // one a rope
-  std::vector<RotaryTable> own_tables;  // of rows whose length matters
+  std::vector<quant::SequenceBlocks> sequences;  // of the layer that is being computed
+  std::vector<TurnsView> turns;                  // one a rope
+};
+
+// Of one model: one for each pass that runs at a time.
+class Workspaces {
+ public:
+  // Given back when it goes.
+  class Lease {
+   public:
+    explicit Lease(Workspaces& owner) : owner_(owner), workspace_(owner.take()) {}
+    ~Lease() { owner_.put_back(std::move(workspace_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Workspace& operator*() const noexcept { return *workspace_; }
+
+   private:
+    Workspaces& owner_;
+    std::unique_ptr<Workspace> workspace_;
+  };
+
+  // Passes that ran here since the model was made.
+  std::int64_t passes() const noexcept { return passes_; }
+  void note_pass() noexcept { ++passes_; }
+
+ private:
+  std::unique_ptr<Workspace> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Workspace>();
+    std::unique_ptr<Workspace> out = std::move(free_.back());
+    free_.pop_back();
+    return out;
+  }
+  void put_back(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(workspace));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+  std::atomic<std::int64_t> passes_ = 0;
 };
 
 }  // namespace halfbyte::models::cpu

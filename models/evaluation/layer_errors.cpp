@@ -53,12 +53,12 @@ struct Side {
 
   Side(const CausalLM& of, const at::Tensor& tokens)
       : model(of),
-        session(of.make_session(1, tokens.size(1))),
-        begun(of.decoder().begin(tokens.to(of.device()), session, 0)),
+        session(of.make_session()),
+        begun(of.decoder().begin(tokens.to(of.device()), {&session})),
         stream(begun.stream) {}
 
   at::Tensor layer(std::size_t index, const at::Tensor& input) {
-    return model.decoder().layers()[index]->forward(input, session, begun.pass);
+    return model.decoder().layers()[index]->forward(input, begun.pass);
   }
   at::Tensor normalised() const {
     const Norm* norm = model.decoder().norm();

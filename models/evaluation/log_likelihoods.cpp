@@ -20,8 +20,8 @@ std::vector<double> log_likelihoods(const CausalLM& model, const std::vector<Con
     const TokenIds& ids = continuations[static_cast<std::size_t>(row)].tokens;
     tokens[row].narrow(0, 0, static_cast<std::int64_t>(ids.size())).copy_(at::tensor(ids, at::kLong));
   }
-  Session session = model.make_session(rows, length);
-  const at::Tensor hidden = model.hidden(tokens.to(model.device()), session);
+  std::vector<Session> sessions = model.make_sessions(rows);
+  const at::Tensor hidden = model.hidden(tokens.to(model.device()), sessions);
   std::vector<double> out;
   for (std::int64_t row = 0; row < rows; ++row) {
     PassWatch::check();

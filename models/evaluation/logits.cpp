@@ -21,8 +21,8 @@ at::Tensor WindowBatch::targets() const { return tokens.narrow(1, tokens.size(1)
 void ModelLogits::begin(const WindowBatch& batch) {
   const std::int64_t context = batch.tokens.size(1);
   hidden_.reset();  // the last batch's goes first
-  Session session = model_.make_session(batch.tokens.size(0), context);
-  const at::Tensor hidden = model_.hidden(batch.tokens.to(model_.device()), session);
+  std::vector<Session> sessions = model_.make_sessions(batch.tokens.size(0));
+  const at::Tensor hidden = model_.hidden(batch.tokens.to(model_.device()), sessions);
   hidden_ = hidden.narrow(1, context - 1 - batch.scored, batch.scored).flatten(0, 1).contiguous();
 }
 

@@ -30,7 +30,7 @@ constexpr std::int64_t kScoredRows = 64;
 // float32, on the CPU.
 std::vector<at::Tensor> scored_logits(const CausalLM& model, const TokenIds& tokens, std::int64_t scored) {
   const auto size = static_cast<std::int64_t>(tokens.size());
-  models::Session session = model.make_session(1, size);
+  models::Session session = model.make_session();
   const at::Tensor ids = at::tensor(tokens).unsqueeze(0).to(model.device());
   const at::Tensor hidden = model.hidden(ids, session).select(0, 0).narrow(0, size - 1 - scored, scored);
   const auto rows = [&](std::int64_t begin) {

@@ -86,7 +86,7 @@ struct Sequence {
 class Generator {
  public:
   Generator(const CausalLM& model, const std::vector<TokenIds>& prompts, const GenerateOptions& options)
-      : model_(model), prompts_(prompts), options_(options), session_(open_session()) {
+      : model_(model), prompts_(prompts), options_(options), sessions_(open_sessions()) {
     if (!options.ignore_eos) stop_tokens_ = model.config().eos_token_ids;
     stop_tokens_.insert(stop_tokens_.end(), options.stop_tokens.begin(), options.stop_tokens.end());
     for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -115,19 +115,12 @@ class Generator {
   }
 
  private:
-  Session& open_session() {
-    std::int64_t capacity = 1;
-    for (const TokenIds& prompt : prompts_) {
-      capacity = std::max(capacity, static_cast<std::int64_t>(prompt.size()) + options_.max_gen_len);
-    }
-    capacity = std::min(capacity, model_.config().max_position_embeddings);
-    ++capacity;  // a finished sequence still takes part in the others' steps
-    if (!options_.cache) {
-      return own_session_.emplace(model_.make_session(static_cast<std::int64_t>(prompts_.size()), capacity));
-    }
+  // One a prompt.
+  std::span<Session> open_sessions() {
+    if (!options_.cache) return own_sessions_ = model_.make_sessions(static_cast<std::int64_t>(prompts_.size()));
     PromptCache::State& cache = options_.cache->state();
-    cached_ = cache.open(model_, prompts_.front(), capacity, !(options_.echo && options_.logprobs));
-    return *cache.session;
+    cached_ = cache.open(model_, prompts_.front(), !(options_.echo && options_.logprobs));
+    return {&*cache.session, 1};
   }
 
   // False when the caller's stop token broke the work off: passes alone, since what callbacks throw is the caller's.
@@ -188,13 +181,13 @@ class Generator {
   // stopped.
   template <class Use>
   bool read(std::size_t index, std::span<const std::int64_t> tokens, std::size_t length, const Use& use) {
-    const auto row = static_cast<std::int64_t>(index);
     const auto size = static_cast<std::int64_t>(tokens.size());
-    session_.expect(row, static_cast<std::int64_t>(length));
+    Session& session = sessions_[index];
+    session.expect(static_cast<std::int64_t>(length));
     for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
       const auto count = static_cast<std::size_t>(std::min(kPrefillTokens, size - begin));
       const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
-      const auto pass = [&] { use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session_, row)); };
+      const auto pass = [&] { use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session)); };
       if (!unless_stopped(pass, prompt_progress(begin, static_cast<std::int64_t>(count)))) return false;
     }
     return true;
@@ -204,12 +197,12 @@ class Generator {
   // ones is read again. Source: transformers, Phi3ForCausalLM.prepare_inputs_for_generation.
   void reread_if_outgrown(std::size_t index) {
     const Sequence& sequence = sequences_[index];
-    const std::int64_t length = session_.length(static_cast<std::int64_t>(index));
+    const std::int64_t length = sessions_[index].length();
     const auto is_outgrown = [&](const RopeConfig& rope) {
       return rope.type == RopeType::kLongrope && length == rope.fixed_length();
     };
     if (sequence.is_done || std::ranges::none_of(model_.config().ropes, is_outgrown)) return;
-    session_.reset(static_cast<std::int64_t>(index));
+    sessions_[index].cut(0);
     const std::span tokens(sequence.tokens);
     read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
   }
@@ -227,24 +220,27 @@ class Generator {
     }
   }
 
-  // One more token for every sequence; those that are done stay where they are.
+  // One more token for every sequence that is not done.
   void step() {
+    std::vector<std::size_t> going;
+    std::vector<StepRow> rows;
     TokenIds next;
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
-      next.push_back(sequences_[i].last_token);
+      if (sequences_[i].is_done) continue;
       reread_if_outgrown(i);
-      if (sequences_[i].is_done) session_.hold(static_cast<std::int64_t>(i));
+      going.push_back(i);
+      rows.push_back({&sessions_[i], 1});
+      next.push_back(sequences_[i].last_token);
     }
-    const at::Tensor tokens = to_tokens(next, model_.device()).unsqueeze(1);
     at::Tensor logits;
-    const auto pass = [&] { logits = model_.head(model_.hidden(tokens, session_)).cpu().contiguous(); };
+    const auto pass = [&] {
+      logits = model_.head(model_.step(to_tokens(next, model_.device()), rows)).cpu().contiguous();
+    };
     if (!unless_stopped(pass)) {
       for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
       return;
     }
-    for (std::size_t i = 0; i < sequences_.size(); ++i) {
-      if (!sequences_[i].is_done) accept(i, row_of(logits, static_cast<std::int64_t>(i)));
-    }
+    for (std::size_t i = 0; i < going.size(); ++i) accept(going[i], row_of(logits, static_cast<std::int64_t>(i)));
   }
 
   void accept(std::size_t index, std::span<const float> logits) {
@@ -269,8 +265,8 @@ class Generator {
   std::int64_t cached_ = 0;  // of the only prompt
   std::int64_t read_ = 0;    // tokens of prompts
   std::int64_t to_read_ = 0;
-  std::optional<Session> own_session_;
-  Session& session_;
+  std::vector<Session> own_sessions_;
+  std::span<Session> sessions_;  // one a prompt
 };
 
 }  // namespace

@@ -34,22 +34,14 @@ std::int64_t PromptCache::State::usable(const models::CausalLM& owner, const Tok
   return std::min<std::int64_t>(common, static_cast<std::int64_t>(prompt.size()) - 1);
 }
 
-// At least doubles, so that a conversation's copies stay linear in its length.
-void PromptCache::State::make_room(std::int64_t capacity, std::int64_t most) {
-  if (session->capacity() >= capacity) return;
-  const bool has_tokens = session->length(0) > 0;
-  session->grow(has_tokens ? std::max(capacity, std::min(most, 2 * session->capacity())) : capacity);
-}
-
-std::int64_t PromptCache::State::open(const models::CausalLM& owner, const TokenIds& prompt, std::int64_t capacity,
-                                      bool may_reuse) {
+std::int64_t PromptCache::State::open(const models::CausalLM& owner, const TokenIds& prompt, bool may_reuse) {
   if (!session || model.lock().get() != &owner) {
-    snapshots.clear();
-    session.emplace(owner.make_session(1, capacity));
+    earlier.clear();
+    session.emplace(owner.make_session());
     is_whole = false;
   }
-  const std::int64_t kept = session->go_back(0, may_reuse ? usable(owner, prompt) : 0, snapshots);
-  make_room(capacity, owner.config().max_position_embeddings + 1);
+  const std::int64_t kept = session->go_back(may_reuse ? usable(owner, prompt) : 0, earlier);
+  std::erase_if(earlier, [&](const models::Session& one) { return one.length() > kept; });  // other tokens come there
   model = owner.weak_from_this();
   tokens.assign(prompt.begin(), prompt.begin() + kept);
   is_whole = false;
@@ -57,12 +49,12 @@ std::int64_t PromptCache::State::open(const models::CausalLM& owner, const Token
 }
 
 void PromptCache::State::keep_prompt() {
-  if (session->can_rewind()) return;
-  snapshots = {session->snapshot(0)};
+  earlier.clear();
+  earlier.push_back(session->fork());
 }
 
 void PromptCache::State::close(const TokenIds& all) {
-  tokens.assign(all.begin(), all.begin() + session->length(0));
+  tokens.assign(all.begin(), all.begin() + session->length());
   is_whole = true;
 }
 

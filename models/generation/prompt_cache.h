@@ -14,14 +14,14 @@ namespace halfbyte {
 
 struct PromptCache::State {
   std::weak_ptr<const torch::nn::Module> model;  // whose keys and values they are
-  std::optional<models::Session> session;        // of one sequence
-  TokenIds tokens;                               // whose keys and values the session has
-  bool is_whole = false;                         // no call was broken off by an error
-  std::vector<models::Snapshot> snapshots;       // to go back to, of a session that cannot rewind
+  std::optional<models::Session> session;
+  TokenIds tokens;                       // whose keys and values the session has
+  bool is_whole = false;                 // no call was broken off by an error
+  std::vector<models::Session> earlier;  // to go back to, of a session that cannot be cut anywhere
 
-  // A session for `prompt`, with room for `capacity` tokens, that has the first so many of its tokens already.
-  // `may_reuse`: false: none of them. Returns how many; at least one is left to read.
-  std::int64_t open(const models::CausalLM& model, const TokenIds& prompt, std::int64_t capacity, bool may_reuse);
+  // A session for `prompt` that has the first so many of its tokens already. `may_reuse`: false: none of them. Returns
+  // how many; at least one is left to read.
+  std::int64_t open(const models::CausalLM& model, const TokenIds& prompt, bool may_reuse);
   // The prompt has been read: a later one may go on from there.
   void keep_prompt();
   // `all`: what the session has read, and what came after.
@@ -29,7 +29,6 @@ struct PromptCache::State {
 
  private:
   std::int64_t usable(const models::CausalLM& model, const TokenIds& prompt) const;
-  void make_room(std::int64_t capacity, std::int64_t most);
 };
 
 }  // namespace halfbyte

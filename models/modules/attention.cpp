@@ -119,17 +119,12 @@ at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, cons
   return results.size() == 1 ? results[0].unsqueeze(0) : at::stack(results);
 }
 
-at::Tensor Attention::attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                             const Pass& pass) const {
+at::Tensor Attention::attend(const at::Tensor& query, const Seen& seen, const Pass& pass) const {
   const at::ScalarType operand =
-      c10::promoteTypes(query.scalar_type(), c10::promoteTypes(keys.scalar_type(), values.scalar_type()));
+      c10::promoteTypes(query.scalar_type(), c10::promoteTypes(seen.keys.scalar_type(), seen.values.scalar_type()));
   const at::ScalarType type = product_dtype(query.device(), operand);
   const KeyRange& range = pass.keys(reach_);
-  const auto seen = [&](const at::Tensor& cache) {
-    return cache.narrow(0, pass.first_row, pass.rows).narrow(2, range.begin, range.count).to(type);
-  };
-  const at::Tensor k = seen(keys);
-  const at::Tensor v = seen(values);
+  const at::Tensor k = seen.keys.to(type), v = seen.values.to(type);
   if (pass.tokens == 1) {
     // One token: the heads that share keys become rows of one product, and nothing is repeated.
     const at::Tensor q = query.to(type).reshape({pass.rows, kv_heads_, heads_ / kv_heads_, head_dim_});
@@ -157,28 +152,41 @@ at::Tensor Attention::grown(const at::Tensor& query, const Pass& pass) const {
   return query * factors.to(query.device(), query.scalar_type());
 }
 
-std::unique_ptr<LayerState> Attention::make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const {
+std::unique_ptr<LayerState> Attention::make_state(at::Device device) const {
   if (keys_of_ != layer_) return nullptr;
-  const KeyValueCache::Shape shape{batch, kv_heads_, capacity, head_dim_};
-  return std::make_unique<KeyValueCache>(shape, compute_.operand, device);
+  return std::make_unique<KeyValueCache>(cache_shape(), compute_.operand, device);
 }
 
-void Attention::keep(const Projected& parts, Session& session, const Pass& pass) const {
+Attention::Seen Attention::seen(const Pass& pass) const {
+  const KeyRange& range = pass.keys(reach_);
+  const auto of = [&](const auto& part) {
+    return gathered(pass, range,
+                    [&](Session& session, std::int64_t count) { return part(cache(session), range.begin, count); });
+  };
+  return {of([](const KeyValueCache& kept, auto... which) { return kept.keys(which...); }),
+          of([](const KeyValueCache& kept, auto... which) { return kept.values(which...); })};
+}
+
+Attention::Seen Attention::keep(const Projected& parts, const Pass& pass) const {
   const at::Tensor key = compute_.as_operand(placed(parts.key, key_norm_.get(), pass));
   const at::Tensor value = value_norm_ ? value_norm_->forward(parts.value) : parts.value;
-  if (key.is_cpu() && !is_finite(key)) session.note_not_finite();
-  store(cache(session).keys(key.scalar_type()), key, pass);
-  store(cache(session).values(value.scalar_type()), value, pass);
+  if (key.is_cpu() && !is_finite(key)) pass.note_not_finite();
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    Session& session = *pass.sessions[static_cast<std::size_t>(row)];
+    cache(session).store(session.length(), key.select(0, row), value.select(0, row));
+  }
+  if (!pass.is_first()) return seen(pass);
+  // What was just kept is all that there is.
+  const KeyValueCache& kept = cache(*pass.sessions.front());
+  return {key.transpose(1, 2).to(*kept.key_dtype()), value.transpose(1, 2).to(*kept.value_dtype())};
 }
 
-at::Tensor Attention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
+at::Tensor Attention::forward(const at::Tensor& input, const Pass& pass) const {
   const Projected parts = project(shared_operand(input, inputs_), pass);
   const at::Tensor query = compute_.as_operand(grown(placed(parts.query, query_norm_.get(), pass), pass));
   // Elsewhere than on the CPU each look would wait for the device.
-  if (query.is_cpu() && !is_finite(query)) session.note_not_finite();
-  if (parts.key.defined()) keep(parts, session, pass);
-  KeyValueCache& kept = cache(session);
-  const at::Tensor attended = attend(query, kept.keys(query.scalar_type()), kept.values(query.scalar_type()), pass);
+  if (query.is_cpu() && !is_finite(query)) pass.note_not_finite();
+  const at::Tensor attended = attend(query, parts.key.defined() ? keep(parts, pass) : seen(pass), pass);
   if (!parts.gate.defined()) return output_->forward(attended);
   const at::Tensor open = parts.gate.flatten(-2).sigmoid();
   return output_->forward(watched_input(*output_, attended.to(open.scalar_type()) * open));

@@ -18,16 +18,19 @@ class Attention : public Mixer {
  public:
   Attention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
 
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
-  std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
+  at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
+  std::unique_ptr<LayerState> make_state(at::Device device) const override;
   KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(keys_of_); }
+
+  // Of the layer whose keys and values it reads: where and how they are kept.
+  KeyValueCache::Shape cache_shape() const { return {kv_heads_, head_dim_, head_dim_, reach_}; }
 
   std::int64_t heads() const noexcept { return heads_; }
   std::int64_t kv_heads() const noexcept { return kv_heads_; }
   std::int64_t head_dim() const noexcept { return head_dim_; }
   double scale() const noexcept { return scale_; }
   double softcap() const noexcept { return softcap_; }
-  std::size_t rope() const noexcept { return rope_; }       // of the model's, or kNoRope
+  std::size_t rope() const noexcept { return rope_; }  // of the model's, or kNoRope
   const Reach& reach() const noexcept { return reach_; }
   bool is_interleaved() const noexcept { return is_interleaved_; }
   QkvLayout layout() const noexcept { return layout_; }
@@ -48,12 +51,17 @@ class Attention : public Mixer {
     at::Tensor query, key = {}, value = {}, gate = {};
   };
   Projected project(const at::Tensor& x, const Pass& pass) const;
-  // Puts keys and values where attention reads them.
-  void keep(const Projected& parts, Session& session, const Pass& pass) const;
+  // Keys and values of the tokens that the pass sees, each row's. Shape: (rows, kv_heads, keys, head_dim).
+  struct Seen {
+    at::Tensor keys, values;
+  };
+  // Puts keys and values where later passes find them.
+  Seen keep(const Projected& parts, const Pass& pass) const;
+  Seen seen(const Pass& pass) const;
   // Query or key, normalised and turned. Shape: kept.
   at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
   at::Tensor grown(const at::Tensor& query, const Pass& pass) const;
-  at::Tensor attend(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, const Pass& pass) const;
+  at::Tensor attend(const at::Tensor& query, const Seen& seen, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   // `sinks`: broadcast to the scores of one key; undefined: none.
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range,
@@ -76,8 +84,8 @@ class Attention : public Mixer {
   bool has_output_gate_;
   QueryKeyNorm norm_;
   QueryGrowth growth_;
-  std::vector<std::shared_ptr<Linear>> inputs_;     // query, key and value, or one of all three
-  std::shared_ptr<Norm> query_norm_, key_norm_;     // null: none
+  std::vector<std::shared_ptr<Linear>> inputs_;  // query, key and value, or one of all three
+  std::shared_ptr<Norm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;
   std::shared_ptr<Norm> value_norm_;  // null: none
   at::Tensor sinks_;                  // (heads); undefined: none

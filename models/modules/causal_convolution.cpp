@@ -15,16 +15,15 @@ CausalConvolution::CausalConvolution(torch::nn::Module& parent, const WeightSet&
     bias_ = register_parameter_at(parent, path + ".bias", bias);
 }
 
-at::Tensor CausalConvolution::forward(const at::Tensor& x, RecurrentState& state, std::size_t part,
-                                      std::int64_t first_row) const {
+CausalConvolution::Result CausalConvolution::forward(const at::Tensor& x, const at::Tensor& before) const {
   const std::int64_t tokens = x.size(1);
-  const at::Tensor all = at::cat({state.before(part, first_row, x.size(0)), x.to(at::kFloat)}, 1);
-  state.keep(part, first_row, all.narrow(1, tokens, all.size(1) - tokens));
+  const at::Tensor all = at::cat({before, x.to(at::kFloat)}, 1);
   const at::Tensor kernel = kernel_.select(1, 0).to(at::kFloat);
   at::Tensor out = all.narrow(1, 0, tokens) * kernel.select(1, 0);
   for (std::int64_t i = 1; i < kernel.size(1); ++i)
     out = at::addcmul(out, all.narrow(1, i, tokens), kernel.select(1, i));
-  return bias_.defined() ? out + bias_.to(at::kFloat) : out;
+  if (bias_.defined()) out = out + bias_.to(at::kFloat);
+  return {out, all.narrow(1, tokens, all.size(1) - tokens)};
 }
 
 }  // namespace halfbyte::models

@@ -13,9 +13,12 @@ class CausalConvolution {
  public:
   CausalConvolution(torch::nn::Module& parent, const WeightSet& weights, ModuleName kernel, const Naming& names);
 
-  // With what `state` has of the tokens before, and leaves it those that the next pass needs. Shape: (rows, tokens,
-  // size), kept; the result is float32.
-  at::Tensor forward(const at::Tensor& x, RecurrentState& state, std::size_t part, std::int64_t first_row) const;
+  // `before`: the inputs of the tokens before, as much of them as kept() says; `after` is what the next pass needs.
+  // Shapes: x and the result (rows, tokens, size), the others (rows, ...kept()). All but x are float32.
+  struct Result {
+    at::Tensor mixed, after;
+  };
+  Result forward(const at::Tensor& x, const at::Tensor& before) const;
   // Of what it keeps of a row: its inputs of the last tokens.
   RecurrentState::Shape kept() const { return {kernel_.size(2) - 1, kernel_.size(0)}; }
 

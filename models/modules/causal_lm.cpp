@@ -32,6 +32,13 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
                                         policy.name() + "); load with " + Option::kDtype + " amp:bfloat16");
 }
 
+// Whether no query or key of theirs was otherwise since the last call.
+bool were_finite(std::span<const StepRow> rows) {
+  bool out = true;
+  for (const StepRow& row : rows) out &= row.session->was_finite();
+  return out;
+}
+
 }  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
@@ -51,15 +58,27 @@ CausalLM::~CausalLM() = default;
 
 at::Device CausalLM::device() const { return lm_head_->device(); }
 
-Session CausalLM::make_session(std::int64_t batch, std::int64_t capacity) const {
-  return translated(
-      [&] {
-        return "keys and values of " + std::to_string(batch) + " sequences of " + std::to_string(capacity) + " tokens";
-      },
-      [&] { return model_->make_session(batch, capacity, device()); });
+Session CausalLM::make_session() const {
+  return translated([] { return std::string("making a session"); }, [&] { return model_->make_session(device()); });
 }
 
-at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
+std::vector<Session> CausalLM::make_sessions(std::int64_t count) const {
+  std::vector<Session> out;
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(make_session());
+  return out;
+}
+
+at::Tensor CausalLM::hidden(const at::Tensor& tokens, std::span<Session> sessions) const {
+  std::vector<StepRow> rows;
+  for (Session& session : sessions) rows.push_back({&session, tokens.size(1)});
+  return step(tokens.reshape(-1), rows).view({tokens.size(0), tokens.size(1), -1});
+}
+
+at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session) const {
+  return hidden(tokens, std::span(&session, 1));
+}
+
+at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
   if (tokens.device() != device()) {
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
                                           device().str() + "; move one of them with .to()");
@@ -67,15 +86,15 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session, std::int
   const auto run = [&] {
     return translated(
         [&] { return "the model's forward pass of tokens " + describe(tokens) + " under " + policy_.name(); },
-        [&] { return model_->forward(tokens, session, first_row); });
+        [&] { return model_->forward(tokens, rows); });
   };
-  session.was_finite();  // what a pass noted that was broken off
+  were_finite(rows);  // what a pass noted that was broken off
   at::Tensor out = run();
-  if (!session.was_finite() || !is_finite(out)) {
+  if (!were_finite(rows) || !is_finite(out)) {
     explain_not_finite(*this, policy_, run);
-    if (!session.was_finite()) fail_query_or_key(policy_);
+    if (!were_finite(rows)) fail_query_or_key(policy_);
   }
-  session.commit(first_row, tokens.size(0), tokens.size(1));
+  for (const StepRow& row : rows) row.session->commit(row.tokens);
   return out;
 }
 
@@ -88,8 +107,8 @@ at::Tensor CausalLM::head(const at::Tensor& hidden) const {
 }
 
 at::Tensor CausalLM::forward(const at::Tensor& tokens) {
-  Session session = make_session(tokens.size(0), tokens.size(1));
-  return head(hidden(tokens, session));
+  std::vector<Session> sessions = make_sessions(tokens.size(0));
+  return head(hidden(tokens, sessions));
 }
 
 void CausalLM::check_contract() const {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/ops/cat.h>
+
 #include "models/cpu/forward.h"
+#include "models/cpu/workspace.h"
 #include "models/modules/children.h"
 #include "models/modules/gated_delta.h"
 #include "models/modules/latent_attention.h"
@@ -69,7 +72,7 @@ void DecoderLayer::add_feed_forward(const LayerWeights& weights, const ModelConf
   register_at(*this, layer.has_experts ? config.naming->moe : config.naming->mlp, feed_forward_);
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
+at::Tensor DecoderLayer::forward(const at::Tensor& input, const Pass& pass) const {
   const auto normalised = [](const at::Tensor& x, const std::shared_ptr<Norm>& norm) {
     return norm ? norm->forward(x) : x;
   };
@@ -80,7 +83,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, Session& session, cons
     return base + (residual_scale_ == 1.0 ? added : added * residual_scale_);
   };
   const at::Tensor x = normalised(input, input_norm_);
-  const at::Tensor middle = joined(input, x, mixer_->forward(x, session, pass), attention_output_norm_);
+  const at::Tensor middle = joined(input, x, mixer_->forward(x, pass), attention_output_norm_);
   const at::Tensor y = is_parallel_ ? x : normalised(middle, mlp_norm_);
   return completed(joined(middle, y, feed_forward_->forward(y), mlp_output_norm_), pass);
 }
@@ -111,33 +114,63 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
     register_at(root, std::string(names.layers) + "." + std::to_string(index), layers_.back());
   }
   norm_ = add_norm(root, weights.modules, &Naming::final_norm, config, compute);
+  workspaces_ = std::make_unique<cpu::Workspaces>();
 }
 
-at::Tensor Decoder::forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const {
-  if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, session, first_row)) return *std::move(fused);
-  auto [x, pass] = begin(tokens, session, first_row);
+Decoder::~Decoder() = default;
+
+std::vector<EqualRows> equal_rows(std::span<const StepRow> rows) {
+  std::vector<EqualRows> out;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0 || rows[i].tokens != out.back().tokens) out.push_back({i, i, first, rows[i].tokens});
+    out.back().end = i + 1;
+    first += rows[i].tokens;
+  }
+  return out;
+}
+
+std::vector<Session*> sessions_of(std::span<const StepRow> rows, const EqualRows& part) {
+  std::vector<Session*> out;
+  for (std::size_t i = part.begin; i < part.end; ++i) out.push_back(rows[i].session);
+  return out;
+}
+
+at::Tensor Decoder::forward(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, rows)) return *std::move(fused);
+  std::vector<at::Tensor> results;
+  for (const EqualRows& part : equal_rows(rows)) {
+    const auto count = static_cast<std::int64_t>(part.end - part.begin);
+    const at::Tensor own = tokens.narrow(0, part.first, count * part.tokens).view({count, part.tokens});
+    results.push_back(by_modules(own, sessions_of(rows, part)).flatten(0, 1));
+  }
+  return results.size() == 1 ? results[0] : at::cat(results);
+}
+
+at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> sessions) const {
+  auto [x, pass] = begin(tokens, std::move(sessions));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
-                   [&] { return layers_[layer]->forward(x, session, pass); });
+                   [&] { return layers_[layer]->forward(x, pass); });
     PassWatch::layer_done(static_cast<std::int64_t>(layer) + 1, static_cast<std::int64_t>(layers_.size()));
   }
   return norm_ ? norm_->forward(x) : x;
 }
 
-Decoder::Begun Decoder::begin(const at::Tensor& tokens, const Session& session, std::int64_t first_row) const {
-  Begun out{embedding_->forward(tokens), make_pass(session, first_row, tokens.size(0), tokens.size(1))};
+Decoder::Begun Decoder::begin(const at::Tensor& tokens, std::vector<Session*> sessions) const {
+  Begun out{embedding_->forward(tokens), make_pass(std::move(sessions), tokens.size(1))};
   if (layer_inputs_) out.pass.layer_inputs = layer_inputs_->forward(tokens, out.stream);
   return out;
 }
 
-Pass Decoder::make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const {
-  return models::make_pass(session, first_row, rows, tokens, reaches_);
+Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens) const {
+  return models::make_pass(std::move(sessions), tokens, reaches_);
 }
 
-Session Decoder::make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const {
+Session Decoder::make_session(at::Device device) const {
   std::vector<std::unique_ptr<LayerState>> states;
-  for (const auto& layer : layers_) states.push_back(layer->mixer().make_state(batch, capacity, device));
-  return Session(batch, capacity, std::move(states), rotaries_, device);
+  for (const auto& layer : layers_) states.push_back(layer->mixer().make_state(device));
+  return Session(std::move(states), rotaries_, device);
 }
 
 }  // namespace halfbyte::models

@@ -19,7 +19,7 @@ class DecoderLayer : public torch::nn::Module {
  public:
   DecoderLayer(const LayerWeights& weights, const ModelConfig& config, const Compute& compute, std::int64_t index);
   // Errors: kUnsupported for a pass that lacks what layers are given beside the stream.
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const;
+  at::Tensor forward(const at::Tensor& input, const Pass& pass) const;
 
   // What comes after mixing tokens and the MLP or experts. Shape: (rows, tokens, hidden_size), kept. Errors: as
   // forward().
@@ -53,25 +53,31 @@ class DecoderLayer : public torch::nn::Module {
   at::Tensor scale_;                         // (1); undefined: none
 };
 
+namespace cpu {
+class Workspaces;
+}
+
 // Embedding, layers, final norm: everything below the head. It registers them where the checkpoint has them, below
 // `root`.
 class Decoder {
  public:
   Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config, const Compute& compute);
+  ~Decoder();
 
-  // Shape: (rows, tokens) -> (rows, tokens, hidden_size), normalised. What it leaves in the session waits for commit().
-  // On the CPU, without gradients, by models/cpu; elsewhere, and where that declines, module by module.
-  at::Tensor forward(const at::Tensor& tokens, Session& session, std::int64_t first_row) const;
-  Session make_session(std::int64_t batch, std::int64_t capacity, at::Device device) const;
-  // For who runs layers one by one: what the first is given, and what each is given beside its input. Shape: tokens as
-  // forward()'s. Errors: as forward().
+  // One step of several sequences. What it leaves in their sessions waits for commit(). On the CPU, without gradients,
+  // by models/cpu; elsewhere, and where that declines, module by module. Shapes: the rows' tokens one after another
+  // (tokens) -> (tokens, hidden_size), normalised.
+  at::Tensor forward(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  Session make_session(at::Device device) const;
+  // For who runs layers one by one: what the first is given, and what each is given beside its input. Shapes: tokens
+  // (rows, tokens), stream (rows, tokens, hidden_size). Errors: as forward().
   struct Begun {
     at::Tensor stream;
     Pass pass;
   };
-  Begun begin(const at::Tensor& tokens, const Session& session, std::int64_t first_row) const;
-  // What modules of a layer are given beside their input, but for `layer_inputs`. Errors: as forward().
-  Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens) const;
+  Begun begin(const at::Tensor& tokens, std::vector<Session*> sessions) const;
+  // What modules of a layer are given beside their input, but for `layer_inputs`.
+  Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens) const;
 
   const Compute& compute() const noexcept { return compute_; }
   const std::string& path() const noexcept { return path_; }
@@ -80,16 +86,29 @@ class Decoder {
   const Norm* norm() const noexcept { return norm_.get(); }
   // Whether layers are given something of the tokens beside what the one before gives.
   bool has_layer_inputs() const noexcept { return layer_inputs_ != nullptr; }
+  // Buffers of models/cpu, for all threads that run the model.
+  cpu::Workspaces& workspaces() const noexcept { return *workspaces_; }
 
  private:
+  at::Tensor by_modules(const at::Tensor& tokens, std::vector<Session*> sessions) const;
+
   Compute compute_;
-  std::string path_;                   // of the layers
-  std::vector<Reach> reaches_;         // of the layers, each once
+  std::string path_;            // of the layers
+  std::vector<Reach> reaches_;  // of the layers, each once
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
   std::shared_ptr<LayerInputs> layer_inputs_;            // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<Norm> norm_;  // null: none
+  std::unique_ptr<cpu::Workspaces> workspaces_;
 };
+
+// Rows of a step, one after another, of equally many tokens.
+struct EqualRows {
+  std::size_t begin, end;
+  std::int64_t first, tokens;  // of the step's tokens the first, and those of each row
+};
+std::vector<EqualRows> equal_rows(std::span<const StepRow> rows);
+std::vector<Session*> sessions_of(std::span<const StepRow> rows, const EqualRows& part);
 
 }  // namespace halfbyte::models

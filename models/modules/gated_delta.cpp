@@ -129,21 +129,21 @@ DeltaTokens GatedDelta::tokens_of(const at::Tensor& mixed, const Projected& part
           (decays * log_decay_.to(at::kFloat).exp().neg()).transpose(1, 2)};
 }
 
-at::Tensor GatedDelta::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
-  auto& state = session.state<RecurrentState>(layer_);
+at::Tensor GatedDelta::forward(const at::Tensor& input, const Pass& pass) const {
   const Projected parts = project(input);
-  const at::Tensor mixed = at::silu(convolution_.forward(parts.mixed, state, 0, pass.first_row));
-  const DeltaResult result = gated_delta(tokens_of(mixed, parts), state.before(1, pass.first_row, pass.rows));
-  state.keep(1, pass.first_row, result.state);
+  const auto [mixed, after] = convolution_.forward(parts.mixed, states_before(pass, layer_, 0));
+  keep_states(pass, layer_, 0, after);
+  const DeltaResult result = gated_delta(tokens_of(at::silu(mixed), parts), states_before(pass, layer_, 1));
+  keep_states(pass, layer_, 1, result.state);
   const at::Tensor gate = at::silu(parts.gate.to(at::kFloat));
   const at::Tensor gated = norm_->forward(result.read.transpose(1, 2)).to(at::kFloat) * gate;
   return output_->forward(watched_input(*output_, compute_.as_stream(gated.flatten(-2))));
 }
 
-std::unique_ptr<LayerState> GatedDelta::make_state(std::int64_t batch, std::int64_t, at::Device device) const {
+std::unique_ptr<LayerState> GatedDelta::make_state(at::Device device) const {
   const std::vector<RecurrentState::Shape> parts = {convolution_.kept(),
                                                     {config_.value_heads, config_.key_dim, config_.value_dim}};
-  return std::make_unique<RecurrentState>(batch, parts, device);
+  return std::make_unique<RecurrentState>(parts, device);
 }
 
 }  // namespace halfbyte::models

@@ -33,8 +33,8 @@ DeltaResult gated_delta(const DeltaTokens& tokens, at::Tensor state, std::int64_
 class GatedDelta : public Mixer {
  public:
   GatedDelta(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
-  std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
+  at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
+  std::unique_ptr<LayerState> make_state(at::Device device) const override;
 
  private:
   // Shapes: mixed (rows, tokens, size of the convolution), gate (rows, tokens, value_heads, value_dim), rate and decay

@@ -1,17 +1,20 @@
 #include "models/modules/heads.h"
 
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/stack.h>
+
 namespace halfbyte::models {
 
-void store(const at::Tensor& cache, const at::Tensor& fresh, const Pass& pass) {
-  const at::Tensor source = fresh.transpose(1, 2);
-  const at::Tensor rows = cache.narrow(0, pass.first_row, pass.rows);
-  if (pass.is_uniform) {
-    rows.narrow(2, pass.past.front(), pass.tokens).copy_(source);
-    return;
-  }
+at::Tensor gathered(const Pass& pass, const KeyRange& range,
+                    const std::function<at::Tensor(Session& session, std::int64_t count)>& of_row) {
+  std::vector<at::Tensor> rows;
   for (std::int64_t row = 0; row < pass.rows; ++row) {
-    rows.select(0, row).narrow(1, pass.past[static_cast<std::size_t>(row)], pass.tokens).copy_(source.select(0, row));
+    Session& session = *pass.sessions[static_cast<std::size_t>(row)];
+    const std::int64_t count = session.length() + pass.tokens - range.begin;
+    const at::Tensor own = of_row(session, count);
+    rows.push_back(count == range.count ? own : at::constant_pad_nd(own, {0, 0, 0, range.count - count}));
   }
+  return rows.size() == 1 ? rows[0].unsqueeze(0) : at::stack(rows);
 }
 
 // Under a policy that fixes the stream's dtype what is turned has that dtype already, and so has the table.

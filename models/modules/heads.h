@@ -1,14 +1,17 @@
 // What attentions of several kinds do with their heads: turning them, and keeping them.
 #pragma once
 
+#include <functional>
+
 #include "models/modules/compute.h"
 #include "models/modules/pass.h"
 
 namespace halfbyte::models {
 
-// Puts what is new, in the cache's dtype, where the pass's tokens stand. Shapes: cache (batch, heads, capacity, size),
-// fresh (rows, tokens, heads, size).
-void store(const at::Tensor& cache, const at::Tensor& fresh, const Pass& pass);
+// The keys or values of a range, of every row. `of_row`: the first `count` of them; a row that has fewer than another
+// is filled up with zeros. Shapes: (heads, count, size) -> (rows, heads, range.count, size).
+at::Tensor gathered(const Pass& pass, const KeyRange& range,
+                    const std::function<at::Tensor(Session& session, std::int64_t count)>& of_row);
 
 // By the rope of this index; kNoRope: as it is. Shape: (rows, tokens, heads, size), kept.
 at::Tensor turn(const at::Tensor& x, const Pass& pass, std::size_t rope, const Compute& compute, bool is_interleaved);

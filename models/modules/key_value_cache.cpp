@@ -1,35 +1,121 @@
 #include "models/modules/key_value_cache.h"
 
-#include <array>
+#include <algorithm>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+
+#include "quant/activations.h"
 
 namespace halfbyte::models {
+namespace {
+
+constexpr std::int64_t kTokens = quant::kBlockTokens;
+
+std::size_t block_of(std::int64_t token) { return static_cast<std::size_t>(token / kTokens); }
+
+// Other devices' memory is not for kernels of ours.
+std::byte* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() ? static_cast<std::byte*>(tensor.mutable_data_ptr()) : nullptr;
+}
+
+}  // namespace
 
 KeyValueCache::KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device)
-    : shape_(shape), device_(device) {
-  if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
-  if (!dtype) return;
-  keys_ = make(shape_.head_dim, *dtype);
-  values_ = make(shape_.value_dim, *dtype);
-}
+    : shape_(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device) {}
 
-// Rows of different lengths mask the places beyond their own: those must hold numbers, since 0 * NaN is NaN.
-at::Tensor KeyValueCache::make(std::int64_t size, at::ScalarType type) const {
-  const auto options = at::TensorOptions().dtype(type).device(device_);
-  const std::array<std::int64_t, 4> shape = {shape_.batch, shape_.kv_heads, shape_.capacity, size};
-  return shape_.batch > 1 ? at::zeros(shape, options) : at::empty(shape, options);
-}
-
-void KeyValueCache::grow(std::int64_t capacity, std::int64_t kept) {
-  shape_.capacity = capacity;
-  for (at::Tensor* cache : {&keys_, &values_}) {
-    if (!cache->defined()) continue;
-    const at::Tensor larger = make(cache->size(3), cache->scalar_type());
-    larger.narrow(2, 0, kept).copy_(cache->narrow(2, 0, kept));
-    *cache = larger;
+void KeyValueCache::place(std::size_t index, std::shared_ptr<Block> block) {
+  const bool has_values = shape_.value_dim > 0;
+  if (index == blocks_.size()) {
+    blocks_.emplace_back();
+    keys_.push_back(nullptr);
+    values_.push_back(nullptr);
   }
+  keys_[index] = memory_of(block->keys);
+  values_[index] = has_values ? memory_of(block->values) : keys_[index];
+  blocks_[index] = std::move(block);
+}
+
+void KeyValueCache::make_room(std::int64_t begin, std::int64_t count) {
+  const auto fresh = [&](std::int64_t size, std::optional<at::ScalarType> dtype) {
+    return at::empty({shape_.kv_heads, kTokens, size}, at::TensorOptions().dtype(*dtype).device(device_));
+  };
+  for (std::size_t i = block_of(begin); i <= block_of(begin + count - 1); ++i) {
+    if (i < blocks_.size() && blocks_[i].use_count() == 1) continue;
+    auto block = std::make_shared<Block>();
+    if (i < blocks_.size()) {  // another sequence has it too
+      *block = {blocks_[i]->keys.clone(), shape_.value_dim > 0 ? blocks_[i]->values.clone() : at::Tensor()};
+    } else {
+      block->keys = fresh(shape_.key_dim, key_dtype_);
+      if (shape_.value_dim > 0) block->values = fresh(shape_.value_dim, value_dtype_);
+    }
+    place(i, std::move(block));
+  }
+}
+
+void KeyValueCache::make_room(std::int64_t begin, std::int64_t count, at::ScalarType dtype) {
+  if (!key_dtype_) key_dtype_ = dtype;
+  if (!value_dtype_) value_dtype_ = dtype;
+  make_room(begin, count);
+}
+
+void KeyValueCache::store(std::int64_t begin, const at::Tensor& key, const at::Tensor& value) {
+  if (!key_dtype_) key_dtype_ = key.scalar_type();
+  if (!value_dtype_ && value.defined()) value_dtype_ = value.scalar_type();
+  const std::int64_t count = key.size(0);
+  make_room(begin, count);
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
+    const Block& block = *blocks_[block_of(begin + done)];
+    const auto put = [&](const at::Tensor& kept, const at::Tensor& fresh) {
+      kept.narrow(1, at, some).copy_(fresh.narrow(0, done, some).transpose(0, 1));
+    };
+    put(block.keys, key);
+    if (value.defined()) put(block.values, value);
+    done += some;
+  }
+}
+
+at::Tensor KeyValueCache::gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const {
+  std::vector<at::Tensor> parts;
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
+    parts.push_back((*blocks_[block_of(begin + done)].*part).narrow(1, at, some));
+    done += some;
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
+}
+
+void KeyValueCache::commit(std::int64_t length) {
+  const std::int64_t seen = shape_.reach.first_seen(std::max<std::int64_t>(0, length - kSlack));
+  for (; let_go_ < block_of(seen); ++let_go_) {
+    blocks_[let_go_].reset();
+    keys_[let_go_] = values_[let_go_] = nullptr;
+  }
+}
+
+std::int64_t KeyValueCache::least(std::int64_t) const noexcept {
+  return shape_.reach.least_past(static_cast<std::int64_t>(let_go_) * kTokens);
+}
+
+void KeyValueCache::cut(std::int64_t length) {
+  const std::size_t left = static_cast<std::size_t>((length + kTokens - 1) / kTokens);
+  if (left < blocks_.size()) {
+    blocks_.resize(left);
+    keys_.resize(left);
+    values_.resize(left);
+  }
+  let_go_ = std::min(let_go_, left);
+}
+
+std::int64_t KeyValueCache::bytes() const noexcept {
+  std::int64_t all = 0;
+  for (const auto& block : blocks_) {
+    if (!block) continue;
+    all += static_cast<std::int64_t>(block->keys.nbytes());
+    if (block->values.defined()) all += static_cast<std::int64_t>(block->values.nbytes());
+  }
+  return all;
 }
 
 }  // namespace halfbyte::models

@@ -1,46 +1,71 @@
-// Keys and values of the tokens so far: what attention keeps. Of a fixed size; nothing grows while tokens are
-// generated.
+// Keys and values of the tokens so far: what attention keeps. In blocks of kBlockTokens tokens, which sequences that
+// began alike share.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <vector>
 
+#include <ATen/core/Tensor.h>
+
+#include "models/architectures/model_config.h"
 #include "models/modules/layer_state.h"
 
 namespace halfbyte::models {
 
-// A row's length says which of its places count, so it is cut, saved and brought back by its length alone.
+// A sequence is cut and forked by its blocks. A block that no later token sees is let go.
 class KeyValueCache final : public LayerState {
  public:
   struct Shape {
-    std::int64_t batch, kv_heads, capacity, head_dim;
-    std::int64_t value_dim = 0;  // of a value; 0: a key's
+    std::int64_t kv_heads, key_dim;
+    std::int64_t value_dim;  // 0: values are part of the keys
+    Reach reach = {};
   };
+  // Tokens that a sequence may lose before something that was let go is missing, where its layer does not see all.
+  static constexpr std::int64_t kSlack = 64;
 
-  // Held in `dtype`; nothing: each in the dtype of the first that is asked for.
+  // Held in `dtype`; nothing: each in the dtype of what is stored first.
   KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device);
 
-  // Shape: (batch, kv_heads, capacity, head_dim or value_dim). `fresh`: dtype of what will be stored.
-  const at::Tensor& keys(at::ScalarType fresh) { return made(keys_, shape_.head_dim, fresh); }
-  const at::Tensor& values(at::ScalarType fresh) { return made(values_, shape_.value_dim, fresh); }
+  // In the cache's dtype. Shapes: (tokens, kv_heads, key_dim or value_dim); `value` undefined where there are none.
+  void store(std::int64_t begin, const at::Tensor& key, const at::Tensor& value);
+  // Shape: (kv_heads, count, key_dim or value_dim). Precondition: they are stored, and not let go.
+  at::Tensor keys(std::int64_t begin, std::int64_t count) const { return gathered(&Block::keys, begin, count); }
+  at::Tensor values(std::int64_t begin, std::int64_t count) const { return gathered(&Block::values, begin, count); }
 
-  bool can_rewind() const noexcept override { return true; }
-  void commit(std::int64_t, std::int64_t) override {}
-  void reset(std::int64_t) override {}
-  std::vector<at::Tensor> save(std::int64_t) const override { return {}; }
-  void restore(std::int64_t, const std::vector<at::Tensor>&) override {}
-  void grow(std::int64_t capacity, std::int64_t kept) override;
+  // For kernels: memory for these tokens that nothing else shares, and where all blocks are.
+  // `dtype`: of what will be stored, where the cache has none yet.
+  void make_room(std::int64_t begin, std::int64_t count, at::ScalarType dtype);
+  std::byte* const* key_blocks() const noexcept { return keys_.data(); }  // null: let go
+  std::byte* const* value_blocks() const noexcept {
+    return values_.data();
+  }  // the keys', where values are part of them
+  // Of what is stored; nothing: not known yet.
+  std::optional<at::ScalarType> key_dtype() const noexcept { return key_dtype_; }
+  std::optional<at::ScalarType> value_dtype() const noexcept { return value_dtype_; }
+  const Shape& shape() const noexcept { return shape_; }
+
+  std::unique_ptr<LayerState> fork() const override { return std::make_unique<KeyValueCache>(*this); }
+  void commit(std::int64_t length) override;
+  std::int64_t least(std::int64_t length) const noexcept override;
+  void cut(std::int64_t length) override;
+  std::int64_t bytes() const noexcept override;
 
  private:
-  const at::Tensor& made(at::Tensor& cache, std::int64_t size, at::ScalarType fresh) {
-    if (!cache.defined()) [[unlikely]]
-      cache = make(size, fresh);
-    return cache;
-  }
-  at::Tensor make(std::int64_t size, at::ScalarType type) const;
+  struct Block {
+    at::Tensor keys, values;  // (kv_heads, kBlockTokens, ..)
+  };
+  at::Tensor gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const;
+  void make_room(std::int64_t begin, std::int64_t count);
+  void place(std::size_t index, std::shared_ptr<Block> block);
 
   Shape shape_;
+  std::optional<at::ScalarType> key_dtype_, value_dtype_;
   at::Device device_;
-  at::Tensor keys_, values_;  // undefined: not asked for yet
+  std::vector<std::shared_ptr<Block>> blocks_;  // null: let go
+  std::size_t let_go_ = 0;                      // of the first blocks
+  std::vector<std::byte*> keys_, values_;       // of each block
 };
 
 }  // namespace halfbyte::models

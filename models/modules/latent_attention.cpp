@@ -70,20 +70,21 @@ LatentAttention::Query LatentAttention::project(const at::Tensor& input, const P
   return {parts[0], turn(parts[1], pass, rope_, compute_, is_interleaved_)};
 }
 
-LatentAttention::Seen LatentAttention::keep(const at::Tensor& input, Session& session, const Pass& pass) const {
+LatentAttention::Seen LatentAttention::keep(const at::Tensor& input, const Pass& pass) const {
   const auto parts = down_[0]->forward(input).split_with_sizes({config_.rank, config_.turned_dim}, -1);
   const at::Tensor latent = compute_.as_operand(norm_->forward(parts[0])).unsqueeze(2);
   const at::Tensor key = compute_.as_operand(turn(parts[1].unsqueeze(2), pass, rope_, compute_, is_interleaved_));
-  if (key.is_cpu() && !(is_finite(latent) && is_finite(key))) session.note_not_finite();
-  auto& cache = session.state<KeyValueCache>(layer_);
-  const at::Tensor &latents = cache.keys(latent.scalar_type()), &keys = cache.values(key.scalar_type());
-  store(latents, latent, pass);
-  store(keys, key, pass);
-  const KeyRange& range = pass.keys({});
-  const auto seen = [&](const at::Tensor& kept) {
-    return kept.narrow(0, pass.first_row, pass.rows).select(1, 0).narrow(1, range.begin, range.count);
+  if (key.is_cpu() && !(is_finite(latent) && is_finite(key))) pass.note_not_finite();
+  const at::Tensor both = at::cat({latent, key}, -1);
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    Session& session = *pass.sessions[static_cast<std::size_t>(row)];
+    session.state<KeyValueCache>(layer_).store(session.length(), both.select(0, row), {});
+  }
+  const auto kept = [&](Session& session, std::int64_t count) {
+    return session.state<KeyValueCache>(layer_).keys(0, count);
   };
-  return {seen(latents), seen(keys)};
+  const at::Tensor seen = pass.is_first() ? both.squeeze(2) : gathered(pass, pass.keys({}), kept).squeeze(1);
+  return {seen.narrow(-1, 0, config_.rank), seen.narrow(-1, config_.rank, config_.turned_dim)};
 }
 
 at::Tensor LatentAttention::up_weight(at::ScalarType type) const {
@@ -132,19 +133,17 @@ at::Tensor LatentAttention::absorbed(const Query& query, const Seen& seen, const
   return by_weight(meet(scores.softmax(-1).to(type), latents), parts[1].transpose(-2, -1)).transpose(1, 2);
 }
 
-at::Tensor LatentAttention::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
+at::Tensor LatentAttention::forward(const at::Tensor& input, const Pass& pass) const {
   const Query query = project(shared_operand(input, queries_), pass);
-  if (query.plain.is_cpu() && !(is_finite(query.plain.contiguous()) && is_finite(query.turned)))
-    session.note_not_finite();
-  const Seen seen = keep(shared_operand(input, down_), session, pass);
+  if (query.plain.is_cpu() && !(is_finite(query.plain.contiguous()) && is_finite(query.turned))) pass.note_not_finite();
+  const Seen seen = keep(shared_operand(input, down_), pass);
   const KeyRange& range = pass.keys({});
   const at::Tensor out = pass.tokens <= kFewTokens ? absorbed(query, seen, range) : expanded(query, seen, range);
   return output_->forward(watched_input(*output_, compute_.as_stream(out.flatten(-2))));
 }
 
-std::unique_ptr<LayerState> LatentAttention::make_state(std::int64_t batch, std::int64_t capacity,
-                                                        at::Device device) const {
-  const KeyValueCache::Shape shape{batch, 1, capacity, config_.rank, config_.turned_dim};
+std::unique_ptr<LayerState> LatentAttention::make_state(at::Device device) const {
+  const KeyValueCache::Shape shape{1, config_.rank + config_.turned_dim, 0};
   return std::make_unique<KeyValueCache>(shape, compute_.operand, device);
 }
 

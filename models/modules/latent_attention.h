@@ -16,8 +16,8 @@ namespace halfbyte::models {
 class LatentAttention : public Mixer {
  public:
   LatentAttention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
-  std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
+  at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
+  std::unique_ptr<LayerState> make_state(at::Device device) const override;
 
  private:
   // What is attended to, of the keys in range. Shapes: latents (rows, keys, rank), turned (rows, keys, turned_dim).
@@ -30,7 +30,7 @@ class LatentAttention : public Mixer {
     at::Tensor plain, turned;
   };
   Query project(const at::Tensor& input, const Pass& pass) const;
-  Seen keep(const at::Tensor& input, Session& session, const Pass& pass) const;
+  Seen keep(const at::Tensor& input, const Pass& pass) const;
   // Results of all heads. Shape: (rows, tokens, heads, value_dim).
   // Keys and values of every token seen are made from its latent: for many tokens.
   at::Tensor expanded(const Query& query, const Seen& seen, const KeyRange& range) const;

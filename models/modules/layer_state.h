@@ -1,28 +1,26 @@
-// What one layer of a session keeps from pass to pass, of every row: keys and values, a recurrent state, ...
+// What one layer of a session keeps of its sequence from pass to pass: keys and values, a recurrent state, ...
 #pragma once
 
 #include <cstdint>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
+#include <memory>
 
 namespace halfbyte::models {
 
-// A pass writes into it; what the next pass reads changes only when the session commits. One thread at a time.
+// A pass writes into it; what the next pass reads changes only when the session commits. One thread at a time, but
+// forks may be used by other threads.
 class LayerState {
  public:
   virtual ~LayerState() = default;
-  // Whether a row can be cut to any smaller number of tokens. Where not, only what save() gave brings it back.
-  virtual bool can_rewind() const noexcept = 0;
-  // The last pass's tokens are part of the row.
-  virtual void commit(std::int64_t row, std::int64_t tokens) = 0;
-  // The row has no tokens.
-  virtual void reset(std::int64_t row) = 0;
-  // What restore() needs beside the row's length, in memory of its own; nothing where the length is enough.
-  virtual std::vector<at::Tensor> save(std::int64_t row) const = 0;
-  virtual void restore(std::int64_t row, const std::vector<at::Tensor>& saved) = 0;
-  // Makes room for `capacity` tokens a row. The first `kept` of every row stay.
-  virtual void grow(std::int64_t capacity, std::int64_t kept) = 0;
+  // Another of the same contents. What both have they share, until one of them writes there.
+  virtual std::unique_ptr<LayerState> fork() const = 0;
+  // The last pass's tokens are part of the sequence, which has `length` now.
+  virtual void commit(std::int64_t length) = 0;
+  // To how few tokens, but none, a sequence of `length` can be cut.
+  virtual std::int64_t least(std::int64_t length) const noexcept = 0;
+  // Precondition: 0, or least() at least and the length at most.
+  virtual void cut(std::int64_t length) = 0;
+  // Memory that it holds, what it shares included. Units: bytes.
+  virtual std::int64_t bytes() const noexcept = 0;
 };
 
 }  // namespace halfbyte::models

@@ -47,19 +47,16 @@ at::Tensor LowBitTensor::multiply(const at::Tensor& input, const std::optional<a
 }
 
 LowBitTensor LowBitTensor::to(at::Device device, bool non_blocking) const {
-  return translated(
-      [&] {
-        return "moving " + describe({{"codes", codes}}) + " to " + device.str();
-      },
-      [&] {
-        LowBitTensor moved = *this;
-        moved.codes = codes.to(device, non_blocking);
-        moved.scales = scales.to(device, non_blocking);
-        for (const Extra& extra : extras()) {
-          if (auto& tensor = moved.*extra.tensor) tensor = tensor->to(device, non_blocking);
-        }
-        return moved;
-      });
+  return translated([&] { return "moving " + describe({{"codes", codes}}) + " to " + device.str(); },
+                    [&] {
+                      LowBitTensor moved = *this;
+                      moved.codes = codes.to(device, non_blocking);
+                      moved.scales = scales.to(device, non_blocking);
+                      for (const Extra& extra : extras()) {
+                        if (auto& tensor = moved.*extra.tensor) tensor = tensor->to(device, non_blocking);
+                      }
+                      return moved;
+                    });
 }
 
 }  // namespace halfbyte

@@ -11,11 +11,10 @@ namespace halfbyte::models {
 
 class Mixer : public torch::nn::Module {
  public:
-  // Shape: (rows, tokens, hidden_size), kept. Writes into its layer's state in the session.
-  virtual at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const = 0;
-  // Of `batch` rows with room for `capacity` tokens each; null: it keeps nothing.
-  virtual std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity,
-                                                 at::Device device) const = 0;
+  // Shape: (rows, tokens, hidden_size), kept. Writes into its layer's state in the pass's sessions.
+  virtual at::Tensor forward(const at::Tensor& input, const Pass& pass) const = 0;
+  // Of a sequence without tokens; null: it keeps nothing.
+  virtual std::unique_ptr<LayerState> make_state(at::Device device) const = 0;
 };
 
 }  // namespace halfbyte::models

@@ -4,16 +4,13 @@
 
 #include <ATen/ATen.h>
 
-#include <halfbyte/error.h>
-
 namespace halfbyte::models {
 namespace {
 
-RotaryTable rotary_of(const Pass& pass, const Session& session, std::size_t rope) {
+RotaryTable rotary_of(const Pass& pass, std::size_t rope) {
   std::vector<at::Tensor> cosines, sines;
-  for (std::int64_t row = 0; row < pass.rows; ++row) {
-    const RotaryTable table =
-        session.rotary(rope, pass.first_row + row, pass.past[static_cast<std::size_t>(row)], pass.tokens);
+  for (const Session* session : pass.sessions) {
+    const RotaryTable table = session->rotary(rope, session->length(), pass.tokens);
     cosines.push_back(table.cosine);
     sines.push_back(table.sine);
   }
@@ -21,12 +18,6 @@ RotaryTable rotary_of(const Pass& pass, const Session& session, std::size_t rope
     return (pass.rows == 1 ? parts[0].unsqueeze(0) : at::stack(parts)).unsqueeze(2);
   };
   return {of_rows(cosines), of_rows(sines)};
-}
-
-// The first key that the token after `past` others sees.
-std::int64_t first_seen(const Reach& reach, std::int64_t past) {
-  if (reach.window == 0) return 0;
-  return reach.is_chunked ? past / reach.window * reach.window : std::max<std::int64_t>(0, past - reach.window + 1);
 }
 
 // The keys from `begin` on; a token sees those up to itself that are in its reach.
@@ -57,10 +48,8 @@ const KeyRange& Pass::keys(const Reach& reach) const {
   return *std::ranges::find(ranges, effective(reach, span), &KeyRange::reach);
 }
 
-void check_room(const Session& session, std::int64_t span) {
-  if (span <= session.capacity()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "a session of " + std::to_string(session.capacity()) + " tokens cannot take " + std::to_string(span));
+void Pass::note_not_finite() const noexcept {
+  for (Session* session : sessions) session->note_not_finite();
 }
 
 std::vector<Reach> reaches_of(const ModelConfig& config) {
@@ -71,22 +60,21 @@ std::vector<Reach> reaches_of(const ModelConfig& config) {
   return out;
 }
 
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::span<const Reach> reaches) {
+Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches) {
   Pass pass{};
-  pass.first_row = first_row;
-  pass.rows = rows;
+  pass.sessions = std::move(sessions);
+  pass.rows = static_cast<std::int64_t>(pass.sessions.size());
   pass.tokens = tokens;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) pass.past.push_back(session.length(row));
+  for (const Session* session : pass.sessions) pass.past.push_back(session->length());
   const auto [shortest, longest] = std::ranges::minmax(pass.past);
   pass.span = longest + tokens;
   pass.is_uniform = shortest == longest;
-  check_room(session, pass.span);
-  for (std::size_t rope = 0; rope < session.ropes(); ++rope) pass.rotaries.push_back(rotary_of(pass, session, rope));
+  const Session& first = *pass.sessions.front();
+  for (std::size_t rope = 0; rope < first.ropes(); ++rope) pass.rotaries.push_back(rotary_of(pass, rope));
   for (const Reach& of_layer : reaches) {
     const Reach reach = effective(of_layer, pass.span);
     if (std::ranges::find(pass.ranges, reach, &KeyRange::reach) != pass.ranges.end()) continue;
-    pass.ranges.push_back(key_range(pass, first_seen(reach, shortest), reach, session.device()));
+    pass.ranges.push_back(key_range(pass, reach.first_seen(shortest), reach, first.device()));
   }
   return pass;
 }

@@ -1,4 +1,4 @@
-// One forward pass: which rows of a session it works on, and what its tokens see.
+// One forward pass over sequences with equally many new tokens: how far they are, and what those tokens see.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct KeyRange {
 
 // Made once a pass, used by every layer.
 struct Pass {
-  std::int64_t first_row;
+  std::vector<Session*> sessions;  // one a row
   std::int64_t rows;
   std::int64_t tokens;                // new ones in each row
   std::vector<std::int64_t> past;     // tokens before them, per row
@@ -36,17 +36,14 @@ struct Pass {
 
   // `reach`: a layer's.
   const KeyRange& keys(const Reach& reach) const;
+  bool is_first() const noexcept { return is_uniform && past.front() == 0; }
+  void note_not_finite() const noexcept;
 };
-
-// Errors: kInvalidArgument when a row of `span` tokens does not fit the session's capacity.
-void check_room(const Session& session, std::int64_t span);
 
 // Of the layers, each once.
 std::vector<Reach> reaches_of(const ModelConfig& config);
 
-// `reaches`: of the layers.
-// Errors: kInvalidArgument when the rows' tokens do not fit the session's capacity.
-Pass make_pass(const Session& session, std::int64_t first_row, std::int64_t rows, std::int64_t tokens,
-               std::span<const Reach> reaches);
+// `tokens`: new ones of each session. `reaches`: of the layers.
+Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches);
 
 }  // namespace halfbyte::models

@@ -1,55 +1,58 @@
 #include "models/modules/recurrent_state.h"
 
-#include <algorithm>
-
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "models/modules/pass.h"
 
 namespace halfbyte::models {
+namespace {
 
-RecurrentState::RecurrentState(std::int64_t batch, const std::vector<Shape>& parts, at::Device device)
-    : current_(static_cast<std::size_t>(batch), 0) {
-  for (const Shape& part : parts) {
-    Shape shape = {batch};
-    shape.insert(shape.end(), part.begin(), part.end());
-    const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-    parts_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
+// Without the memory of what it is a part of.
+at::Tensor alone(const at::Tensor& x) {
+  const at::Tensor own = x.detach();
+  return own.is_contiguous() && own.nbytes() == own.storage().nbytes() ? own : own.clone(at::MemoryFormat::Contiguous);
+}
+
+}  // namespace
+
+RecurrentState::RecurrentState(const std::vector<Shape>& parts, at::Device device) {
+  for (const Shape& part : parts)
+    parts_.push_back({at::zeros(part, at::TensorOptions().dtype(at::kFloat).device(device)), {}});
+}
+
+void RecurrentState::keep(std::size_t part, const at::Tensor& after) { parts_.at(part).next = alone(after); }
+
+void RecurrentState::commit(std::int64_t) {
+  for (Part& part : parts_) {
+    if (part.next.defined()) part.now = std::move(part.next);
+    part.next = at::Tensor();
   }
 }
 
-at::Tensor RecurrentState::before(std::size_t part, std::int64_t first_row, std::int64_t rows) const {
-  const auto first = current_.begin() + first_row;
-  if (std::all_of(first, first + rows, [&](std::size_t which) { return which == *first; }))
-    return parts_.at(part)[*first].narrow(0, first_row, rows);
-  std::vector<at::Tensor> out;
-  for (std::int64_t row = first_row; row < first_row + rows; ++row) out.push_back(now(part, row));
-  return at::stack(out);
-}
-
-void RecurrentState::keep(std::size_t part, std::int64_t first_row, const at::Tensor& after) {
-  for (std::int64_t i = 0; i < after.size(0); ++i) {
-    const std::int64_t row = first_row + i;
-    parts_.at(part)[1 - current(row)].select(0, row).copy_(after.select(0, i).detach());
+void RecurrentState::cut(std::int64_t length) {
+  for (Part& part : parts_) {
+    part.next = at::Tensor();
+    if (length == 0) part.now = at::zeros_like(part.now);
   }
 }
 
-void RecurrentState::commit(std::int64_t row, std::int64_t) {
-  std::size_t& which = current_.at(static_cast<std::size_t>(row));
-  which = 1 - which;
+std::int64_t RecurrentState::bytes() const noexcept {
+  std::int64_t all = 0;
+  for (const Part& part : parts_) all += static_cast<std::int64_t>(part.now.nbytes());
+  return all;
 }
 
-void RecurrentState::reset(std::int64_t row) {
-  for (std::size_t part = 0; part < parts_.size(); ++part) now(part, row).zero_();
-}
-
-std::vector<at::Tensor> RecurrentState::save(std::int64_t row) const {
+at::Tensor states_before(const Pass& pass, std::int64_t layer, std::size_t part) {
   std::vector<at::Tensor> out;
-  for (std::size_t part = 0; part < parts_.size(); ++part) out.push_back(now(part, row).clone());
-  return out;
+  for (Session* session : pass.sessions) out.push_back(session->state<RecurrentState>(layer).before(part));
+  return out.size() == 1 ? out[0].unsqueeze(0) : at::stack(out);
 }
 
-void RecurrentState::restore(std::int64_t row, const std::vector<at::Tensor>& saved) {
-  for (std::size_t part = 0; part < parts_.size(); ++part) now(part, row).copy_(saved.at(part));
+void keep_states(const Pass& pass, std::int64_t layer, std::size_t part, const at::Tensor& after) {
+  for (std::int64_t row = 0; row < pass.rows; ++row)
+    pass.sessions[static_cast<std::size_t>(row)]->state<RecurrentState>(layer).keep(part, after.select(0, row));
 }
 
 }  // namespace halfbyte::models

@@ -1,44 +1,45 @@
-// What a layer keeps of a row when it does not grow with the tokens: tensors that each pass replaces.
+// What a layer keeps of a sequence when it does not grow with the tokens: tensors that each pass replaces.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "models/modules/layer_state.h"
 
 namespace halfbyte::models {
 
-// Every part is held twice a row: as it is, and as it will be once the pass is committed. Both are float32, and zero
-// at first.
+struct Pass;
+
+// Every part is float32, and zero at first. Its tensors are never written to, so that forks share them.
 class RecurrentState final : public LayerState {
  public:
   using Shape = std::vector<std::int64_t>;
 
-  // `parts`: the shape of each, of one row.
-  RecurrentState(std::int64_t batch, const std::vector<Shape>& parts, at::Device device);
+  // `parts`: the shape of each.
+  RecurrentState(const std::vector<Shape>& parts, at::Device device);
 
-  // Shape: (rows, ...), of its own memory where the rows do not lie together.
-  at::Tensor before(std::size_t part, std::int64_t first_row, std::int64_t rows) const;
-  // What before() is once the pass is committed. Shape: as before()'s.
-  void keep(std::size_t part, std::int64_t first_row, const at::Tensor& after);
+  const at::Tensor& before(std::size_t part) const { return parts_.at(part).now; }
+  // What before() is once the pass is committed.
+  void keep(std::size_t part, const at::Tensor& after);
 
-  bool can_rewind() const noexcept override { return false; }
-  void commit(std::int64_t row, std::int64_t tokens) override;
-  void reset(std::int64_t row) override;
-  std::vector<at::Tensor> save(std::int64_t row) const override;
-  void restore(std::int64_t row, const std::vector<at::Tensor>& saved) override;
-  void grow(std::int64_t, std::int64_t) override {}
+  std::unique_ptr<LayerState> fork() const override { return std::make_unique<RecurrentState>(*this); }
+  void commit(std::int64_t length) override;
+  std::int64_t least(std::int64_t length) const noexcept override { return length; }
+  void cut(std::int64_t length) override;
+  std::int64_t bytes() const noexcept override;
 
  private:
-  std::size_t current(std::int64_t row) const { return current_.at(static_cast<std::size_t>(row)); }
-  // Shape: of one row.
-  at::Tensor now(std::size_t part, std::int64_t row) const { return parts_[part][current(row)].select(0, row); }
-
-  // (batch, ...) each. Two tensors, since autograd would take writing to a half of one for writing to both.
-  std::vector<std::array<at::Tensor, 2>> parts_;
-  std::vector<std::size_t> current_;  // which of the two is before(), a row
+  struct Part {
+    at::Tensor now, next;  // next is undefined: no pass has left any
+  };
+  std::vector<Part> parts_;
 };
+
+// Of all rows of a pass. Shape: (rows, ...).
+at::Tensor states_before(const Pass& pass, std::int64_t layer, std::size_t part);
+void keep_states(const Pass& pass, std::int64_t layer, std::size_t part, const at::Tensor& after);
 
 }  // namespace halfbyte::models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -10,6 +11,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <halfbyte/error.h>
 
@@ -106,6 +109,8 @@ Frequencies proportional(const RopeConfig& rope, std::int64_t) {
 constexpr std::array<Frequencies (*)(const RopeConfig&, std::int64_t), 7> kScalings = {
     plain, linear, dynamic, llama3, yarn, longrope, proportional};
 
+constexpr std::int64_t kLeastPositions = 256;  // of a table
+
 // Where the first value of every pair stands, and the second.
 std::array<at::Tensor, 2> pairs_of(const at::Tensor& x, std::int64_t pairs, bool is_interleaved) {
   if (!is_interleaved) return {x.narrow(-1, 0, pairs), x.narrow(-1, pairs, pairs)};
@@ -131,8 +136,17 @@ RotaryTable Rotary::table_of(const at::Tensor& positions, const at::Tensor& freq
   return {finish(angles.cos()), finish(angles.sin())};
 }
 
-RotaryTable Rotary::table(std::int64_t positions, at::Device device) const {
-  return table_of(at::arange(positions, at::kLong), frequencies_, device);
+// A table may outlive the mode of the thread that made it: it is an ordinary tensor, without gradients.
+std::shared_ptr<const RotaryTable> Rotary::table(std::int64_t positions, at::Device device) const {
+  const std::lock_guard lock(mutex_);
+  if (!table_ || table_->cosine.size(0) < positions || table_->cosine.device() != device) {
+    const c10::InferenceMode ordinary(false);
+    const at::NoGradGuard no_gradients;
+    const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(positions)));
+    const at::Tensor all = at::arange(std::max(size, kLeastPositions), at::kLong);
+    table_ = std::make_shared<const RotaryTable>(table_of(all, frequencies_, device));
+  }
+  return table_;
 }
 
 RotaryTable Rotary::at(std::int64_t first, std::int64_t count, std::int64_t length, at::Device device) const {

@@ -2,6 +2,9 @@
 // cosines and sines is what takes the stream's dtype, last.
 #pragma once
 
+#include <memory>
+#include <mutex>
+
 #include <torch/nn/module.h>
 
 #include "models/architectures/architecture.h"
@@ -27,8 +30,8 @@ class Rotary : public torch::nn::Module {
   // Tables come from the float32 frequencies whatever that dtype is.
   Rotary(const RopeConfig& rope, const Compute& compute, at::ScalarType buffer_dtype);
 
-  // Of a sequence whose length does not matter.
-  RotaryTable table(std::int64_t positions, at::Device device) const;
+  // Of a sequence whose length does not matter: `positions` at least, for all that ask. Threads: any number.
+  std::shared_ptr<const RotaryTable> table(std::int64_t positions, at::Device device) const;
   // Of `count` positions from `first` on in a sequence of `length` tokens. Shapes: (count, rotary_dim / 2).
   RotaryTable at(std::int64_t first, std::int64_t count, std::int64_t length, at::Device device) const;
   const RopeConfig& config() const noexcept { return config_; }
@@ -39,6 +42,8 @@ class Rotary : public torch::nn::Module {
   RopeConfig config_;
   Compute compute_;
   at::Tensor frequencies_;  // float32, deliberately not registered
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const RotaryTable> table_;  // the last that was asked for
 };
 
 // Turns the two halves of each head's first rotary_dim values against each other, or neighbours; the other values stay.

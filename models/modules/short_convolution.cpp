@@ -18,16 +18,16 @@ ShortConvolution::ShortConvolution(const WeightSet& weights, const ModelConfig& 
       convolution_(*this, weights, &Naming::convolution_kernel, *config.naming),
       output_(add_linears(*this, weights, kOutput, *config.naming, compute).at(0)) {}
 
-at::Tensor ShortConvolution::forward(const at::Tensor& input, Session& session, const Pass& pass) const {
+at::Tensor ShortConvolution::forward(const at::Tensor& input, const Pass& pass) const {
   const auto parts = inputs_[0]->forward(shared_operand(input, inputs_)).chunk(3, -1);
-  auto& state = session.state<RecurrentState>(layer_);
-  const at::Tensor mixed = convolution_.forward(parts[0] * parts[2], state, 0, pass.first_row);
+  const auto [mixed, after] = convolution_.forward(parts[0] * parts[2], states_before(pass, layer_, 0));
+  keep_states(pass, layer_, 0, after);
   return output_->forward(watched_input(*output_, parts[1] * mixed.to(parts[1].scalar_type())));
 }
 
-std::unique_ptr<LayerState> ShortConvolution::make_state(std::int64_t batch, std::int64_t, at::Device device) const {
+std::unique_ptr<LayerState> ShortConvolution::make_state(at::Device device) const {
   const std::vector<RecurrentState::Shape> parts = {convolution_.kept()};
-  return std::make_unique<RecurrentState>(batch, parts, device);
+  return std::make_unique<RecurrentState>(parts, device);
 }
 
 }  // namespace halfbyte::models

@@ -14,8 +14,8 @@ namespace halfbyte::models {
 class ShortConvolution : public Mixer {
  public:
   ShortConvolution(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
-  at::Tensor forward(const at::Tensor& input, Session& session, const Pass& pass) const override;
-  std::unique_ptr<LayerState> make_state(std::int64_t batch, std::int64_t capacity, at::Device device) const override;
+  at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
+  std::unique_ptr<LayerState> make_state(at::Device device) const override;
 
  private:
   std::int64_t layer_;

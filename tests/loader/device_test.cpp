@@ -120,11 +120,11 @@ TEST_CASE("a pass makes every tensor of its own on the model's device", "[device
     CHECK(logits.is_meta());
     CHECK(logits.sizes() == at::IntArrayRef({2, 5, model.module().config().vocab_size}));
     // Prompts of two lengths, then one token for both: masks and positions differ by row.
-    models::Session session = model.module().make_session(2, 16);
-    model.module().hidden(meta_tokens({1, 3}), session, 0);
-    model.module().hidden(meta_tokens({1, 5}), session, 1);
-    CHECK(model.module().hidden(meta_tokens({2, 1}), session).is_meta());
-    CHECK(model.module().hidden(meta_tokens({2, 4}), session).is_meta());
+    std::vector<models::Session> sessions = model.module().make_sessions(2);
+    model.module().hidden(meta_tokens({1, 3}), sessions[0]);
+    model.module().hidden(meta_tokens({1, 5}), sessions[1]);
+    CHECK(model.module().hidden(meta_tokens({2, 1}), sessions).is_meta());
+    CHECK(model.module().hidden(meta_tokens({2, 4}), sessions).is_meta());
   }
 }
 
@@ -140,10 +140,10 @@ TEST_CASE("every family's tensors and passes are on the model's device", "[devic
     // Which experts a token chose is looked up on the CPU, and Meta has no values.
     if (model.module().config().moe.num_experts > 0) continue;
     CHECK(model.module().forward(meta_tokens({2, 5})).is_meta());
-    models::Session session = model.module().make_session(2, 48);
-    model.module().hidden(meta_tokens({1, 3}), session, 0);
-    model.module().hidden(meta_tokens({1, 40}), session, 1);
-    CHECK(model.module().hidden(meta_tokens({2, 4}), session).is_meta());
+    std::vector<models::Session> sessions = model.module().make_sessions(2);
+    model.module().hidden(meta_tokens({1, 3}), sessions[0]);
+    model.module().hidden(meta_tokens({1, 40}), sessions[1]);
+    CHECK(model.module().hidden(meta_tokens({2, 4}), sessions).is_meta());
   }
   CHECK(families >= 25);
 }

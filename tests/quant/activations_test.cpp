@@ -3,7 +3,9 @@
 #include "quant/activations.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include <halfbyte/linear.h>
@@ -147,68 +149,110 @@ struct Shape {
   std::int64_t window;
   bool is_chunked = false;
   std::vector<float> sinks = {};
+  std::int64_t value_dim = 0;  // not 0: values are the first so many of a key's
+
+  std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
+constexpr std::int64_t kPasts[] = {700, 3, 511, 64};
+constexpr std::int64_t kRows = std::size(kPasts), kBlocks = 12;
+using Tokens = std::array<std::int64_t, kRows>;
+
+// Of kRows sequences.
 struct Case {
-  std::vector<std::int64_t> past;
   std::vector<float> queries, keys, values;
-  std::int64_t capacity, tokens;
+  std::vector<std::byte*> key_blocks, value_blocks;  // kBlocks a row
+  Tokens tokens;
+
+  std::int64_t first(std::int64_t row) const {
+    return std::accumulate(tokens.begin(), tokens.begin() + row, std::int64_t{0});
+  }
 };
 
-Case make_case(const Shape& s, std::int64_t tokens) {
-  Case out;
-  out.past = {700, 3, 511, 64};
-  out.capacity = 745;
-  out.tokens = tokens;
-  out.queries = normal(static_cast<std::size_t>(4 * tokens * s.heads * s.head_dim), 10, 2);
-  out.keys = normal(static_cast<std::size_t>(4 * s.kv_heads * out.capacity * s.head_dim), 11, 0.5f);
-  out.values = normal(out.keys.size(), 12);
+// Units: values of a cache.
+std::size_t place_of(const Shape& s, std::int64_t row, std::int64_t head, std::int64_t key) {
+  const std::int64_t block = row * kBlocks + key / kBlockTokens;
+  return static_cast<std::size_t>(((block * s.kv_heads + head) * kBlockTokens + key % kBlockTokens) * s.head_dim);
+}
+
+std::vector<std::byte*> blocks_of(const Shape& s, std::vector<float>& cache) {
+  std::vector<std::byte*> out;
+  for (std::int64_t i = 0; i < kRows * kBlocks; ++i)
+    out.push_back(reinterpret_cast<std::byte*>(cache.data() + place_of(s, 0, 0, i * kBlockTokens)));
   return out;
 }
 
-std::vector<float> attended(const Table& table, const Shape& s, const Case& c, std::int64_t rows = 4) {
-  std::vector<float> out(static_cast<std::size_t>(rows * c.tokens * s.heads * s.head_dim));
+Case make_case(const Shape& s, const Tokens& tokens) {
+  Case out;
+  out.tokens = tokens;
+  out.queries = normal(static_cast<std::size_t>(out.first(kRows) * s.heads * s.head_dim), 10, 2);
+  out.keys = normal(place_of(s, kRows, 0, 0), 11, 0.5f);
+  out.values = s.value_dim > 0 ? std::vector<float>() : normal(out.keys.size(), 12);
+  out.key_blocks = blocks_of(s, out.keys);
+  out.value_blocks = s.value_dim > 0 ? out.key_blocks : blocks_of(s, out.values);
+  return out;
+}
+
+// Of the first of them.
+std::vector<float> attended(const Table& table, const Shape& s, const Case& c, std::int64_t rows = kRows) {
+  std::vector<float> out(static_cast<std::size_t>(c.first(rows) * s.heads * s.values()));
+  std::vector<SequenceBlocks> sequences;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    sequences.push_back({c.first(row), c.tokens[static_cast<std::size_t>(row)], kPasts[row],
+                         c.key_blocks.data() + row * kBlocks, c.value_blocks.data() + row * kBlocks});
+  }
   Attend a{};
-  a.rows = rows;
-  a.tokens = c.tokens;
+  a.sequences = sequences.data();
+  a.count = rows;
   a.heads = s.heads;
   a.kv_heads = s.kv_heads;
-  a.head_dim = s.head_dim;
+  a.head_dim = a.value_stride = s.head_dim;
+  a.value_dim = s.values();
   a.scale = 0.25f;
   a.softcap = s.softcap;
   a.window = s.window;
   a.is_chunked = s.is_chunked;
   a.sinks = s.sinks.empty() ? nullptr : s.sinks.data();
   a.queries = bytes(c.queries);
-  a.keys = bytes(c.keys);
-  a.values = bytes(c.values);
   a.query_dtype = a.key_dtype = a.value_dtype = a.output_dtype = Dtype::kFloat32;
-  a.capacity = c.capacity;
-  a.past = c.past.data();
   a.output = bytes(out);
   attend(table, a);
   return out;
 }
 
-// One query by its definition, `index` of (rows, tokens, heads).
-std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t index) {
-  const std::int64_t row = index / s.heads / c.tokens, token = index / s.heads % c.tokens, head = index % s.heads;
-  const float* q = c.queries.data() + index * s.head_dim;
-  const std::int64_t first = (row * s.kv_heads + head / (s.heads / s.kv_heads)) * c.capacity * s.head_dim;
-  const std::int64_t end = c.past[static_cast<std::size_t>(row)] + token + 1;
-  std::vector<double> out(static_cast<std::size_t>(s.head_dim));
+std::int64_t first_seen(const Shape& s, std::int64_t end) {
+  if (s.window == 0) return 0;
+  return s.is_chunked ? (end - 1) / s.window * s.window : std::max<std::int64_t>(0, end - s.window);
+}
+
+// One head of a row's token by its definition.
+std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t row, std::int64_t token,
+                                     std::int64_t head) {
+  const float* q = c.queries.data() + ((c.first(row) + token) * s.heads + head) * s.head_dim;
+  const std::int64_t end = kPasts[row] + token + 1;
+  const std::vector<float>& values = s.value_dim > 0 ? c.keys : c.values;
+  std::vector<double> out(static_cast<std::size_t>(s.values()));
   double sum = s.sinks.empty() ? 0.0 : std::exp(static_cast<double>(s.sinks[static_cast<std::size_t>(head)]));
-  const std::int64_t chunk = s.is_chunked ? (end - 1) / s.window * s.window : 0;
-  const std::int64_t slid = s.window > 0 && !s.is_chunked ? std::max<std::int64_t>(0, end - s.window) : 0;
-  for (std::int64_t key = chunk + slid; key < end; ++key) {
-    const auto at = static_cast<std::size_t>(first + key * s.head_dim);
+  for (std::int64_t key = first_seen(s, end); key < end; ++key) {
+    const std::size_t at = place_of(s, row, head / (s.heads / s.kv_heads), key);
     double score = 0;
-    for (std::size_t i = 0; i < out.size(); ++i) score += 0.25 * q[i] * c.keys[at + i];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(s.head_dim); ++i) score += 0.25 * q[i] * c.keys[at + i];
     if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
     sum += std::exp(score);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(score) * c.values[at + i];
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(score) * values[at + i];
   }
   for (double& value : out) value /= sum;
+  return out;
+}
+
+std::vector<double> attend_in_double(const Shape& s, const Case& c) {
+  std::vector<double> out;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t i = 0; i < c.tokens[static_cast<std::size_t>(row)] * s.heads; ++i) {
+      const auto head = attend_in_double(s, c, row, i / s.heads, i % s.heads);
+      out.insert(out.end(), head.begin(), head.end());
+    }
+  }
   return out;
 }
 
@@ -221,18 +265,17 @@ const Shape kShapes[] = {{8, 1, 64, 0, 0},
                          {4, 2, 64, 0, 64, true},
                          {4, 1, 32, 0, 513, true},
                          {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
-                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}}};
-constexpr std::int64_t kTokenCounts[] = {1, 2, 41};  // one has a way of its own; the last are several blocks
+                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}},
+                         {16, 1, 48, 0, 0, false, {}, 40},
+                         {5, 1, 40, 0, 0, false, {}, 33}};
+// One token has a way of its own; the last are several blocks; sequences of both go together.
+constexpr Tokens kTokenCounts[] = {{1, 1, 1, 1}, {2, 2, 2, 2}, {41, 41, 41, 41}, {1, 37, 1, 2}};
 
 TEST_CASE("attention is what its definition says, on every level", "[activations][levels]") {
   for (const Shape& shape : kShapes) {
-    for (const std::int64_t tokens : kTokenCounts) {
+    for (const Tokens& tokens : kTokenCounts) {
       const Case c = make_case(shape, tokens);
-      std::vector<double> wanted;
-      for (std::int64_t i = 0; i < 4 * tokens * shape.heads; ++i) {
-        const auto head = attend_in_double(shape, c, i);
-        wanted.insert(wanted.end(), head.begin(), head.end());
-      }
+      const std::vector<double> wanted = attend_in_double(shape, c);
       for (const Table* table : tables()) {
         INFO(table->name << " heads " << shape.heads << "/" << shape.kv_heads << " of " << shape.head_dim);
         CHECK(largest_difference(attended(*table, shape, c), wanted) < 1e-5);  // measured: 3.9e-6
@@ -241,28 +284,33 @@ TEST_CASE("attention is what its definition says, on every level", "[activations
   }
 }
 
-// Fills what lies beyond the rows' own keys with NaN.
-void spoil(const Shape& shape, Case& c) {
-  const auto row_size = static_cast<std::size_t>(c.capacity * shape.head_dim);
-  for (std::size_t head = 0; head < static_cast<std::size_t>(4 * shape.kv_heads); ++head) {
-    const std::int64_t end = c.past[head / static_cast<std::size_t>(shape.kv_heads)] + c.tokens;
-    const auto used = static_cast<std::size_t>(end * shape.head_dim);
-    const auto at = static_cast<std::ptrdiff_t>(head * row_size + used);
-    std::fill_n(c.keys.begin() + at, row_size - used, NAN);
-    std::fill_n(c.values.begin() + at, row_size - used, NAN);
+// Fills what lies beyond a row's own keys with NaN, and takes away the blocks that its tokens see no more.
+void spoil(const Shape& s, Case& c, std::int64_t row) {
+  const std::int64_t past = kPasts[row], end = past + c.tokens[static_cast<std::size_t>(row)];
+  for (std::int64_t head = 0; head < s.kv_heads; ++head) {
+    for (std::int64_t key = end; key < kBlocks * kBlockTokens; ++key) {
+      for (std::vector<float>* cache : {&c.keys, &c.values}) {
+        if (!cache->empty())
+          std::fill_n(cache->begin() + static_cast<std::ptrdiff_t>(place_of(s, row, head, key)), s.head_dim, NAN);
+      }
+    }
+  }
+  for (std::int64_t block = 0; (block + 1) * kBlockTokens <= first_seen(s, past + 1); ++block) {
+    const auto at = static_cast<std::size_t>(row * kBlocks + block);
+    c.key_blocks[at] = c.value_blocks[at] = nullptr;
   }
 }
 
-TEST_CASE("a row's attention depends neither on the other rows nor on the keys beyond its own",
+TEST_CASE("a row's attention depends neither on the other rows nor on keys that it does not see",
           "[activations][levels]") {
   for (const Shape& shape : kShapes) {
-    for (const std::int64_t tokens : kTokenCounts) {
+    for (const Tokens& tokens : kTokenCounts) {
       for (const Table* table : tables()) {
         Case c = make_case(shape, tokens);
         const std::vector<float> together = attended(*table, shape, c);
         const std::vector<float> alone = attended(*table, shape, c, 1);
         CHECK(std::equal(alone.begin(), alone.end(), together.begin()));
-        spoil(shape, c);
+        for (std::int64_t row = 0; row < kRows; ++row) spoil(shape, c, row);
         CHECK(is_same(attended(*table, shape, c), together));
       }
     }

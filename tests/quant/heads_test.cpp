@@ -26,14 +26,14 @@ struct Placed {
   bool is_finite = false;
 };
 
-constexpr std::int64_t kTokens = 3, kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8, kCapacity = 9;
+// The first row's tokens go from one block to the next.
+constexpr std::int64_t kTokens = 3, kPast = kBlockTokens - 2, kBlocks = 2, kCapacity = kBlocks * kBlockTokens;
+constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kDim = 24, kPairs = 8;
 constexpr std::int64_t kAll = (kHeads + 2 * kKeyHeads) * kDim;
 
 // Two rows' heads, a token's one after another.
 PlaceHeads heads_in(const std::vector<float>& products) {
   PlaceHeads a{};
-  a.rows = 2;
-  a.tokens = kTokens;
   a.heads = kHeads;
   a.kv_heads = kKeyHeads;
   a.head_dim = kDim;
@@ -46,17 +46,29 @@ PlaceHeads heads_in(const std::vector<float>& products) {
 // Of all heads; of one, its begin.
 std::vector<float> norm_weight() { return normal(kHeads * kDim, 6); }
 
+std::vector<std::byte*> blocks_of(std::vector<float>& cache) {
+  std::vector<std::byte*> out;
+  for (std::size_t at = 0; at < cache.size(); at += kKeyHeads * kBlockTokens * kDim)
+    out.push_back(reinterpret_cast<std::byte*>(cache.data() + at));
+  return out;
+}
+
+// Of one key head of one row.
+const float* at_position(const std::vector<float>& cache, std::int64_t row, std::int64_t head, std::int64_t position) {
+  const std::int64_t block = row * kBlocks + position / kBlockTokens;
+  return cache.data() + ((block * kKeyHeads + head) * kBlockTokens + position % kBlockTokens) * kDim;
+}
+
 Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype,
              float growth = 0) {
-  const std::vector<std::int64_t> past = {5, 0};
   const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = norm_weight();
   std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i) {
     cosine[i] = std::cos(static_cast<float>(i));
     sine[i] = std::sin(static_cast<float>(i));
   }
-  const float* cosines[] = {cosine.data() + 5 * kPairs, cosine.data()};
-  const float* sines[] = {sine.data() + 5 * kPairs, sine.data()};
+  const float* cosines[] = {cosine.data() + kPast * kPairs, cosine.data()};
+  const float* sines[] = {sine.data() + kPast * kPairs, sine.data()};
   Placed out{std::vector<float>(2 * kTokens * kHeads * kDim), std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7),
              std::vector<float>(2 * kKeyHeads * kCapacity * kDim, -7)};
   std::vector<std::uint16_t> halves(out.queries.size());
@@ -74,11 +86,12 @@ Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> no
   a.sines = sines;
   a.queries = dtype == Dtype::kFloat32 ? bytes(out.queries) : bytes(halves);
   a.query_dtype = dtype;
-  a.keys = bytes(out.keys);
-  a.values = bytes(out.values);
+  const auto keys = blocks_of(out.keys), values = blocks_of(out.values);
+  const SequenceBlocks rows[] = {{0, kTokens, kPast, keys.data(), values.data()},
+                                 {kTokens, kTokens, 0, keys.data() + kBlocks, values.data() + kBlocks}};
+  a.sequences = rows;
+  a.count = 2;
   a.key_dtype = a.value_dtype = Dtype::kFloat32;
-  a.capacity = kCapacity;
-  a.past = past.data();
   out.is_finite = place_heads(table, a);
   return out;
 }
@@ -98,8 +111,8 @@ void check_turned(const float* stored, const float* x, std::int64_t at, bool is_
 void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, bool is_interleaved) {
   const std::vector<float> products = normal(2 * kTokens * (kHeads + 2 * kKeyHeads) * kDim, 5);
   for (std::int64_t at = 0; at < kCapacity; ++at) {
-    const std::int64_t token = at - (row == 0 ? 5 : 0);
-    const float* stored = placed.keys.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    const std::int64_t token = at - (row == 0 ? kPast : 0);
+    const float* stored = at_position(placed.keys, row, head, at);
     if (token < 0 || token >= kTokens) {
       CHECK(stored[0] == -7.0f);  // left alone
       continue;
@@ -107,7 +120,7 @@ void check_stored(const Placed& placed, std::int64_t row, std::int64_t head, boo
     const float* x =
         products.data() + (row * kTokens + token) * (kHeads + 2 * kKeyHeads) * kDim + (kHeads + head) * kDim;
     check_turned(stored, x, at, is_interleaved);
-    const float* value = placed.values.data() + ((row * kKeyHeads + head) * kCapacity + at) * kDim;
+    const float* value = at_position(placed.values, row, head, at);
     CHECK(std::equal(value, value + kDim, x + kKeyHeads * kDim));
   }
 }
@@ -168,7 +181,7 @@ TEST_CASE("queries grow with their position, keys do not", "[activations][levels
     const Placed grown = place(*table, false, std::nullopt, 1, Dtype::kFloat32, 0.5f);
     CHECK(is_same(grown.keys, still.keys));
     for (std::size_t token = 0; token < 2 * kTokens; ++token) {
-      const std::size_t position = token < kTokens ? 5 + token : token - kTokens;  // pasts of 5 and 0
+      const std::size_t position = token < kTokens ? kPast + token : token - kTokens;
       const double factor = 1 + 0.5 * std::log(1 + std::floor((static_cast<double>(position) + 1) / 3));
       for (std::size_t value = token * kHeads * kDim; value < (token + 1) * kHeads * kDim; ++value)
         CHECK(grown.queries[value] == Approx(still.queries[value] * factor).margin(1e-7));

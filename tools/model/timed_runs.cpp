@@ -40,11 +40,10 @@ double median(std::vector<double> values) {
 }
 
 struct TimedRuns::State {
-  State(const models::CausalLM& causal_lm, std::int64_t batch, std::int64_t capacity)
-      : model(causal_lm), session(causal_lm.make_session(batch, capacity)) {}
+  State(const models::CausalLM& causal_lm, std::int64_t batch)
+      : model(causal_lm), start(causal_lm.make_sessions(batch)) {}
   const models::CausalLM& model;
-  models::Session session;
-  std::vector<models::Snapshot> start;  // of each row, after the depth
+  std::vector<models::Session> start;  // after the depth
 };
 
 TimedRuns::~TimedRuns() = default;
@@ -52,28 +51,28 @@ TimedRuns::~TimedRuns() = default;
 TimedRuns::TimedRuns(const Model& model, const RunSizes& sizes) : sizes_(sizes) {
   const c10::InferenceMode guard;
   const models::CausalLM& module = model.module();
-  state_ = std::make_unique<State>(module, sizes.batch, sizes.depth + sizes.prompt_tokens + sizes.gen_tokens);
+  state_ = std::make_unique<State>(module, sizes.batch);
   for (std::int64_t past = 0; past < sizes.depth; past += kChunk)
-    module.hidden(tokens_of(module, sizes.batch, std::min(kChunk, sizes.depth - past)), state_->session);
-  for (std::int64_t row = 0; row < sizes.batch; ++row) state_->start.push_back(state_->session.snapshot(row));
+    module.hidden(tokens_of(module, sizes.batch, std::min(kChunk, sizes.depth - past)), state_->start);
 }
 
 RunTimes TimedRuns::run() {
   const c10::InferenceMode guard;
-  auto& [model, session, begin] = *state_;
+  const models::CausalLM& model = state_->model;
+  std::vector<models::Session> sessions;
+  for (const models::Session& session : state_->start) sessions.push_back(session.fork());
   const at::Tensor prompt = tokens_of(model, sizes_.batch, sizes_.prompt_tokens);
   const auto start = Clock::now();
-  const at::Tensor hidden = model.hidden(prompt, session);
+  const at::Tensor hidden = model.hidden(prompt, sessions);
   at::Tensor next = model.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)).argmax(-1);
   wait_for(next);
   const double prefill = seconds_since(start);
   const auto decode_start = Clock::now();
   for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) {
-    next = model.head(model.hidden(next, session)).argmax(-1);
+    next = model.head(model.hidden(next, sessions)).argmax(-1);
     wait_for(next);  // as generate() does, which hands every token to its caller
   }
   const double decode = seconds_since(decode_start);
-  for (const models::Snapshot& row : begin) session.restore(row);
   return {prefill, decode};
 }
 
@@ -84,8 +83,8 @@ double TimedRuns::cache_value_bytes() const {
     const auto mixer = layers[layer].mixer;
     const bool is_cached = mixer == models::MixerKind::kAttention || mixer == models::MixerKind::kLatent;
     if (!is_cached || layers[layer].keys_of >= 0) continue;
-    auto& cache = state_->session.state<models::KeyValueCache>(static_cast<std::int64_t>(layer));
-    return static_cast<double>(cache.keys(at::kFloat).element_size());
+    const auto& cache = state_->start.front().state<models::KeyValueCache>(static_cast<std::int64_t>(layer));
+    return static_cast<double>(c10::elementSize(cache.key_dtype().value_or(at::kFloat)));
   }
   return 0;
 }

@@ -26,11 +26,11 @@ constexpr std::uint64_t kSeed = 0;
 at::Tensor draw(const models::CausalLM& model, std::int64_t first_token, std::int64_t sequences, std::int64_t context) {
   const c10::InferenceMode guard;
   at::Generator random = at::detail::createCPUGenerator(kSeed);
-  models::Session session = model.make_session(sequences, context);
+  std::vector<models::Session> rows = model.make_sessions(sequences);
   at::Tensor out = at::full({sequences, context}, first_token, at::kLong);
   for (std::int64_t i = 1; i < context; ++i) {
     models::PassWatch::check();
-    const at::Tensor logits = model.head(model.hidden(out.narrow(1, i - 1, 1), session)).select(1, 0);
+    const at::Tensor logits = model.head(model.hidden(out.narrow(1, i - 1, 1), rows)).select(1, 0);
     out.narrow(1, i, 1).copy_(logits.softmax(-1).multinomial(1, /*replacement=*/true, random));
   }
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ class Decoder;
 class Linear;
 class Session;
 struct ModelConfig;
+struct StepRow;
 struct ModelWeights;
 struct Violation;
 
@@ -43,12 +45,16 @@ class CausalLM : public torch::nn::Module {
   // Everything below the head, for who runs its layers one by one.
   const Decoder& decoder() const noexcept { return *model_; }
 
-  // Lower level, for evaluation. A session holds `capacity` tokens of `batch` sequences.
-  Session make_session(std::int64_t batch, std::int64_t capacity) const;
-  // Token ids (rows, tokens) appended to the session's rows from first_row on -> (rows, tokens, hidden_size).
-  // Errors: kContract naming the first module in which an activation left the range of its dtype, kCorrupt naming a
-  // weight that is not finite; the session is as before.
-  at::Tensor hidden(const at::Tensor& tokens, Session& session, std::int64_t first_row = 0) const;
+  // Lower level: the step that everything above takes. A session is one sequence.
+  Session make_session() const;
+  std::vector<Session> make_sessions(std::int64_t count) const;
+  // Token ids of all rows one after another, appended to the rows' sessions, which are different ones. Shapes: (tokens)
+  // -> (tokens, hidden_size). Errors: kContract naming the first module in which an activation left the range of its
+  // dtype, kCorrupt naming a weight that is not finite; the sessions are as before.
+  at::Tensor step(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  // The same with equally many tokens a row. Shapes: (rows, tokens) -> (rows, tokens, hidden_size).
+  at::Tensor hidden(const at::Tensor& tokens, std::span<Session> sessions) const;
+  at::Tensor hidden(const at::Tensor& tokens, Session& session) const;
   // Shape: (..., hidden_size) -> (..., vocab_size), float32. Errors: as hidden().
   at::Tensor head(const at::Tensor& hidden) const;
 

@@ -51,6 +51,7 @@ namespace {
 
 using models::CausalLM;
 using models::Session;
+using models::StepRow;
 
 constexpr const char* kModels[] = {"families/llama2",
                                    "families/llama31-rope",
@@ -96,25 +97,31 @@ at::Tensor token_ids(const CausalLM& model, std::int64_t rows, std::int64_t toke
   return ids.remainder(model.config().vocab_size).view({rows, tokens});
 }
 
-bool was_fused(Session& session) { return session.workspace() && !session.workspace()->past.empty(); }
+std::int64_t fused_passes(const CausalLM& model) { return model.decoder().workspaces().passes(); }
 
 // Two rows of different lengths read one by one, then decoded together, then two rows of several tokens. With gradients
 // on the modules run one by one.
 std::vector<at::Tensor> logits_of(const CausalLM& model, bool is_generic) {
   const c10::InferenceMode inference(!is_generic);
   const at::AutoGradMode gradients(is_generic);
-  Session session = model.make_session(2, 64);
+  const std::int64_t before = fused_passes(model);
+  std::vector<Session> sessions = model.make_sessions(2);
   std::vector<at::Tensor> out;
-  out.push_back(model.head(model.hidden(token_ids(model, 1, 23, 1), session, 0)));
-  out.push_back(model.head(model.hidden(token_ids(model, 1, 6, 2), session, 1)));
-  for (std::int64_t step = 0; step < 4; ++step) {
-    out.push_back(model.head(model.hidden(token_ids(model, 2, 1, 3 + step), session)));
-  }
-  out.push_back(model.head(model.hidden(token_ids(model, 1, 1, 8), session, 1)));
-  out.push_back(model.head(model.hidden(token_ids(model, 2, 5, 9), session)));
-  CHECK(was_fused(session) == !is_generic);
-  CHECK(session.length(0) == 32);
-  CHECK(session.length(1) == 16);
+  const auto read = [&](std::int64_t tokens, std::int64_t seed, std::size_t first, std::size_t rows) {
+    const at::Tensor ids = token_ids(model, static_cast<std::int64_t>(rows), tokens, seed);
+    out.push_back(model.head(model.hidden(ids, std::span(sessions).subspan(first, rows))));
+  };
+  read(23, 1, 0, 1);
+  read(6, 2, 1, 1);
+  for (std::int64_t step = 0; step < 4; ++step) read(1, 3 + step, 0, 2);
+  read(1, 8, 1, 1);
+  read(5, 9, 0, 2);
+  // Of different counts, beyond the first block of keys.
+  const StepRow rows[] = {{&sessions[0], 40}, {&sessions[1], 1}};
+  out.push_back(model.head(model.step(token_ids(model, 1, 41, 10).view(-1), rows)));
+  CHECK(fused_passes(model) - before == (is_generic ? 0 : 9));
+  CHECK(sessions[0].length() == 72);
+  CHECK(sessions[1].length() == 17);
   return out;
 }
 
@@ -168,9 +175,9 @@ TEST_CASE("what the fused pass does not take runs module by module", "[fused]") 
   const auto is_fused = [](const LoadOptions& options) {
     const Model model = load_low_bit(tests::data("tiny-llama"), options);
     const c10::InferenceMode guard;
-    Session session = model.module().make_session(1, 4);
+    Session session = model.module().make_session();
     model.module().hidden(token_ids(model.module(), 1, 2, 0), session);
-    return was_fused(session);
+    return fused_passes(model.module()) == 1;
   };
   CHECK(is_fused({}));
   CHECK(is_fused({.overrides = {{"*down_proj", DtypePolicy::float32()}}}));
@@ -202,15 +209,16 @@ class CountingAllocator : public c10::Allocator {
 TEST_CASE("a token allocates the tensors it gives back and nothing that grows with the model", "[fused]") {
   const Model model = load_low_bit(tests::data("tiny-llama"));
   const c10::InferenceMode guard;
-  Session session = model.module().make_session(1, 64);
-  const at::Tensor token = token_ids(model.module(), 1, 1, 5);
+  Session session = model.module().make_session();
+  const StepRow row[] = {{&session, 1}};
+  const at::Tensor token = token_ids(model.module(), 1, 1, 5).view(-1);
   model.module().hidden(token_ids(model.module(), 1, 8, 4), session);
-  for (int i = 0; i < 2; ++i) model.module().hidden(token, session);
+  for (int i = 0; i < 2; ++i) model.module().step(token, row);
   CountingAllocator tensors(c10::GetCPUAllocator());
   c10::SetCPUAllocator(&tensors, 200);
   const std::int64_t before = news;
   constexpr int kTokens = 10;
-  for (int i = 0; i < kTokens; ++i) model.module().hidden(token, session);
+  for (int i = 0; i < kTokens; ++i) model.module().step(token, row);
   const std::int64_t made = news - before;
   const std::int64_t tensor_memory = tensors.count;
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 201);

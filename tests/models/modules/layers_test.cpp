@@ -7,6 +7,8 @@
 #include <halfbyte/causal_lm.h>
 
 #include "models/architectures/architecture.h"
+#include "models/cpu/workspace.h"
+#include "models/modules/decoder.h"
 #include "models/modules/session.h"
 #include "tests/catch.h"
 #include "tests/models/parse_config.h"
@@ -31,12 +33,12 @@ at::Tensor logits_of(const ModelConfig& config, bool is_fused) {
   const c10::InferenceMode inference(is_fused);
   const at::AutoGradMode gradients(!is_fused);
   const auto model = model_of(config);
-  Session session = model->make_session(1, kTokens);
+  Session session = model->make_session();
   const at::Tensor tokens = tokens_of(kTokens, 5);
   std::vector<at::Tensor> parts;
   for (const auto& [begin, count] : {std::pair(0, 9), std::pair(9, 1), std::pair(10, 14)})
     parts.push_back(model->head(model->hidden(tokens.narrow(1, begin, count), session)));
-  CHECK((session.workspace() != nullptr) == is_fused);
+  CHECK(model->decoder().workspaces().passes() == (is_fused ? 3 : 0));
   return at::cat(parts, 1).detach();
 }
 
@@ -77,7 +79,7 @@ TEST_CASE("a layer may turn by no rope at all", "[layers]") {
   const auto last = [&](const at::Tensor& tokens) {
     const c10::InferenceMode guard;
     const auto model = model_of(still);
-    Session session = model->make_session(1, kTokens);
+    Session session = model->make_session();
     return model->hidden(tokens, session).select(1, -1).clone();
   };
   still.layers.resize(1);
@@ -114,16 +116,16 @@ TEST_CASE("every layer has its own window", "[layers]") {
   CHECK(difference(logits_of(config, true), all) == 0);
 }
 
-TEST_CASE("a session that goes back to a snapshot computes as if nothing had come after", "[layers]") {
+TEST_CASE("a fork of a session computes as if nothing had come after", "[layers]") {
   const c10::InferenceMode guard;
   const auto model = model_of(llama());
-  Session session = model->make_session(1, kTokens);
+  Session session = model->make_session();
   model->hidden(tokens_of(8, 1), session);
-  const Snapshot prompt = session.snapshot(0);
+  const Session prompt = session.fork();
   const at::Tensor first = model->hidden(tokens_of(6, 2), session).clone();
-  session.restore(prompt);
-  model->hidden(tokens_of(6, 3), session);
-  session.restore(prompt);
+  Session other = prompt.fork();
+  model->hidden(tokens_of(6, 3), other);
+  session = prompt.fork();
   CHECK(difference(model->hidden(tokens_of(6, 2), session), first) == 0);
 }
 

@@ -76,26 +76,29 @@ TEST_CASE("a state that decays at once forgets, and is finite", "[modules][mixer
   CHECK(largest_difference(found.read, wanted.read) < 1e-5);
 }
 
-TEST_CASE("a recurrent state changes when a pass is committed, row by row", "[modules][mixers]") {
-  RecurrentState state(3, {{2}, {2, 2}}, at::kCPU);
-  const at::Tensor first = drawn({3, 2}, 1), second = drawn({3, 2}, 2);
-  state.keep(0, 0, first);
-  CHECK(state.before(0, 0, 3).abs().max().item<float>() == 0.0f);
-  state.commit(0, 1);
-  state.commit(2, 1);
-  CHECK(at::equal(state.before(0, 0, 3)[0], first[0]));
-  CHECK(state.before(0, 1, 1).abs().max().item<float>() == 0.0f);  // another pass was its last
-  CHECK(at::equal(state.before(0, 2, 1)[0], first[2]));
-  const auto saved = state.save(2);
-  state.keep(0, 0, second);
-  state.commit(2, 1);
-  CHECK(at::equal(state.before(0, 2, 1)[0], second[2]));
-  CHECK(at::equal(state.before(0, 0, 1)[0], first[0]));
-  state.restore(2, saved);
-  CHECK(at::equal(state.before(0, 2, 1)[0], first[2]));
-  state.reset(2);
-  CHECK(state.before(0, 2, 1).abs().max().item<float>() == 0.0f);
-  CHECK(!state.can_rewind());
+TEST_CASE("a recurrent state changes when a pass is committed, and forks share it until then", "[modules][mixers]") {
+  RecurrentState state({{2}, {2, 2}}, at::kCPU);
+  const at::Tensor first = drawn({3, 2}, 1), second = drawn({2}, 2);
+  state.keep(0, first[1]);
+  CHECK(state.before(0).abs().max().item<float>() == 0.0f);
+  state.commit(1);
+  CHECK(at::equal(state.before(0), first[1]));
+  CHECK(state.bytes() == 6 * 4);  // without the rows beside it
+  const auto fork = state.fork();
+  const auto& other = static_cast<const RecurrentState&>(*fork);
+  CHECK(other.before(0).data_ptr() == state.before(0).data_ptr());
+  state.keep(0, second);
+  state.commit(2);
+  CHECK(at::equal(state.before(0), second));
+  CHECK(at::equal(other.before(0), first[1]));
+  state.keep(0, first[0]);  // a pass that is not committed
+  state.cut(2);
+  state.commit(3);
+  CHECK(at::equal(state.before(0), second));
+  CHECK(state.least(3) == 3);
+  state.cut(0);
+  CHECK(state.before(0).abs().max().item<float>() == 0.0f);
+  CHECK(at::equal(other.before(0), first[1]));
 }
 
 TEST_CASE("a causal convolution in pieces is the one of the whole", "[modules][mixers]") {
@@ -107,13 +110,14 @@ TEST_CASE("a causal convolution in pieces is the one of the whole", "[modules][m
   const at::Tensor padded = at::constant_pad_nd(x.transpose(1, 2), {3, 0});
   const at::Tensor wanted =
       at::conv1d(padded, kernel, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1}, 5).transpose(1, 2);
-  RecurrentState state(2, {convolution.kept()}, at::kCPU);
+  RecurrentState::Shape kept = convolution.kept();
+  kept.insert(kept.begin(), 2);
+  at::Tensor before = at::zeros(kept);
   std::int64_t begin = 0;
   for (const std::int64_t count : {1, 2, 5, 1}) {  // fewer than it looks back, and more
-    const at::Tensor found = convolution.forward(x.narrow(1, begin, count), state, 0, 0);
+    const auto [found, after] = convolution.forward(x.narrow(1, begin, count), before);
     CHECK(largest_difference(found, wanted.narrow(1, begin, count)) < 1e-5);
-    state.commit(0, count);
-    state.commit(1, count);
+    before = after;
     begin += count;
   }
 }

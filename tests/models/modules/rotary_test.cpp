@@ -43,8 +43,8 @@ TEST_CASE("the table is cast last, from float32 frequencies", "[rotary]") {
   const Rotary half(rope(RopeType::kDefault), Compute(DtypePolicy::half()), at::kHalf);
   const Rotary full(rope(RopeType::kDefault), Compute(DtypePolicy::float32()), at::kFloat);
   CHECK(half.named_buffers()["inv_freq"].scalar_type() == at::kHalf);
-  const RotaryTable from_half = half.table(32768, at::kCPU);
-  const RotaryTable from_full = full.table(32768, at::kCPU);
+  const RotaryTable from_half = *half.table(32768, at::kCPU);
+  const RotaryTable from_full = *full.table(32768, at::kCPU);
   CHECK(from_half.cosine.scalar_type() == at::kHalf);
   CHECK(from_half.cosine.equal(from_full.cosine.to(at::kHalf)));
   // What a cast of inv_freq itself would have done: angles wrong by radians at far positions.
@@ -56,7 +56,7 @@ TEST_CASE("the table is cast last, from float32 frequencies", "[rotary]") {
 
 TEST_CASE("a query of another dtype than the table is refused by name", "[rotary]") {
   const Rotary full(rope(RopeType::kDefault), Compute(DtypePolicy::float32()), at::kFloat);
-  const RotaryTable table = full.table(4, at::kCPU);
+  const RotaryTable table = *full.table(4, at::kCPU);
   const at::Tensor query = at::ones({1, 4, 2, 64}, at::kHalf);
   const auto shape = [](const at::Tensor& t) { return t.unsqueeze(0).unsqueeze(2); };
   CHECK_THROWS_WITH(rotate(query, shape(table.cosine), shape(table.sine), /*is_interleaved=*/false),

@@ -1,4 +1,5 @@
-// Sessions: what a pass changes and when, and how rows go back, with layers that can be cut and one that cannot.
+// Sessions: what a pass changes and when, what forks share, and how a session goes back, with layers that can be cut
+// anywhere, to their window, and nowhere.
 #include "models/modules/session.h"
 
 #include <ATen/ATen.h>
@@ -14,136 +15,162 @@ namespace {
 // A recurrence: the sum of all that was read. Reading leaves the old sum until it is committed.
 class Sum final : public LayerState {
  public:
-  explicit Sum(std::int64_t batch) : sums_(static_cast<std::size_t>(batch)), next_(sums_) {}
-  void read(std::int64_t row, double value) { next_.at(index(row)) = sums_.at(index(row)) + value; }
-  double sum(std::int64_t row) const { return sums_.at(index(row)); }
+  void read(double value) { next_ = sum_ + value; }
+  double sum() const { return sum_; }
 
-  bool can_rewind() const noexcept override { return false; }
-  void commit(std::int64_t row, std::int64_t) override { sums_[index(row)] = next_[index(row)]; }
-  void reset(std::int64_t row) override { sums_[index(row)] = 0; }
-  std::vector<at::Tensor> save(std::int64_t row) const override { return {at::tensor(sum(row), at::kDouble)}; }
-  void restore(std::int64_t row, const std::vector<at::Tensor>& saved) override {
-    sums_[index(row)] = saved.at(0).item<double>();
-  }
-  void grow(std::int64_t, std::int64_t) override {}
+  std::unique_ptr<LayerState> fork() const override { return std::make_unique<Sum>(*this); }
+  void commit(std::int64_t) override { sum_ = next_; }
+  std::int64_t least(std::int64_t length) const noexcept override { return length; }
+  void cut(std::int64_t length) override { sum_ = length == 0 ? 0 : sum_; }
+  std::int64_t bytes() const noexcept override { return 8; }
 
  private:
-  static std::size_t index(std::int64_t row) { return static_cast<std::size_t>(row); }
-  std::vector<double> sums_, next_;
+  double sum_ = 0, next_ = 0;
 };
 
-Session session_of(std::int64_t batch, bool has_recurrence) {
+enum class Kind { kAll, kWindow, kChunks, kRecurrence };
+
+constexpr std::int64_t kWindow = 100;
+
+Session session_of(Kind kind) {
   std::vector<std::unique_ptr<LayerState>> layers;
-  layers.push_back(std::make_unique<KeyValueCache>(KeyValueCache::Shape{batch, 2, 16, 4}, at::kFloat, at::kCPU));
+  const Reach reach = kind == Kind::kWindow   ? Reach{.window = kWindow}
+                      : kind == Kind::kChunks ? Reach{.window = kWindow, .is_chunked = true}
+                                              : Reach{};
+  layers.push_back(std::make_unique<KeyValueCache>(KeyValueCache::Shape{2, 4, 3, reach}, at::kFloat, at::kCPU));
   layers.push_back(nullptr);  // a layer that keeps nothing
-  if (has_recurrence) layers.push_back(std::make_unique<Sum>(batch));
-  return Session(batch, 16, std::move(layers), {}, at::kCPU);
+  if (kind == Kind::kRecurrence) layers.push_back(std::make_unique<Sum>());
+  return Session(std::move(layers), {}, at::kCPU);
 }
 
-// One token of this value in every row.
-void pass(Session& session, double value) {
-  for (std::int64_t row = 0; row < session.batch(); ++row) session.state<Sum>(2).read(row, value);
-  session.commit(0, session.batch(), 1);
+KeyValueCache& cache_of(const Session& session) { return session.state<KeyValueCache>(0); }
+
+// Keys are their positions, values their negatives, each plus `offset`.
+void read(Session& session, std::int64_t tokens, double offset = 0) {
+  const at::Tensor positions = at::arange(tokens).add(session.length()).to(at::kFloat).view({tokens, 1, 1});
+  const at::Tensor shown = positions + offset;
+  cache_of(session).store(session.length(), shown.expand({tokens, 2, 4}), shown.neg().expand({tokens, 2, 3}));
+  session.commit(tokens);
 }
 
-TEST_CASE("a pass counts from its commit on, and not in rows that are held", "[session]") {
-  Session session = session_of(2, true);
-  session.state<Sum>(2).read(0, 5);
-  CHECK(session.state<Sum>(2).sum(0) == 0);
-  CHECK(session.length(0) == 0);
-  pass(session, 3);
-  session.hold(1);
-  pass(session, 4);
-  CHECK(session.length(0) == 2);
-  CHECK(session.length(1) == 1);
-  CHECK(session.state<Sum>(2).sum(0) == 7);
-  CHECK(session.state<Sum>(2).sum(1) == 3);
-  session.reset(1);
-  pass(session, 1);
-  CHECK(session.length(1) == 1);
-  CHECK(session.state<Sum>(2).sum(1) == 1);
+bool has(const Session& session, std::int64_t begin, std::int64_t end, double offset = 0) {
+  if (begin == end) return true;
+  const at::Tensor wanted = at::arange(begin, end).to(at::kFloat).add(offset).view({1, end - begin, 1});
+  return at::equal(cache_of(session).keys(begin, end - begin), wanted.expand({2, end - begin, 4})) &&
+         at::equal(cache_of(session).values(begin, end - begin), wanted.neg().expand({2, end - begin, 3}));
 }
 
-TEST_CASE("keys and values are cut anywhere", "[session]") {
-  Session session = session_of(2, false);
-  CHECK(session.can_rewind());
-  session.commit(0, 2, 9);
-  session.rewind(0, 4);
-  CHECK(session.length(0) == 4);
-  CHECK(session.length(1) == 9);
-  CHECK_THROWS_WITH(session.rewind(0, 5), Catch::Contains("has 4 tokens; it cannot be cut to 5"));
-  CHECK_THROWS_AS(session.rewind(0, -1), Error);
-  CHECK(session.go_back(1, 7, {}) == 7);
-  CHECK(session.go_back(1, 20, {}) == 7);
-  session.hold(0);
-  CHECK(session.go_back(0, 4, {}) == 4);
-  session.commit(0, 1, 1);
-  CHECK(session.length(0) == 5);
+TEST_CASE("a pass counts from its commit on", "[session]") {
+  Session session = session_of(Kind::kRecurrence);
+  session.state<Sum>(2).read(5);
+  CHECK(session.state<Sum>(2).sum() == 0);
+  CHECK(session.length() == 0);
+  session.commit(1);
+  CHECK(session.state<Sum>(2).sum() == 5);
+  CHECK(session.length() == 1);
 }
 
-TEST_CASE("a recurrent layer goes back to snapshots, to nothing, and nowhere else", "[session]") {
-  Session session = session_of(1, true);
-  CHECK_FALSE(session.can_rewind());
-  for (const double value : {1, 2, 3}) pass(session, value);
-  const Snapshot at_three = session.snapshot(0);
-  for (const double value : {10, 20}) pass(session, value);
-  const Snapshot at_five = session.snapshot(0);
-  pass(session, 100);
-  CHECK_THROWS_WITH(session.rewind(0, 3), Catch::Contains("only a snapshot brings back"));
-  const std::vector<Snapshot> both = {at_three, at_five};
+TEST_CASE("keys and values stand where they were stored, over the borders of blocks", "[session]") {
+  Session session = session_of(Kind::kAll);
+  for (const std::int64_t tokens : {1, 62, 1, 1, 200, 3}) read(session, tokens);
+  CHECK(session.length() == 268);
+  CHECK(has(session, 0, 268));
+  CHECK(has(session, 63, 65));
+  CHECK(session.bytes() == 5 * 64 * 2 * (4 + 3) * 4);
+}
+
+TEST_CASE("keys and values are cut anywhere, and others come there", "[session]") {
+  Session session = session_of(Kind::kAll);
+  read(session, 150);
+  CHECK(session.least() == 0);
+  session.cut(70);
+  CHECK(session.length() == 70);
+  CHECK(session.bytes() == 2 * 64 * 2 * (4 + 3) * 4);
+  CHECK_THROWS_WITH(session.cut(71), Catch::Contains("70 tokens cannot be cut to 71"));
+  CHECK_THROWS_AS(session.cut(-1), Error);
+  read(session, 80, 0.5);
+  CHECK(has(session, 0, 70));
+  CHECK(has(session, 70, 150, 0.5));
+  CHECK(session.go_back(100, {}) == 100);
+  CHECK(session.go_back(120, {}) == 100);
+  CHECK(session.go_back(0, {}) == 0);
+  CHECK(session.bytes() == 0);
+}
+
+TEST_CASE("forks share blocks until one of them writes there", "[session]") {
+  Session session = session_of(Kind::kAll);
+  read(session, 100);
+  Session fork = session.fork();
+  CHECK(fork.length() == 100);
+  CHECK(cache_of(fork).key_blocks()[0] == cache_of(session).key_blocks()[0]);
+  CHECK(cache_of(fork).key_blocks()[1] == cache_of(session).key_blocks()[1]);
+  read(fork, 40, 0.5);
+  CHECK(cache_of(fork).key_blocks()[0] == cache_of(session).key_blocks()[0]);
+  CHECK(cache_of(fork).key_blocks()[1] != cache_of(session).key_blocks()[1]);
+  const std::byte* const alone = cache_of(session).key_blocks()[1];
+  read(session, 20);
+  CHECK(cache_of(session).key_blocks()[1] == alone);  // nobody else has it any more
+  CHECK(has(session, 0, 120));
+  CHECK(has(fork, 0, 100));
+  CHECK(has(fork, 100, 140, 0.5));
+}
+
+TEST_CASE("blocks that no later token sees are let go", "[session]") {
+  for (const Kind kind : {Kind::kWindow, Kind::kChunks}) {
+    Session session = session_of(kind);
+    for (int i = 0; i < 400; ++i) read(session, 1);
+    constexpr std::int64_t kOfBlock = 64 * 2 * (4 + 3) * 4;
+    CHECK(session.bytes() <= 4 * kOfBlock);  // of 400 tokens there are 7
+    const std::int64_t first = kind == Kind::kWindow ? 401 - kWindow : 400;
+    CHECK(has(session, first - 64, 400));
+    CHECK(cache_of(session).key_blocks()[0] == nullptr);
+    // What is left serves whatever it may be cut to.
+    const std::int64_t least = session.least();
+    CHECK(least > kWindow);
+    CHECK(least <= 400 - KeyValueCache::kSlack);
+    CHECK_THROWS_AS(session.cut(least - 1), Error);
+    session.cut(least);
+    CHECK(has(session, Reach{kWindow, kind == Kind::kChunks}.first_seen(least), least));
+    read(session, 100, 0.5);
+    CHECK(has(session, least, least + 100, 0.5));
+    session.cut(0);
+    read(session, 30);
+    CHECK(has(session, 0, 30));
+    CHECK(session.least() == 0);
+  }
+}
+
+TEST_CASE("a recurrent layer goes back to forks, to nothing, and nowhere else", "[session]") {
+  Session session = session_of(Kind::kRecurrence);
+  const auto pass = [&](double value) {
+    session.state<Sum>(2).read(value);
+    read(session, 1);
+  };
+  for (const double value : {1, 2, 3}) pass(value);
+  std::vector<Session> both;
+  both.push_back(session.fork());
+  for (const double value : {10, 20}) pass(value);
+  both.push_back(session.fork());
+  pass(100);
+  CHECK_THROWS_WITH(session.cut(3), Catch::Contains("it can to 0, and to 6 and more"));
   SECTION("to the longest that fits") {
-    CHECK(session.go_back(0, 5, both) == 5);
-    CHECK(session.state<Sum>(2).sum(0) == 36);
-    CHECK(session.go_back(0, 4, both) == 3);
-    CHECK(session.state<Sum>(2).sum(0) == 6);
+    CHECK(session.go_back(5, both) == 5);
+    CHECK(session.state<Sum>(2).sum() == 36);
+    CHECK(session.go_back(4, both) == 3);
+    CHECK(session.state<Sum>(2).sum() == 6);
+    CHECK(has(session, 0, 3));
   }
   SECTION("to nothing where none fits") {
-    CHECK(session.go_back(0, 2, both) == 0);
-    CHECK(session.state<Sum>(2).sum(0) == 0);
+    CHECK(session.go_back(2, both) == 0);
+    CHECK(session.state<Sum>(2).sum() == 0);
   }
   SECTION("it stays where it is asked for no less") {
-    CHECK(session.go_back(0, 6, both) == 6);
-    CHECK(session.state<Sum>(2).sum(0) == 136);
+    CHECK(session.go_back(6, both) == 6);
+    CHECK(session.go_back(9, both) == 6);
+    CHECK(session.state<Sum>(2).sum() == 136);
   }
-}
-
-TEST_CASE("a snapshot of what was cut off is refused, of what was not is good", "[session]") {
-  Session session = session_of(2, true);
-  for (const double value : {1, 2, 3}) pass(session, value);
-  const Snapshot early = session.snapshot(0);
-  const Snapshot other_row = session.snapshot(1);
-  pass(session, 4);
-  const Snapshot late = session.snapshot(0);
-  session.restore(early);
-  CHECK(session.length(0) == 3);
-  CHECK(session.length(1) == 4);
-  pass(session, 50);
-  pass(session, 60);
-  CHECK(early.is_good());
-  CHECK_FALSE(late.is_good());
-  CHECK_THROWS_WITH(session.restore(late), Catch::Contains("has been shorter than the 4 tokens"));
-  session.restore(early);
-  CHECK(session.state<Sum>(2).sum(0) == 6);
-  session.restore(other_row);
-  CHECK(session.length(1) == 3);
-}
-
-TEST_CASE("a session that grows keeps what its layers have", "[session]") {
-  Session session = session_of(2, false);
-  const auto cache = [&]() -> KeyValueCache& { return session.state<KeyValueCache>(0); };
-  cache().keys(at::kFloat).fill_(7);
-  cache().values(at::kFloat).fill_(8);
-  session.commit(0, 2, 5);
-  const Snapshot before = session.snapshot(0);
-  session.grow(32);
-  CHECK(session.capacity() == 32);
-  CHECK(cache().keys(at::kFloat).sizes() == at::IntArrayRef({2, 2, 32, 4}));
-  CHECK((cache().keys(at::kFloat).narrow(2, 0, 5) == 7).all().item<bool>());
-  CHECK((cache().values(at::kFloat).narrow(2, 0, 5) == 8).all().item<bool>());
-  session.commit(0, 1, 20);
-  session.restore(before);
-  CHECK(session.length(0) == 5);
-  CHECK_THROWS_AS(session.grow(16), Error);
+  CHECK(both[0].length() == 3);
+  CHECK(both[0].state<Sum>(2).sum() == 6);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ using SeenByName = std::map<std::string, Seen>;
 
 at::Tensor logits_of(const Model& model) {
   const c10::InferenceMode inference;
-  models::Session session = model.module().make_session(1, 8);
+  models::Session session = model.module().make_session();
   const at::Tensor tokens = at::tensor({std::int64_t{1}, std::int64_t{300}, std::int64_t{301}}).unsqueeze(0);
   return model.module().head(model.module().hidden(tokens, session));
 }
