@@ -78,7 +78,7 @@ struct NormRow {
 
 // One thread's buffers, kept from call to call.
 struct Buffers {
-  std::vector<float> norm, delta_norm, row;
+  std::vector<float> norm, delta_norm, value_norm, row;
 };
 
 Buffers& buffers() {
@@ -141,6 +141,7 @@ class TokenHeads {
         a_(a),
         query_norm_(table, a.query_norm, norm_size(a, a.heads), buffers().norm),
         key_norm_(table, a.key_norm, norm_size(a, a.kv_heads), buffers().delta_norm),
+        value_norm_(table, a.value_norm, a.head_dim, buffers().value_norm),
         query_dtype_(kernels::to_float(a.query_dtype)),
         key_dtype_(kernels::to_float(a.key_dtype)),
         value_dtype_(kernels::to_float(a.value_dtype)) {}
@@ -163,7 +164,7 @@ class TokenHeads {
     for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
       const std::int64_t at = head * kBlockTokens + place_in_block;
       is_finite &= turned(keys, token, head, to_bytes(sequence->keys[block]) + place(at, key_dtype_));
-      table_.store(value_dtype_, source(a_.value, index, head), to_size(a_.head_dim),
+      table_.store(value_dtype_, value(index, head), to_size(a_.head_dim),
                    to_bytes(sequence->values[block]) + place(at, value_dtype_));
     }
     return is_finite;
@@ -214,6 +215,14 @@ class TokenHeads {
     return rows.data + index * rows.token_stride + head * rows.head_stride;
   }
 
+  const float* value(std::int64_t index, std::int64_t head) const {
+    const float* x = source(a_.value, index, head);
+    if (!value_norm_.weight) return x;
+    float* out = at_least(buffers().row, a_.head_dim);
+    value_norm_.apply(kernels_, x, to_size(a_.head_dim), out);
+    return out;
+  }
+
   void normalise(const Rows& rows, std::int64_t head, const float* x, float* out) const {
     const std::size_t size = to_size(a_.head_dim);
     if (a_.norm != HeadNorm::kAllHeads) return rows.norm.apply(kernels_, x, size, out);
@@ -246,7 +255,7 @@ class TokenHeads {
   const kernels::Table& table_;
   const kernels::ActivationTable& kernels_;
   const PlaceHeads& a_;
-  NormRow query_norm_, key_norm_;
+  NormRow query_norm_, key_norm_, value_norm_;
   kernels::Float query_dtype_, key_dtype_, value_dtype_;
 };
 

@@ -63,9 +63,9 @@ struct SequenceBlocks {
 struct PlaceHeads {
   const SequenceBlocks* sequences;  // in the order of their tokens, which leaves none out
   std::int64_t count;
-  std::int64_t heads, kv_heads, head_dim;
+  std::int64_t heads, kv_heads, head_dim;  // kv_heads 0: keys and values are another layer's, and stand there
   HeadRows query, key, value;
-  Norm query_norm, key_norm;
+  Norm query_norm, key_norm, value_norm;  // the last is of each head
   // Queries of position p times 1 + growth * log(1 + floor((p + growth_shift) / growth_length)).
   float growth;
   std::int64_t growth_length, growth_shift;
@@ -81,14 +81,11 @@ struct PlaceHeads {
 // False when a query or a key is not finite in its dtype.
 bool place_heads(const PlaceHeads& arguments);
 
-// Causal attention of the new tokens of each sequence. Shapes: queries (tokens, heads, head_dim), output (tokens,
-// heads, value_dim).
+// Causal attention of the new tokens of each sequence. Shapes: queries and output (tokens, heads, head_dim).
 struct Attend {
   const SequenceBlocks* sequences;  // in any order
   std::int64_t count;
   std::int64_t heads, kv_heads, head_dim;
-  std::int64_t value_dim;     // head_dim at most
-  std::int64_t value_stride;  // from a token's value to the next one's, in a block; units: values
   float scale;
   float softcap;        // 0: none
   std::int64_t window;  // a token sees the last so many keys, its own included; 0: all

@@ -27,8 +27,6 @@ constexpr std::int64_t kBlockQueries = 128;
 constexpr std::int64_t kParallelProducts = 64 << 10;
 constexpr std::int64_t kLineBytes = 64;  // of a cache
 static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to the next");
-// From so many queries of one token that share keys on, a tile is worth transposing.
-constexpr std::int64_t kManyHeads = 16;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -104,46 +102,39 @@ class Attention {
     return {key, std::min(end, (key / kBlockTokens + 1) * kBlockTokens)};
   }
 
-  static const std::byte* place_in(std::byte* const* blocks, const Unit& unit, std::int64_t key, std::int64_t stride) {
-    return blocks[key / kBlockTokens] + (unit.head * kBlockTokens + key % kBlockTokens) * stride;
+  const std::byte* place_in(std::byte* const* blocks, Dtype dtype, const Unit& unit, std::int64_t key) const {
+    const std::int64_t place = unit.head * kBlockTokens + key % kBlockTokens;
+    return blocks[key / kBlockTokens] + place * a_.head_dim * size_bytes(dtype);
   }
 
+  void load(std::byte* const* blocks, Dtype dtype, const Unit& unit, Range keys, float* tile) const {
+    const std::byte* first = place_in(blocks, dtype, unit, keys.begin);
+    const auto count = to_size((keys.end - keys.begin) * a_.head_dim);
+    table_.load(kernels::to_float(dtype), reinterpret_cast<const Byte*>(first), count, tile);
+  }
   void load_keys(const Unit& unit, Range keys, float* tile) const {
-    const kernels::Float from = kernels::to_float(a_.key_dtype);
-    const std::byte* first = place_in(unit.sequence->keys, unit, keys.begin, a_.head_dim * size_bytes(a_.key_dtype));
-    table_.load(from, reinterpret_cast<const Byte*>(first), to_size((keys.end - keys.begin) * a_.head_dim), tile);
+    load(unit.sequence->keys, a_.key_dtype, unit, keys, tile);
   }
-
-  // Shape: (keys, value_dim).
   void load_values(const Unit& unit, Range keys, float* tile) const {
-    const kernels::Float from = kernels::to_float(a_.value_dtype);
-    const std::int64_t stride = a_.value_stride * size_bytes(a_.value_dtype), count = keys.end - keys.begin;
-    const auto* first = reinterpret_cast<const Byte*>(place_in(unit.sequence->values, unit, keys.begin, stride));
-    if (a_.value_stride == a_.value_dim) return table_.load(from, first, to_size(count * a_.value_dim), tile);
-    for (std::int64_t key = 0; key < count; ++key)
-      table_.load(from, first + key * stride, to_size(a_.value_dim), tile + key * a_.value_dim);
+    load(unit.sequence->values, a_.value_dtype, unit, keys, tile);
   }
 
   // Memory is asked for what is needed next, while others are computed with.
-  static void expect(const std::byte* first, std::int64_t bytes) {
+  void expect(std::byte* const* blocks, Dtype dtype, const Unit& unit, Range keys) const {
+    if (keys.begin >= keys.end) return;
+    const std::byte* first = place_in(blocks, dtype, unit, keys.begin);
+    const std::int64_t bytes = (keys.end - keys.begin) * a_.head_dim * size_bytes(dtype);
     for (std::int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
   }
-  void expect_keys(const Unit& unit, Range keys) const {
-    const std::int64_t stride = a_.head_dim * size_bytes(a_.key_dtype);
-    if (keys.begin < keys.end)
-      expect(place_in(unit.sequence->keys, unit, keys.begin, stride), (keys.end - keys.begin) * stride);
-  }
-  void expect_values(const Unit& unit, Range keys) const {
-    const std::int64_t stride = a_.value_stride * size_bytes(a_.value_dtype);
-    expect(place_in(unit.sequence->values, unit, keys.begin, stride), (keys.end - keys.begin) * stride);
-  }
+  void expect_keys(const Unit& unit, Range keys) const { expect(unit.sequence->keys, a_.key_dtype, unit, keys); }
+  void expect_values(const Unit& unit, Range keys) const { expect(unit.sequence->values, a_.value_dtype, unit, keys); }
 
-  // Shape: sums (value_dim), divided here.
+  // Shape: sums (head_dim), divided here.
   void write(const Unit& unit, std::int64_t token, std::int64_t query, float* sums, float divisor) const {
-    for (std::int64_t i = 0; i < a_.value_dim; ++i) sums[i] /= divisor;
+    for (std::int64_t i = 0; i < a_.head_dim; ++i) sums[i] /= divisor;
     const kernels::Float to = kernels::to_float(a_.output_dtype);
-    const std::size_t at = to_size((place_of(unit, token) + query) * a_.value_dim) * kFloatBytes[to];
-    table_.store(to, sums, to_size(a_.value_dim), reinterpret_cast<Byte*>(a_.output) + at);
+    const std::size_t at = to_size((place_of(unit, token) + query) * a_.head_dim) * kFloatBytes[to];
+    table_.store(to, sums, to_size(a_.head_dim), reinterpret_cast<Byte*>(a_.output) + at);
   }
 
   const kernels::Table& table_;
@@ -173,7 +164,7 @@ class OneToken : public Attention {
     }
     units_ = units;
     merges_ = merges;
-    sums_ = at_least(buffers().sums_of_units, units_count() * share_ * a.value_dim);
+    sums_ = at_least(buffers().sums_of_units, units_count() * share_ * a.head_dim);
     states_ = at_least(buffers().states_of_units, units_count() * share_);
   }
 
@@ -183,9 +174,9 @@ class OneToken : public Attention {
   void run(std::int64_t index) const {
     const Unit& unit = units_[to_size(index)];
     Softmax* states = states_ + index * share_;
-    float* sums = sums_ + index * share_ * a_.value_dim;
+    float* sums = sums_ + index * share_ * a_.head_dim;
     std::fill_n(states, share_, Softmax{-__builtin_inff(), 0});
-    std::fill_n(sums, share_ * a_.value_dim, 0.0f);
+    std::fill_n(sums, share_ * a_.head_dim, 0.0f);
     float* queries = at_least(buffers().queries, share_ * a_.head_dim);
     load_queries(unit, 0, queries);
     for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
@@ -200,7 +191,7 @@ class OneToken : public Attention {
     const Merge& all = merges_[to_size(index)];
     const Unit& unit = units_[to_size(all.begin)];
     for (std::int64_t query = 0; query < share_; ++query) {
-      float* out = at_least(buffers().tile, a_.value_dim);
+      float* out = at_least(buffers().tile, a_.head_dim);
       const Softmax state = add_units(all, query, out);
       write(unit, 0, query, out, divisor(unit.head, query, state));
     }
@@ -210,42 +201,34 @@ class OneToken : public Attention {
   Softmax add_units(const Merge& all, std::int64_t query, float* out) const {
     float largest = -__builtin_inff(), sum = 0;
     for (std::int64_t i = all.begin; i < all.end; ++i) largest = std::max(largest, states_[i * share_ + query].largest);
-    std::fill_n(out, a_.value_dim, 0.0f);
+    std::fill_n(out, a_.head_dim, 0.0f);
     for (std::int64_t i = all.begin; i < all.end; ++i) {
       const Softmax& state = states_[i * share_ + query];
       const float factor = all.end - all.begin == 1 ? 1.0f : __builtin_expf(state.largest - largest);
-      const float* from = sums_ + (i * share_ + query) * a_.value_dim;
+      const float* from = sums_ + (i * share_ + query) * a_.head_dim;
       sum += state.sum * factor;
-      for (std::int64_t j = 0; j < a_.value_dim; ++j) out[j] += from[j] * factor;
+      for (std::int64_t j = 0; j < a_.head_dim; ++j) out[j] += from[j] * factor;
     }
     return {largest, sum};
   }
 
-  void score(const float* queries, const float* tile, std::size_t count, float* weights) const {
-    const std::size_t share = to_size(share_), size = to_size(a_.head_dim);
-    if (share_ < kManyHeads) return kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
-    float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
-    kernels_.transpose(tile, count, size, columns);
-    kernels_.scores_of_many(queries, share, columns, size, a_.scale, a_.softcap, weights);
-  }
-
   void add_tile(const Unit& unit, Range keys, const float* queries, Softmax* states, float* sums) const {
-    const std::size_t share = to_size(share_), count = to_size(keys.end - keys.begin);
+    const std::size_t share = to_size(share_), size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
     float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
     float* weights = at_least(buffers().weights, share_ * kBlockTokens);
     float* factors = at_least(buffers().factors, share_);
     expect_values(unit, keys);
     load_keys(unit, keys, tile);
-    score(queries, tile, count, weights);
+    kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
     for (std::size_t q = 0; q < share; ++q) factors[q] = kernels_.soften(weights + q * kKeyTile, count, states + q);
     expect_keys(unit, tile_at(keys.end, unit.range.end));
     load_values(unit, keys, tile);
-    kernels_.weigh(weights, factors, share, tile, count, to_size(a_.value_dim), sums);
+    kernels_.weigh(weights, factors, share, tile, count, size, sums);
   }
 
   std::span<const Unit> units_;
   std::span<const Merge> merges_;
-  float* sums_;      // (units, share, value_dim)
+  float* sums_;      // (units, share, head_dim)
   Softmax* states_;  // (units, share)
 };
 
@@ -272,17 +255,17 @@ class ManyTokens : public Attention {
       load_queries(unit, token, queries + (token - tokens.begin) * share_ * a_.head_dim);
     }
     Softmax* states = at_least(buffers().states, n);
-    float* sums = at_least(buffers().sums, n * a_.value_dim);
+    float* sums = at_least(buffers().sums, n * a_.head_dim);
     std::fill_n(states, n, Softmax{-__builtin_inff(), 0});
-    std::fill_n(sums, n * a_.value_dim, 0.0f);
+    std::fill_n(sums, n * a_.head_dim, 0.0f);
     const std::int64_t end = seen_by(*unit.sequence, tokens.end - 1).end;
     for (std::int64_t key = seen_by(*unit.sequence, tokens.begin).begin; key < end;) {
       const Range tile = tile_at(key, end);
-      add_tile(unit, tile, states);
+      add_tile(unit, tile, tile_at(tile.end, end), states);
       key = tile.end;
     }
     for (std::int64_t q = 0; q < n; ++q) {
-      write(unit, tokens.begin + q / share_, q % share_, sums + q * a_.value_dim,
+      write(unit, tokens.begin + q / share_, q % share_, sums + q * a_.head_dim,
             divisor(unit.head, q % share_, states[q]));
     }
   }
@@ -297,7 +280,7 @@ class ManyTokens : public Attention {
     }
   }
 
-  void add_tile(const Unit& unit, Range keys, Softmax* states) const {
+  void add_tile(const Unit& unit, Range keys, Range next, Softmax* states) const {
     Buffers& mine = buffers();
     const std::int64_t n = (unit.range.end - unit.range.begin) * share_;
     const std::size_t size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
@@ -305,6 +288,7 @@ class ManyTokens : public Attention {
     float* columns = at_least(mine.columns, kBlockTokens * a_.head_dim);
     float* weights = at_least(mine.weights, n * kBlockTokens);
     float* factors = at_least(mine.factors, n);
+    expect_values(unit, keys);
     load_keys(unit, keys, tile);
     kernels_.transpose(tile, count, size, columns);
     kernels_.scores_of_many(mine.queries.data(), to_size(n), columns, size, a_.scale, a_.softcap, weights);
@@ -312,8 +296,9 @@ class ManyTokens : public Attention {
       const Range seen = seen_by(*unit.sequence, unit.range.begin + q / share_);
       factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
     }
+    expect_keys(unit, next);
     load_values(unit, keys, tile);
-    kernels_.weigh(weights, factors, to_size(n), tile, count, to_size(a_.value_dim), mine.sums.data());
+    kernels_.weigh(weights, factors, to_size(n), tile, count, size, mine.sums.data());
   }
 
   // Of the keys of a tile, a query's own; the others weigh nothing.
@@ -343,11 +328,11 @@ void attend(const kernels::Table& table, const Attend& a) {
   const OneToken one(table, a);
 #pragma omp parallel if (products_of(a) > kParallelProducts)
   {
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (std::int64_t unit = 0; unit < many.units_count(); ++unit) many.run(unit);
 #pragma omp for
     for (std::int64_t unit = 0; unit < one.units_count(); ++unit) one.run(unit);
-#pragma omp for
+#pragma omp for nowait
     for (std::int64_t index = 0; index < one.merges_count(); ++index) one.merge(index);
   }
 }

@@ -231,10 +231,11 @@ class Forward {
     const std::int64_t gated = a.has_output_gate() ? 2 : 1;
     const float* first = work_.products[0].floats(0);
     switch (a.layout()) {
-      case QkvLayout::kSeparate:
-        return {{{first, gated * queries, gated * d},
-                 {work_.products[1].floats(0), keys, d},
-                 {work_.products[2].floats(0), keys, d}}};
+      case QkvLayout::kSeparate: {
+        const float* const key = work_.products[1].floats(0);
+        const float* const value = a.are_values_keys() ? key : work_.products[2].floats(0);
+        return {{{first, gated * queries, gated * d}, {key, keys, d}, {value, keys, d}}};
+      }
       case QkvLayout::kFused: {
         const std::int64_t all = queries + 2 * keys;
         return {{{first, all, d}, {first + queries, all, d}, {first + queries + keys, all, d}}};
@@ -251,7 +252,7 @@ class Forward {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       KeyValueCache& cache = attention.cache(*rows_[i].session);
       quant::SequenceBlocks& sequence = work_.sequences[i];
-      cache.make_room(sequence.past, sequence.tokens, *decoder_.compute().operand);
+      if (attention.has_own_keys()) cache.make_room(sequence.past, sequence.tokens, *decoder_.compute().operand);
       sequence.keys = cache.key_blocks();
       sequence.values = cache.value_blocks();
     }
@@ -276,11 +277,13 @@ class Forward {
   void place(const LayerView& view, const Attention& attention) {
     const auto [query, key, value] = heads_of(attention);
     auto a = over_cache<quant::PlaceHeads>(attention);
+    if (!attention.has_own_keys()) a.kv_heads = 0;
     a.query = query;
     a.key = key;
     a.value = value;
     a.query_norm = view.query_norm;
     a.key_norm = view.key_norm;
+    a.value_norm = view.value_norm;
     a.growth = static_cast<float>(attention.growth().beta);
     a.growth_length = attention.growth().length;
     a.growth_shift = attention.growth().shift;
@@ -297,7 +300,6 @@ class Forward {
 
   const std::byte* attended(const LayerView& view, const Attention& attention) {
     auto a = over_cache<quant::Attend>(attention);
-    a.value_dim = a.value_stride = a.head_dim;
     a.scale = static_cast<float>(attention.scale());
     a.softcap = static_cast<float>(attention.softcap());
     a.window = attention.reach().window;

@@ -1,7 +1,7 @@
 #include "models/cpu/views.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <array>
 #include <span>
 
 #include "quant/operators/torch_dtype.h"
@@ -82,7 +82,7 @@ bool set(const Norm* module, std::int64_t size, quant::Norm& norm) {
 }
 
 // Kernels check no shapes: whether each product reads and gives as many columns as its neighbours have room for.
-bool fits(const ProductsView& view, std::int64_t in_features, std::initializer_list<std::int64_t> out_features) {
+bool fits(const ProductsView& view, std::int64_t in_features, std::span<const std::int64_t> out_features) {
   const auto products = std::span(view.products).first(view.count);
   return std::ranges::equal(products, out_features, {},
                             [](const auto& product) { return product.weight.out_features; }) &&
@@ -95,8 +95,16 @@ bool is_special(const Attention& attention) {
   // They take the norm of all heads by its root mean square alone.
   const bool is_centred_of_all =
       attention.norm() == QueryKeyNorm::kAllHeads && norm && (norm->is_centred() || norm->bias().defined());
-  return !attention.has_plain_values() || is_centred_of_all ||
-         (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
+  return is_centred_of_all || (attention.has_output_gate() && attention.layout() != QkvLayout::kSeparate);
+}
+
+// Whether its inputs' products are as wide as its heads.
+bool fits_inputs(const ProductsView& view, const Attention& attention, std::int64_t hidden_size, std::int64_t queries,
+                 std::int64_t keys) {
+  if (attention.layout() != QkvLayout::kSeparate) return fits(view, hidden_size, std::array{queries + 2 * keys});
+  const std::array all = {attention.has_output_gate() ? 2 * queries : queries, keys, keys};
+  const std::size_t count = !attention.has_own_keys() ? 1 : attention.are_values_keys() ? 2 : 3;
+  return fits(view, hidden_size, std::span(all).first(count));
 }
 
 bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) {
@@ -105,18 +113,16 @@ bool set(const Attention& attention, std::int64_t hidden_size, LayerView& view) 
   const bool is_of_all = attention.norm() == QueryKeyNorm::kAllHeads;
   if (!set(attention.query_norm(), is_of_all ? queries : attention.head_dim(), view.query_norm) ||
       !set(attention.key_norm(), is_of_all ? keys : attention.head_dim(), view.key_norm) ||
-      !add(attention.inputs(), view.inputs) || !add(attention.output(), view.output))
+      !set(attention.value_norm(), attention.head_dim(), view.value_norm) || !add(attention.inputs(), view.inputs) ||
+      !add(attention.output(), view.output))
     return false;
   if (attention.sinks().defined()) {
     const at::Tensor sinks = attention.sinks().to(at::kCPU, at::kFloat).contiguous();
     if (sinks.numel() != attention.heads()) return false;
     view.sinks.assign(sinks.const_data_ptr<float>(), sinks.const_data_ptr<float>() + sinks.numel());
   }
-  const bool is_one = attention.layout() != QkvLayout::kSeparate;
-  const std::int64_t gates = attention.has_output_gate() ? queries : 0;
-  const bool has_inputs = is_one ? fits(view.inputs, hidden_size, {queries + 2 * keys})
-                                 : fits(view.inputs, hidden_size, {queries + gates, keys, keys});
-  return has_inputs && fits(view.output, queries, {hidden_size});
+  return fits_inputs(view.inputs, attention, hidden_size, queries, keys) &&
+         fits(view.output, queries, std::array{hidden_size});
 }
 
 bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
@@ -124,8 +130,9 @@ bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
   if (!add(mlp.inputs(), view.gate_up) || !add(mlp.down(), view.down)) return false;
   const std::int64_t size = view.down.products[0].weight.in_features;
   const bool is_one = view.gate_up.count == 1;
-  return (is_one ? fits(view.gate_up, hidden_size, {2 * size}) : fits(view.gate_up, hidden_size, {size, size})) &&
-         fits(view.down, size, {hidden_size});
+  const std::array sizes = {is_one ? 2 * size : size, size};
+  return fits(view.gate_up, hidden_size, std::span(sizes).first(is_one ? 1 : 2)) &&
+         fits(view.down, size, std::array{hidden_size});
 }
 
 bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {

@@ -26,7 +26,7 @@ struct ProductsView {
 
 struct LayerView {
   const DecoderLayer* layer;
-  quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm;
+  quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm, value_norm;
   const Attention* attention;   // null: what mixes the tokens runs as a module
   ProductsView inputs, output;  // of the attention
   std::vector<float> sinks;     // of it; empty: none

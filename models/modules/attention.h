@@ -42,8 +42,9 @@ class Attention : public Mixer {
   const Norm* key_norm() const noexcept { return key_norm_.get(); }
   const Linear& output() const noexcept { return *output_; }
   const at::Tensor& sinks() const noexcept { return sinks_; }
-  // Whether it projects to keys and values, of which the second are not normalised.
-  bool has_plain_values() const noexcept { return keys_of_ == layer_ && !are_values_keys_ && !value_norm_; }
+  bool has_own_keys() const noexcept { return keys_of_ == layer_; }   // else it reads another layer's
+  bool are_values_keys() const noexcept { return are_values_keys_; }  // as projected
+  const Norm* value_norm() const noexcept { return value_norm_.get(); }
 
  private:
   // Shapes: (rows, tokens, heads or kv_heads, head_dim). All but the query may be undefined.

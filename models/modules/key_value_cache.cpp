@@ -25,14 +25,13 @@ KeyValueCache::KeyValueCache(const Shape& shape, std::optional<at::ScalarType> d
     : shape_(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device) {}
 
 void KeyValueCache::place(std::size_t index, std::shared_ptr<Block> block) {
-  const bool has_values = shape_.value_dim > 0;
   if (index == blocks_.size()) {
     blocks_.emplace_back();
     keys_.push_back(nullptr);
     values_.push_back(nullptr);
   }
   keys_[index] = memory_of(block->keys);
-  values_[index] = has_values ? memory_of(block->values) : keys_[index];
+  values_[index] = memory_of(block->values);
   blocks_[index] = std::move(block);
 }
 

@@ -38,9 +38,7 @@ class KeyValueCache final : public LayerState {
   // `dtype`: of what will be stored, where the cache has none yet.
   void make_room(std::int64_t begin, std::int64_t count, at::ScalarType dtype);
   std::byte* const* key_blocks() const noexcept { return keys_.data(); }  // null: let go
-  std::byte* const* value_blocks() const noexcept {
-    return values_.data();
-  }  // the keys', where values are part of them
+  std::byte* const* value_blocks() const noexcept { return values_.data(); }
   // Of what is stored; nothing: not known yet.
   std::optional<at::ScalarType> key_dtype() const noexcept { return key_dtype_; }
   std::optional<at::ScalarType> value_dtype() const noexcept { return value_dtype_; }

@@ -149,9 +149,6 @@ struct Shape {
   std::int64_t window;
   bool is_chunked = false;
   std::vector<float> sinks = {};
-  std::int64_t value_dim = 0;  // not 0: values are the first so many of a key's
-
-  std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 constexpr std::int64_t kPasts[] = {700, 3, 511, 64};
@@ -187,15 +184,15 @@ Case make_case(const Shape& s, const Tokens& tokens) {
   out.tokens = tokens;
   out.queries = normal(static_cast<std::size_t>(out.first(kRows) * s.heads * s.head_dim), 10, 2);
   out.keys = normal(place_of(s, kRows, 0, 0), 11, 0.5f);
-  out.values = s.value_dim > 0 ? std::vector<float>() : normal(out.keys.size(), 12);
+  out.values = normal(out.keys.size(), 12);
   out.key_blocks = blocks_of(s, out.keys);
-  out.value_blocks = s.value_dim > 0 ? out.key_blocks : blocks_of(s, out.values);
+  out.value_blocks = blocks_of(s, out.values);
   return out;
 }
 
 // Of the first of them.
 std::vector<float> attended(const Table& table, const Shape& s, const Case& c, std::int64_t rows = kRows) {
-  std::vector<float> out(static_cast<std::size_t>(c.first(rows) * s.heads * s.values()));
+  std::vector<float> out(static_cast<std::size_t>(c.first(rows) * s.heads * s.head_dim));
   std::vector<SequenceBlocks> sequences;
   for (std::int64_t row = 0; row < rows; ++row) {
     sequences.push_back({c.first(row), c.tokens[static_cast<std::size_t>(row)], kPasts[row],
@@ -206,8 +203,7 @@ std::vector<float> attended(const Table& table, const Shape& s, const Case& c, s
   a.count = rows;
   a.heads = s.heads;
   a.kv_heads = s.kv_heads;
-  a.head_dim = a.value_stride = s.head_dim;
-  a.value_dim = s.values();
+  a.head_dim = s.head_dim;
   a.scale = 0.25f;
   a.softcap = s.softcap;
   a.window = s.window;
@@ -230,8 +226,7 @@ std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t
                                      std::int64_t head) {
   const float* q = c.queries.data() + ((c.first(row) + token) * s.heads + head) * s.head_dim;
   const std::int64_t end = kPasts[row] + token + 1;
-  const std::vector<float>& values = s.value_dim > 0 ? c.keys : c.values;
-  std::vector<double> out(static_cast<std::size_t>(s.values()));
+  std::vector<double> out(static_cast<std::size_t>(s.head_dim));
   double sum = s.sinks.empty() ? 0.0 : std::exp(static_cast<double>(s.sinks[static_cast<std::size_t>(head)]));
   for (std::int64_t key = first_seen(s, end); key < end; ++key) {
     const std::size_t at = place_of(s, row, head / (s.heads / s.kv_heads), key);
@@ -239,7 +234,7 @@ std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t
     for (std::size_t i = 0; i < static_cast<std::size_t>(s.head_dim); ++i) score += 0.25 * q[i] * c.keys[at + i];
     if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
     sum += std::exp(score);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(score) * values[at + i];
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(score) * c.values[at + i];
   }
   for (double& value : out) value /= sum;
   return out;
@@ -265,9 +260,7 @@ const Shape kShapes[] = {{8, 1, 64, 0, 0},
                          {4, 2, 64, 0, 64, true},
                          {4, 1, 32, 0, 513, true},
                          {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
-                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}},
-                         {16, 1, 48, 0, 0, false, {}, 40},
-                         {5, 1, 40, 0, 0, false, {}, 33}};
+                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}}};
 // One token has a way of its own; the last are several blocks; sequences of both go together.
 constexpr Tokens kTokenCounts[] = {{1, 1, 1, 1}, {2, 2, 2, 2}, {41, 41, 41, 41}, {1, 37, 1, 2}};
 
@@ -290,8 +283,7 @@ void spoil(const Shape& s, Case& c, std::int64_t row) {
   for (std::int64_t head = 0; head < s.kv_heads; ++head) {
     for (std::int64_t key = end; key < kBlocks * kBlockTokens; ++key) {
       for (std::vector<float>* cache : {&c.keys, &c.values}) {
-        if (!cache->empty())
-          std::fill_n(cache->begin() + static_cast<std::ptrdiff_t>(place_of(s, row, head, key)), s.head_dim, NAN);
+        std::fill_n(cache->begin() + static_cast<std::ptrdiff_t>(place_of(s, row, head, key)), s.head_dim, NAN);
       }
     }
   }

@@ -59,8 +59,14 @@ const float* at_position(const std::vector<float>& cache, std::int64_t row, std:
   return cache.data() + ((block * kKeyHeads + head) * kBlockTokens + position % kBlockTokens) * kDim;
 }
 
+struct Options {
+  float growth = 0;
+  bool has_value_norm = false;
+  bool has_own_keys = true;
+};
+
 Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> norm, float spread, Dtype dtype,
-             float growth = 0) {
+             const Options& options = {}) {
   const std::vector<float> products = normal(2 * kTokens * kAll, 5, spread), weight = norm_weight();
   std::vector<float> cosine(kCapacity * kPairs), sine(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i) {
@@ -77,7 +83,9 @@ Placed place(const Table& table, bool is_interleaved, std::optional<HeadNorm> no
     a.query_norm = a.key_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
     a.norm = *norm;
   }
-  a.growth = growth;
+  if (options.has_value_norm) a.value_norm = {bytes(weight), Dtype::kFloat32, 0, 1e-6f};
+  if (!options.has_own_keys) a.kv_heads = 0;
+  a.growth = options.growth;
   a.growth_length = 3;
   a.growth_shift = 1;
   a.pairs = kPairs;
@@ -178,7 +186,7 @@ TEST_CASE("a norm of queries is of each head, of each that is turned, or of all 
 TEST_CASE("queries grow with their position, keys do not", "[activations][levels]") {
   for (const Table* table : tables()) {
     const Placed still = place(*table, false, std::nullopt, 1, Dtype::kFloat32);
-    const Placed grown = place(*table, false, std::nullopt, 1, Dtype::kFloat32, 0.5f);
+    const Placed grown = place(*table, false, std::nullopt, 1, Dtype::kFloat32, {.growth = 0.5f});
     CHECK(is_same(grown.keys, still.keys));
     for (std::size_t token = 0; token < 2 * kTokens; ++token) {
       const std::size_t position = token < kTokens ? kPast + token : token - kTokens;
@@ -186,6 +194,26 @@ TEST_CASE("queries grow with their position, keys do not", "[activations][levels
       for (std::size_t value = token * kHeads * kDim; value < (token + 1) * kHeads * kDim; ++value)
         CHECK(grown.queries[value] == Approx(still.queries[value] * factor).margin(1e-7));
     }
+  }
+}
+
+TEST_CASE("values may have a norm of their own, and keys and values may be another layer's", "[activations][levels]") {
+  const std::vector<float> weights = norm_weight();
+  for (const Table* table : tables()) {
+    const Placed plain = place(*table, false, std::nullopt, 1, Dtype::kFloat32);
+    const Placed normal = place(*table, false, std::nullopt, 1, Dtype::kFloat32, {.has_value_norm = true});
+    CHECK(is_same(normal.keys, plain.keys));
+    CHECK(is_same(normal.queries, plain.queries));
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const float* x = at_position(plain.values, 0, 1, kPast + token);
+      const float* out = at_position(normal.values, 0, 1, kPast + token);
+      const Head wanted = weighted(Head(x, x + kDim), mean_square({x, kDim}), std::span(weights).first(kDim));
+      for (std::size_t i = 0; i < kDim; ++i) CHECK(out[i] == Approx(wanted[i]).margin(1e-5));
+    }
+    const Placed none = place(*table, false, std::nullopt, 1, Dtype::kFloat32, {.has_own_keys = false});
+    CHECK(is_same(none.queries, plain.queries));
+    CHECK(std::ranges::count(none.keys, -7.0f) == static_cast<std::ptrdiff_t>(none.keys.size()));
+    CHECK(is_same(none.values, none.keys));
   }
 }
 
