@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -259,6 +260,13 @@ class TokenHeads {
   kernels::Float query_dtype_, key_dtype_, value_dtype_;
 };
 
+template <class Value>
+void reorder_row(const std::byte* input, const std::int64_t* order, std::int64_t columns, std::byte* output) {
+  for (std::int64_t i = 0; i < columns; ++i)
+    std::memcpy(output + i * std::int64_t{sizeof(Value)}, input + order[i] * std::int64_t{sizeof(Value)},
+                sizeof(Value));
+}
+
 constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, kernels::kGeluGate, kernels::kGeluTanhGate,
                                                          kernels::kSigmoidGate};  // indexed by Gate
 
@@ -295,6 +303,14 @@ void gate_rows(const kernels::Table& table, const GateRows& a) {
     function(a.x + row * a.stride + begin, a.up + row * a.up_stride + begin, count, values);
     table.store(to, values, count, to_bytes(a.output) + to_size(row * a.size + begin) * kFloatBytes[to]);
   }
+}
+
+void reorder_columns(const ReorderColumns& a) {
+  const std::int64_t row_bytes = a.columns * size_bytes(a.dtype);
+  const auto one = size_bytes(a.dtype) == 4 ? reorder_row<std::uint32_t> : reorder_row<std::uint16_t>;
+#pragma omp parallel for if (a.rows > 1 && a.rows * a.columns > kParallelValues)
+  for (std::int64_t row = 0; row < a.rows; ++row)
+    one(a.input + row * row_bytes, a.order, a.columns, a.output + row * row_bytes);
 }
 
 void residual_norm(const ResidualNorm& arguments) { residual_norm(kernels::kernels(), arguments); }

@@ -101,6 +101,17 @@ struct Attend {
 // the number of threads.
 void attend(const Attend& arguments);
 
+// output[r][j] = input[r][order[j]]. Shapes: input and output (rows, columns), order (columns), whose values are less
+// than `columns`.
+struct ReorderColumns {
+  std::int64_t rows, columns;
+  const std::int64_t* order;
+  const std::byte* input;
+  std::byte* output;
+  Dtype dtype;
+};
+void reorder_columns(const ReorderColumns& arguments);
+
 enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid };
 
 // output = gate(x) * up. Shapes: x and up (rows, size), row r at r * stride and r * up_stride; output (rows, size).

@@ -8,6 +8,7 @@
 #include <halfbyte/linear.h>
 
 #include "models/cpu/fusible.h"
+#include "models/cpu/multiply.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
 #include "models/modules/pass_watch.h"
@@ -131,23 +132,7 @@ class Forward {
 
   // The results are in `outputs`, one a product.
   void multiply(ProductsView& view, const std::byte* input, Buffer* outputs) {
-    const std::int64_t width = view.products[0].weight.in_features;
-    std::int64_t columns = 0;
-    for (std::size_t i = 0; i < view.count; ++i) {
-      columns += view.out_features(i);
-      outputs[i].floats(count_ * view.out_features(i));
-    }
-    const std::int64_t step = rows_between_looks(count_, width * columns);
-    for (std::int64_t begin = 0; begin < count_; begin += step) {
-      PassWatch::check();
-      for (std::size_t i = 0; i < view.count; ++i) {
-        quant::LinearArguments& arguments = view.products[i].arguments;
-        arguments.rows = std::min(step, count_ - begin);
-        arguments.input = input + bytes_of_values(begin * width, view.operand);
-        arguments.output = reinterpret_cast<std::byte*>(outputs[i].floats(0) + begin * view.out_features(i));
-      }
-      quant::linear(std::span<const quant::Product>(view.products).first(view.count));
-    }
+    cpu::multiply(view, input, count_, work_.reordered, outputs);
   }
 
   void layer(LayerView& view) {

@@ -13,12 +13,27 @@ namespace {
 std::optional<quant::WeightMatrix> matrix_of(const Linear& linear) {
   if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) {
     const LowBitTensor& weight = packed->weight();
-    if (weight.column_order) return std::nullopt;
     return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.packed()});
   }
   const auto* dense = dynamic_cast<const DenseLinear*>(&linear);
   if (!dense || !operators::is_plain(dense->weight()) || dense->weight().dim() != 2) return std::nullopt;
   return operators::dense_matrix(dense->weight());
+}
+
+// False where it does not lie as kernels read it.
+bool set_order(const Linear& linear, ProductsView& view) {
+  const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
+  if (!packed || !packed->weight().column_order) return true;
+  const at::Tensor& order = *packed->weight().column_order;
+  if (!order.is_cpu() || order.scalar_type() != at::kLong || !order.is_contiguous()) return false;
+  const std::int64_t* const columns = order.const_data_ptr<std::int64_t>();
+  const auto is_same = [&](const std::int64_t* other) {
+    return other && std::equal(columns, columns + order.numel(), other);
+  };
+  const auto before = std::span(view.orders).first(view.count);
+  const auto found = std::ranges::find_if(before, is_same);
+  view.orders[view.count] = found == before.end() ? columns : *found;
+  return true;
 }
 
 bool add(const Linear& linear, ProductsView& view) {
@@ -39,6 +54,7 @@ bool add(const Linear& linear, ProductsView& view) {
                          first.weight.in_features != matrix->in_features)) {
     return false;
   }
+  if (!set_order(linear, view)) return false;
   view.operand = *operand;
   view.products[view.count++] = {*matrix, arguments};
   return true;

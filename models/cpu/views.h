@@ -18,6 +18,8 @@ namespace halfbyte::models::cpu {
 // Linear modules that multiply one input. Shapes: (.., in_features) -> (.., out_features) each.
 struct ProductsView {
   std::array<quant::Product, 3> products;  // without rows, input and outputs
+  // The input's columns in the order that each weight's are in; null: as they are. Products of equal orders have one.
+  std::array<const std::int64_t*, 3> orders = {};
   std::size_t count = 0;
   Dtype operand = Dtype::kFloat32;  // what the input must be
 

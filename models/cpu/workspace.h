@@ -51,6 +51,7 @@ struct Workspace {
   ModelView model;
   Buffer stream, normalised, delta;  // (hidden_size), float32
   Buffer operand;                    // what the next products multiply
+  Buffer reordered;                  // the same in the order of a weight's columns
   Buffer products[3];                // queries, keys and values, or gate and up; float32
   Buffer queries;
   std::vector<quant::SequenceBlocks> sequences;  // of the layer that is being computed

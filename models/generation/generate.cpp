@@ -104,6 +104,7 @@ class Generator {
   }
 
   std::vector<Generation> run() {
+    check_memory();
     for (std::size_t i = 0; i < prompts_.size(); ++i) start(i);
     while (std::ranges::any_of(sequences_, [](const Sequence& s) { return !s.is_done; })) {
       step();
@@ -115,6 +116,22 @@ class Generator {
   }
 
  private:
+  // Sessions take memory as they grow. What this machine would never give is said now, not after hours.
+  void check_memory() const {
+    if (!model_.device().is_cpu()) return;
+    std::int64_t bytes = 0, longest = 0;
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      const std::int64_t tokens = static_cast<std::int64_t>(sequences_[i].prompt_tokens) + sequences_[i].room;
+      bytes += sessions_[i].bytes_for(tokens);
+      longest = std::max(longest, tokens);
+    }
+    const auto what = [&] {
+      return "keys and values of " + std::to_string(sequences_.size()) + " sequences of up to " +
+             std::to_string(longest) + " tokens";
+    };
+    translated(what, [&] { return at::empty({bytes}, at::kByte); });
+  }
+
   // One a prompt.
   std::span<Session> open_sessions() {
     if (!options_.cache) return own_sessions_ = model_.make_sessions(static_cast<std::int64_t>(prompts_.size()));

@@ -1,5 +1,7 @@
 #include <halfbyte/causal_lm.h>
 
+#include <algorithm>
+
 #include <c10/core/InferenceMode.h>
 
 #include <halfbyte/error.h>
@@ -30,6 +32,22 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
 [[noreturn]] void fail_query_or_key(const DtypePolicy& policy) {
   throw Error(ErrorCode::kContract, "a query or key does not fit the dtype that attention multiplies in (policy " +
                                         policy.name() + "); load with " + Option::kDtype + " amp:bfloat16");
+}
+
+// A session twice would be written to twice.
+void check_rows(const at::Tensor& tokens, std::span<const StepRow> rows) {
+  std::int64_t count = 0;
+  bool is_good = !rows.empty() && tokens.dim() == 1;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    count += rows[i].tokens;
+    is_good &= rows[i].tokens > 0 && std::ranges::count(rows.first(i), rows[i].session, &StepRow::session) == 0;
+  }
+  if (is_good && count == tokens.size(0)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a step takes one token at least for each of its sessions, which are different "
+              "ones; got " +
+                  std::to_string(rows.size()) + " rows of " + std::to_string(count) + " tokens in all, and ids of " +
+                  describe(tokens));
 }
 
 // Whether no query or key of theirs was otherwise since the last call.
@@ -79,6 +97,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session) const {
 }
 
 at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  check_rows(tokens, rows);
   if (tokens.device() != device()) {
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
                                           device().str() + "; move one of them with .to()");

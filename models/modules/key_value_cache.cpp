@@ -107,6 +107,17 @@ void KeyValueCache::cut(std::int64_t length) {
   let_go_ = std::min(let_go_, left);
 }
 
+std::int64_t KeyValueCache::bytes_for(std::int64_t tokens) const noexcept {
+  const auto size = [](std::optional<at::ScalarType> dtype) {
+    return static_cast<std::int64_t>(c10::elementSize(dtype.value_or(at::kFloat)));
+  };
+  const std::int64_t window = shape_.reach.window;
+  const std::int64_t held = window == 0 ? tokens : std::min(tokens, window + kSlack + kTokens);
+  const std::int64_t blocks = (held + kTokens - 1) / kTokens;
+  const std::int64_t a_token = shape_.key_dim * size(key_dtype_) + shape_.value_dim * size(value_dtype_);
+  return blocks * kTokens * shape_.kv_heads * a_token;
+}
+
 std::int64_t KeyValueCache::bytes() const noexcept {
   std::int64_t all = 0;
   for (const auto& block : blocks_) {

@@ -49,6 +49,7 @@ class KeyValueCache final : public LayerState {
   std::int64_t least(std::int64_t length) const noexcept override;
   void cut(std::int64_t length) override;
   std::int64_t bytes() const noexcept override;
+  std::int64_t bytes_for(std::int64_t tokens) const noexcept override;
 
  private:
   struct Block {

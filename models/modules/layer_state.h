@@ -19,8 +19,9 @@ class LayerState {
   virtual std::int64_t least(std::int64_t length) const noexcept = 0;
   // Precondition: 0, or least() at least and the length at most.
   virtual void cut(std::int64_t length) = 0;
-  // Memory that it holds, what it shares included. Units: bytes.
+  // Memory that it holds, what it shares included, and that it holds of a sequence of so many tokens. Units: bytes.
   virtual std::int64_t bytes() const noexcept = 0;
+  virtual std::int64_t bytes_for(std::int64_t tokens) const noexcept = 0;
 };
 
 }  // namespace halfbyte::models

@@ -1,5 +1,8 @@
 #include <halfbyte/low_bit_linear.h>
 
+#include <algorithm>
+#include <span>
+
 #include <c10/core/ScalarType.h>
 
 #include <halfbyte/error.h>
@@ -41,6 +44,17 @@ std::string shape_text(const LowBitTensor& weight) {
   return std::string("[") + std::to_string(weight.out_features()) + ", " + std::to_string(weight.in_features) + "]";
 }
 
+// Kernels read the input's columns by it.
+void check_order(const at::Tensor& order, std::int64_t columns) {
+  if (order.scalar_type() != at::kLong) refuse(std::string("a column order of ") + c10::toString(order.scalar_type()));
+  if (!order.is_cpu()) return;
+  const at::Tensor plain = order.contiguous();
+  const auto values = std::span(plain.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(columns));
+  const auto bad = std::ranges::find_if(values, [&](std::int64_t column) { return column < 0 || column >= columns; });
+  if (bad != values.end())
+    refuse("a column order that names column " + std::to_string(*bad) + " of " + std::to_string(columns));
+}
+
 void check_weight(const LowBitTensor& weight, const std::optional<at::Tensor>& bias) {
   if (!weight.scheme || !weight.codes.defined() || weight.codes.dim() != 2) {
     refuse("the weight has no packed codes; take it from load_state");
@@ -49,6 +63,7 @@ void check_weight(const LowBitTensor& weight, const std::optional<at::Tensor>& b
     refuse("a column order of " + std::to_string(weight.column_order->numel()) + " for a weight of shape " +
            shape_text(weight));
   }
+  if (weight.column_order) check_order(*weight.column_order, weight.in_features);
   if (!bias || !bias->defined() || (bias->dim() == 1 && bias->size(0) == weight.out_features())) return;
   refuse("a bias of " + std::to_string(bias->numel()) + " values for a weight of shape " + shape_text(weight));
 }

@@ -30,6 +30,7 @@ class RecurrentState final : public LayerState {
   std::int64_t least(std::int64_t length) const noexcept override { return length; }
   void cut(std::int64_t length) override;
   std::int64_t bytes() const noexcept override;
+  std::int64_t bytes_for(std::int64_t) const noexcept override { return bytes(); }
 
  private:
   struct Part {

@@ -25,6 +25,12 @@ std::int64_t Session::bytes() const noexcept {
   return all;
 }
 
+std::int64_t Session::bytes_for(std::int64_t tokens) const noexcept {
+  std::int64_t all = 0;
+  for (const auto& layer : layers_) all += layer ? layer->bytes_for(tokens) : 0;
+  return all;
+}
+
 std::shared_ptr<const RotaryTable> Session::fixed_rotary(std::size_t rope, std::int64_t end) const {
   const std::int64_t fixed = rotaries_[rope]->config().fixed_length();
   return fixed == 0 || std::max(end, expected_) <= fixed ? rotaries_[rope]->table(end, device_) : nullptr;

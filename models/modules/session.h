@@ -28,8 +28,10 @@ class Session {
 
   std::int64_t length() const noexcept { return length_; }
   at::Device device() const noexcept { return device_; }
-  // Of all layers, what is shared with forks included. Units: bytes.
+  // Memory of all layers, what is shared with forks included, and what a sequence of so many tokens takes. Units:
+  // bytes.
   std::int64_t bytes() const noexcept;
+  std::int64_t bytes_for(std::int64_t tokens) const noexcept;
   // Precondition: that layer's mixer keeps a State.
   template <class State>
   State& state(std::int64_t layer) const {

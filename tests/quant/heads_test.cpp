@@ -217,6 +217,21 @@ TEST_CASE("values may have a norm of their own, and keys and values may be anoth
   }
 }
 
+TEST_CASE("columns of some rows come in another order, in 16 bits and in 32", "[activations]") {
+  const std::vector<std::int64_t> order = {2, 0, 4, 1, 3};
+  const std::vector<float> x = normal(15, 8);
+  std::vector<float> out(15);
+  reorder_columns({3, 5, order.data(), bytes(x), bytes(out), Dtype::kFloat32});
+  std::vector<std::uint16_t> halves(15), ordered(15);
+  std::iota(halves.begin(), halves.end(), std::uint16_t{100});
+  reorder_columns({3, 5, order.data(), bytes(halves), bytes(ordered), Dtype::kBfloat16});
+  for (std::size_t i = 0; i < 15; ++i) {
+    const std::size_t from = i / 5 * 5 + static_cast<std::size_t>(order[i % 5]);
+    CHECK(out[i] == x[from]);
+    CHECK(ordered[i] == halves[from]);
+  }
+}
+
 TEST_CASE("heads are normalised, turned and stored where their row stands", "[activations][levels]") {
   for (const bool is_interleaved : {false, true}) {
     const Placed ref = place(kernels::kRef, is_interleaved, std::nullopt, 1, Dtype::kFloat32);

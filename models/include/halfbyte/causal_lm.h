@@ -49,8 +49,9 @@ class CausalLM : public torch::nn::Module {
   Session make_session() const;
   std::vector<Session> make_sessions(std::int64_t count) const;
   // Token ids of all rows one after another, appended to the rows' sessions, which are different ones. Shapes: (tokens)
-  // -> (tokens, hidden_size). Errors: kContract naming the first module in which an activation left the range of its
-  // dtype, kCorrupt naming a weight that is not finite; the sessions are as before.
+  // -> (tokens, hidden_size). Errors: kInvalidArgument for a session twice or ids that are not the rows'; kContract
+  // naming the first module in which an activation left the range of its dtype, kCorrupt naming a weight that is not
+  // finite; the sessions are as before.
   at::Tensor step(const at::Tensor& tokens, std::span<const StepRow> rows) const;
   // The same with equally many tokens a row. Shapes: (rows, tokens) -> (rows, tokens, hidden_size).
   at::Tensor hidden(const at::Tensor& tokens, std::span<Session> sessions) const;

@@ -129,5 +129,21 @@ TEST_CASE("a fork of a session computes as if nothing had come after", "[layers]
   CHECK(difference(model->hidden(tokens_of(6, 2), session), first) == 0);
 }
 
+TEST_CASE("a step refuses rows that are not its ids', and a session twice", "[layers]") {
+  const c10::InferenceMode guard;
+  const auto model = model_of(llama());
+  Session one = model->make_session(), other = model->make_session();
+  const at::Tensor ids = tokens_of(5, 1).view(-1);
+  const auto refused = [&](const std::vector<StepRow>& rows) {
+    CHECK_THROWS_WITH(model->step(ids, rows), Catch::Contains("one token at least for each of its sessions"));
+    CHECK(one.length() + other.length() == 0);
+  };
+  refused({});
+  refused({{&one, 4}});
+  refused({{&one, 5}, {&other, 0}});
+  refused({{&one, 2}, {&one, 3}});
+  CHECK_NOTHROW(model->step(ids, std::vector<StepRow>{{&one, 2}, {&other, 3}}));
+}
+
 }  // namespace
 }  // namespace halfbyte::models

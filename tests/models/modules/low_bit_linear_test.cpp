@@ -97,6 +97,16 @@ TEST_CASE("LowBitLinear refuses what does not fit in its own words, and prints i
   CHECK_THROWS_WITH(LowBitLinear(weight, at::ones({23})), Contains("23 values") && Contains("[24, 64]"));
   LowBitLinear linear(weight);
   CHECK_THROWS_WITH(linear.set_weight(pack(24, 128, 32)), Contains("[24, 128]") && Contains("[24, 64]"));
+  const auto ordered = [&](const at::Tensor& order) {
+    LowBitTensor other = weight;
+    other.column_order = order;
+    return LowBitLinear(other);
+  };
+  CHECK_THROWS_WITH(ordered(at::arange(63)), Contains("63") && Contains("[24, 64]"));
+  CHECK_THROWS_WITH(ordered(at::arange(64).add(1)), Contains("names column 64 of 64"));
+  CHECK_THROWS_WITH(ordered(at::arange(64).sub(1)), Contains("names column -1 of 64"));
+  CHECK_THROWS_WITH(ordered(at::arange(64, at::kInt)), Contains("Int"));
+  CHECK_NOTHROW(ordered(at::arange(64).flip(0)));
   CHECK_THROWS_AS(linear.forward(at::ones({3, 65})), Error);
   CHECK_THROWS_AS(linear.forward(at::ones({3, 64}, at::kDouble)), Error);
   std::ostringstream text;

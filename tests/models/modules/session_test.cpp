@@ -23,6 +23,7 @@ class Sum final : public LayerState {
   std::int64_t least(std::int64_t length) const noexcept override { return length; }
   void cut(std::int64_t length) override { sum_ = length == 0 ? 0 : sum_; }
   std::int64_t bytes() const noexcept override { return 8; }
+  std::int64_t bytes_for(std::int64_t) const noexcept override { return bytes(); }
 
  private:
   double sum_ = 0, next_ = 0;
@@ -77,6 +78,7 @@ TEST_CASE("keys and values stand where they were stored, over the borders of blo
   CHECK(has(session, 0, 268));
   CHECK(has(session, 63, 65));
   CHECK(session.bytes() == 5 * 64 * 2 * (4 + 3) * 4);
+  CHECK(session.bytes() == session.bytes_for(268));
 }
 
 TEST_CASE("keys and values are cut anywhere, and others come there", "[session]") {
@@ -121,6 +123,7 @@ TEST_CASE("blocks that no later token sees are let go", "[session]") {
     for (int i = 0; i < 400; ++i) read(session, 1);
     constexpr std::int64_t kOfBlock = 64 * 2 * (4 + 3) * 4;
     CHECK(session.bytes() <= 4 * kOfBlock);  // of 400 tokens there are 7
+    CHECK(session.bytes() <= session.bytes_for(400));
     const std::int64_t first = kind == Kind::kWindow ? 401 - kWindow : 400;
     CHECK(has(session, first - 64, 400));
     CHECK(cache_of(session).key_blocks()[0] == nullptr);
