@@ -12,6 +12,7 @@
 
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
+#include "quant/thread_pool.h"
 #include "quant/with_activations.h"
 
 namespace halfbyte::quant {
@@ -274,8 +275,8 @@ constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, ker
 
 void residual_norm(const kernels::Table& table, const ResidualNorm& arguments) {
   const ResidualRows rows(table, arguments);
-#pragma omp parallel for if (arguments.rows > 1 && arguments.rows * arguments.size > kParallelValues)
-  for (std::int64_t row = 0; row < arguments.rows; ++row) rows.run(row);
+  for_each_piece(arguments.rows, arguments.rows * arguments.size > kParallelValues,
+                 [&](std::int64_t row) { rows.run(row); });
 }
 
 bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
@@ -284,10 +285,9 @@ bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
   const SequenceBlocks& last = arguments.sequences[arguments.count - 1];
   const std::int64_t count = last.first + last.tokens;
   std::atomic<bool> is_finite = true;
-#pragma omp parallel for if (count > 1 && count * arguments.heads * arguments.head_dim > kParallelValues)
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (!heads.run(i)) is_finite = false;
-  }
+  for_each_piece(count, count * arguments.heads * arguments.head_dim > kParallelValues, [&](std::int64_t token) {
+    if (!heads.run(token)) is_finite = false;
+  });
   return is_finite;
 }
 
@@ -295,22 +295,21 @@ void gate_rows(const kernels::Table& table, const GateRows& a) {
   const auto function = table.activations->gate[kGates[static_cast<std::size_t>(a.gate)]];
   const kernels::Float to = kernels::to_float(a.output_dtype);
   const std::int64_t chunks = (a.size + kGateChunk - 1) / kGateChunk;
-#pragma omp parallel for if (a.rows * a.size > kParallelValues)
-  for (std::int64_t i = 0; i < a.rows * chunks; ++i) {
+  for_each_piece(a.rows * chunks, a.rows * a.size > kParallelValues, [&](std::int64_t i) {
     const std::int64_t row = i / chunks, begin = i % chunks * kGateChunk;
     const std::size_t count = to_size(std::min(kGateChunk, a.size - begin));
     float values[kGateChunk];
     function(a.x + row * a.stride + begin, a.up + row * a.up_stride + begin, count, values);
     table.store(to, values, count, to_bytes(a.output) + to_size(row * a.size + begin) * kFloatBytes[to]);
-  }
+  });
 }
 
 void reorder_columns(const ReorderColumns& a) {
   const std::int64_t row_bytes = a.columns * size_bytes(a.dtype);
   const auto one = size_bytes(a.dtype) == 4 ? reorder_row<std::uint32_t> : reorder_row<std::uint16_t>;
-#pragma omp parallel for if (a.rows > 1 && a.rows * a.columns > kParallelValues)
-  for (std::int64_t row = 0; row < a.rows; ++row)
+  for_each_piece(a.rows, a.rows * a.columns > kParallelValues, [&](std::int64_t row) {
     one(a.input + row * row_bytes, a.order, a.columns, a.output + row * row_bytes);
+  });
 }
 
 void residual_norm(const ResidualNorm& arguments) { residual_norm(kernels::kernels(), arguments); }

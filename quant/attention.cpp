@@ -2,12 +2,14 @@
 // merged in order, so that a long context occupies all threads. Of many: some tokens at a time, each over all keys that
 // it sees.
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <vector>
 
 #include "quant/activations.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
+#include "quant/thread_pool.h"
 #include "quant/with_activations.h"
 
 namespace halfbyte::quant {
@@ -45,11 +47,13 @@ struct Unit {
   const SequenceBlocks* sequence;
   std::int64_t head;  // of keys
   Range range;
+  std::int64_t merge = 0;  // of some keys: where it belongs
 };
 
 // The units of one token by one key head.
 struct Merge {
   std::int64_t begin, end;
+  std::int64_t left;  // units that are not computed yet
 };
 
 // One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
@@ -157,9 +161,10 @@ class OneToken : public Attention {
         const auto begin = static_cast<std::int64_t>(units.size());
         for (std::int64_t key = seen.begin, end; key < seen.end; key = end) {
           end = std::min(seen.end, (key / kBlockKeys + 1) * kBlockKeys);
-          units.push_back({a.sequences + i, head, {key, end}});
+          units.push_back({a.sequences + i, head, {key, end}, static_cast<std::int64_t>(merges.size())});
         }
-        merges.push_back({begin, static_cast<std::int64_t>(units.size())});
+        const auto units_end = static_cast<std::int64_t>(units.size());
+        merges.push_back({begin, units_end, units_end - begin});
       }
     }
     units_ = units;
@@ -169,9 +174,16 @@ class OneToken : public Attention {
   }
 
   std::int64_t units_count() const { return static_cast<std::int64_t>(units_.size()); }
-  std::int64_t merges_count() const { return static_cast<std::int64_t>(merges_.size()); }
 
+  // Who computes the last unit of a head brings all of them together.
   void run(std::int64_t index) const {
+    compute(index);
+    Merge& all = merges_[to_size(units_[to_size(index)].merge)];
+    if (std::atomic_ref(all.left).fetch_sub(1, std::memory_order_acq_rel) == 1) merge(all);
+  }
+
+ private:
+  void compute(std::int64_t index) const {
     const Unit& unit = units_[to_size(index)];
     Softmax* states = states_ + index * share_;
     float* sums = sums_ + index * share_ * a_.head_dim;
@@ -186,9 +198,7 @@ class OneToken : public Attention {
     }
   }
 
-  // Brings the units of a head together.
-  void merge(std::int64_t index) const {
-    const Merge& all = merges_[to_size(index)];
+  void merge(const Merge& all) const {
     const Unit& unit = units_[to_size(all.begin)];
     for (std::int64_t query = 0; query < share_; ++query) {
       float* out = at_least(buffers().tile, a_.head_dim);
@@ -197,7 +207,6 @@ class OneToken : public Attention {
     }
   }
 
- private:
   Softmax add_units(const Merge& all, std::int64_t query, float* out) const {
     float largest = -__builtin_inff(), sum = 0;
     for (std::int64_t i = all.begin; i < all.end; ++i) largest = std::max(largest, states_[i * share_ + query].largest);
@@ -227,7 +236,7 @@ class OneToken : public Attention {
   }
 
   std::span<const Unit> units_;
-  std::span<const Merge> merges_;
+  std::span<Merge> merges_;
   float* sums_;      // (units, share, head_dim)
   Softmax* states_;  // (units, share)
 };
@@ -326,15 +335,13 @@ std::int64_t products_of(const Attend& a) {
 void attend(const kernels::Table& table, const Attend& a) {
   const ManyTokens many(table, a);
   const OneToken one(table, a);
-#pragma omp parallel if (products_of(a) > kParallelProducts)
-  {
-#pragma omp for schedule(dynamic) nowait
-    for (std::int64_t unit = 0; unit < many.units_count(); ++unit) many.run(unit);
-#pragma omp for
-    for (std::int64_t unit = 0; unit < one.units_count(); ++unit) one.run(unit);
-#pragma omp for nowait
-    for (std::int64_t index = 0; index < one.merges_count(); ++index) one.merge(index);
-  }
+  const std::int64_t many_count = many.units_count();
+  for_each_piece(many_count + one.units_count(), products_of(a) > kParallelProducts, [&](std::int64_t unit) {
+    if (unit < many_count)
+      many.run(unit);
+    else
+      one.run(unit - many_count);
+  });
 }
 
 void attend(const Attend& arguments) { attend(kernels::kernels(), arguments); }

@@ -9,11 +9,14 @@
 
 #include <halfbyte/error.h>
 
+#include "quant/thread_pool.h"
+
 #if __has_include(<omp.h>)
 #include <omp.h>
 #else
 extern "C" {
 int omp_get_max_threads();
+void omp_set_num_threads(int);
 int omp_get_num_threads();
 int omp_get_thread_num();
 }
@@ -22,17 +25,18 @@ int omp_get_thread_num();
 namespace halfbyte::quant {
 
 int max_threads() noexcept { return omp_get_max_threads(); }
+void set_max_threads(int count) noexcept { omp_set_num_threads(count); }
 int team_size() noexcept { return omp_get_num_threads(); }
 int thread_in_team() noexcept { return omp_get_thread_num(); }
 
 namespace {
 
-// All at once, as OpenMP will have them. The C library keeps their stacks, for it.
+// All at once, as OpenMP and our calls will have them. The C library keeps their stacks, for them.
 void try_threads(int count) {
   std::latch all_made(1);
   std::vector<std::jthread> threads;
   try {
-    for (int i = 1; i < count; ++i) threads.emplace_back([&] { all_made.wait(); });
+    for (int i = 0; i < 2 * (count - 1); ++i) threads.emplace_back([&] { all_made.wait(); });
   } catch (const std::system_error& error) {
     all_made.count_down();
     throw Error(ErrorCode::kNoResources, "cannot start " + std::to_string(count) +
@@ -49,6 +53,7 @@ void start_threads(int count) {
   static std::atomic<int> made = 1;
   if (count <= made) return;
   try_threads(count);
+  make_threads(count);
 #pragma omp parallel num_threads(count)
   team_size();
   made = count;

@@ -4,6 +4,7 @@
 namespace halfbyte::quant {
 
 int max_threads() noexcept;  // of the next parallel region
+void set_max_threads(int count) noexcept;
 int team_size() noexcept;    // of the region that the caller is in
 int thread_in_team() noexcept;
 

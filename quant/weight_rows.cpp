@@ -9,10 +9,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "quant/thread_pool.h"
 #include "quant/with_kernels.h"
 
 namespace halfbyte::quant {
 namespace {
+
+constexpr std::size_t kUnpackedRows = 16;  // that a thread takes at a time
 
 kernels::Dot dot_for(const WeightMatrix& weight) {
   if (!weight.scheme) {
@@ -222,15 +225,13 @@ void dequantize(const kernels::Table& table, const WeightMatrix& weight, std::in
   const kernels::Float to = kernels::to_float(dtype);
   const std::size_t bytes = view.in_features * kernels::kFloatBytes[to];
   const auto begin = static_cast<std::size_t>(row_begin), end = static_cast<std::size_t>(row_end);
-#pragma omp parallel if ((end - begin) * bytes > (1u << 18))
-  {
-    std::vector<float> scratch;
-#pragma omp for schedule(static)
-    for (std::size_t row = begin; row < end; ++row) {
-      unpack_rows(table, view, row, row + 1, to, reinterpret_cast<kernels::Byte*>(out) + (row - begin) * bytes,
-                  scratch);
-    }
-  }
+  const auto pieces = static_cast<std::int64_t>((end - begin + kUnpackedRows - 1) / kUnpackedRows);
+  for_each_piece(pieces, (end - begin) * bytes > (1u << 18), [&](std::int64_t piece) {
+    thread_local std::vector<float> scratch;
+    const std::size_t first = begin + static_cast<std::size_t>(piece) * kUnpackedRows;
+    unpack_rows(table, view, first, std::min(first + kUnpackedRows, end), to,
+                reinterpret_cast<kernels::Byte*>(out) + (first - begin) * bytes, scratch);
+  });
 }
 
 void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end, std::byte* out, Dtype dtype) {

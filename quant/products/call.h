@@ -10,6 +10,7 @@
 
 #include "quant/kernels/dtypes.h"
 #include "quant/kernels/kernels.h"
+#include "quant/thread_pool.h"
 #include "quant/weight_rows.h"
 
 namespace halfbyte::quant {
@@ -69,8 +70,12 @@ using Floats = Aligned<float>;
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
                     std::size_t column, std::size_t n);
 
-// Cuts the rows of several matrices into chunks and gives each thread of a team a run of them, so that it streams
-// through memory; a thread that is done takes what is left of another's run.
+// Bytes of weights that a call of some rows of input reads, times those rows: what decides whether other threads are
+// worth waking.
+bool is_worth_threads(std::span<const Call> calls) noexcept;
+
+// Cuts the rows of several matrices into chunks and gives each thread a run of them, so that it streams through memory;
+// a thread that is done takes what is left of another's run.
 class Chunks {
  public:
   struct Chunk {
@@ -79,10 +84,16 @@ class Chunks {
   };
   // `calls` must live as long.
   Chunks(std::span<const Call> calls, std::size_t chunk_rows);
-  // For thread `thread` of a team of at most max_threads().
-  Chunk next(std::size_t thread) noexcept;
+  // body(chunk) for each, once.
+  template <class Body>
+  void for_each(const Body& body) {
+    run_together(is_worth_threads(calls_) ? max_threads() : 1, [&](std::size_t thread) {
+      for (Chunk some = next(thread); some.call; some = next(thread)) body(some);
+    });
+  }
 
  private:
+  Chunk next(std::size_t thread) noexcept;
   static constexpr std::size_t kMaxRuns = 64;
   struct alignas(64) Run {
     std::atomic<std::size_t> taken = 0;
@@ -94,10 +105,6 @@ class Chunks {
   std::size_t chunk_rows_, count_ = 0, runs_;
   std::array<Run, kMaxRuns> run_;
 };
-
-// Bytes of weights that a call of some rows of input reads, times those rows: what decides whether other threads are
-// worth waking.
-bool is_worth_threads(std::span<const Call> calls) noexcept;
 
 // Up to eight rows of input, or any number without a better way: each weight row is read where it lies. The calls share
 // their input: shares_direct_input.

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "quant/products/call.h"
-#include "quant/threads.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -135,12 +134,7 @@ void direct_int8(std::span<const Call> calls) {
     const std::size_t rows = std::min(kInputRows, one.rows - first);
     const PreparedInput input = prepare_input(one, first, rows);
     Chunks chunks(calls, kRowChunk);
-#pragma omp parallel if (is_worth_threads(calls))
-    {
-      const auto thread = static_cast<std::size_t>(thread_in_team());
-      for (auto chunk = chunks.next(thread); chunk.call; chunk = chunks.next(thread))
-        multiply_chunk(chunk, input, first, rows);
-    }
+    chunks.for_each([&](const Chunks::Chunk& chunk) { multiply_chunk(chunk, input, first, rows); });
   }
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "quant/products/call.h"
-#include "quant/threads.h"
+#include "quant/thread_pool.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -271,17 +271,11 @@ void multiply_tile(const Plan& plan, const Panels& panels, const Chunks::Chunk& 
 void multiply_rows(std::span<const Call> calls, const Plan& plan, std::size_t first_row, std::size_t rows) {
   const Panels panels = allocate_panels(plan, rows);
   Chunks tiles(calls, kTileRows);
-#pragma omp parallel if (is_worth_threads(calls))
-  {
-#pragma omp for schedule(dynamic)
-    for (std::size_t panel = 0; panel < panels.count; ++panel) {
-      (plan.is_int8 ? fill_int8 : fill_bfloat16)(calls.front(), plan, panel_at(plan, panels, panel), first_row);
-    }
-    const auto thread = static_cast<std::size_t>(thread_in_team());
-    for (auto tile = tiles.next(thread); tile.call; tile = tiles.next(thread)) {
-      multiply_tile(plan, panels, tile, first_row);
-    }
-  }
+  for_each_piece(static_cast<std::int64_t>(panels.count), is_worth_threads(calls), [&](std::int64_t index) {
+    const Panel panel = panel_at(plan, panels, static_cast<std::size_t>(index));
+    (plan.is_int8 ? fill_int8 : fill_bfloat16)(calls.front(), plan, panel, first_row);
+  });
+  tiles.for_each([&](const Chunks::Chunk& tile) { multiply_tile(plan, panels, tile, first_row); });
 }
 
 }  // namespace

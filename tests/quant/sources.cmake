@@ -14,4 +14,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/row_scales_test.cpp
     quant/scale_search_test.cpp
     quant/special_numbers_test.cpp
-    quant/text_test.cpp)
+    quant/text_test.cpp
+    quant/thread_pool_test.cpp)

@@ -1,5 +1,6 @@
 // What the command line asks of the operating system: the terminal, Ctrl-C, starting the second program, and what the
-// machine is. platform_posix.cpp and machine_linux.cpp are the only files here to rewrite for another system.
+// machine is. platform_posix.cpp, machine_linux.cpp and usable_cores_linux.cpp are the only files here to rewrite for
+// another system.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/sudden_ends.h"
+#include "tools/cli/usable_cores.h"
 #include "tools/cli/verb.h"
 
 namespace halfbyte::cli {
@@ -146,7 +147,11 @@ bool runs_models() {
 int run_program(std::span<const VerbRow> rows, int argc, char** argv) noexcept {
   install_sudden_ends();
   const auto output = is_json_wanted(argc, argv) ? ErrorOutput::kLineAndJson : ErrorOutput::kLine;
-  return static_cast<int>(report_errors([&] { return dispatch(rows, argc, argv); }, output));
+  const auto run = [&] {
+    use_usable_cores();
+    return dispatch(rows, argc, argv);
+  };
+  return static_cast<int>(report_errors(run, output));
 }
 
 }  // namespace halfbyte::cli

@@ -1,0 +1,167 @@
+#include "quant/thread_pool.h"
+
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace halfbyte::quant {
+namespace {
+
+// How long a thread looks for what it waits for before it sleeps. Longer than what stands between two products of a
+// decoded token; far shorter than a scheduler's time slice.
+constexpr std::chrono::microseconds kLook{50};
+constexpr int kLooksBetweenClocks = 16;
+
+void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Whether it came true in time.
+template <class Condition>
+bool look_for(const Condition& condition) noexcept {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  do {
+    for (int i = 0; i < kLooksBetweenClocks; ++i) {
+      if (condition()) return true;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return condition();
+}
+
+// No signal is for these threads: the host's own handle them.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &previous_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t previous_;
+};
+
+thread_local bool is_in_call = false;
+
+class Pool {
+ public:
+  void run(int threads, void (*work)(void*, std::size_t), void* context) {
+    if (threads < 2 || is_in_call || team_size() > 1 || is_taken_.exchange(true, std::memory_order_acquire))
+      return work(context, 0);
+    work_ = work;
+    context_ = context;
+    threads_ = static_cast<std::size_t>(threads);
+    error_ = nullptr;
+    if (made_.load(std::memory_order_relaxed) + 1 < threads_) grow_if_possible(threads);
+    state_.store(kOpen, std::memory_order_release);
+    calls_.fetch_add(1);
+    calls_.notify_all();
+    call(0);
+    wait_for_all();
+    const std::exception_ptr error = std::move(error_);
+    is_taken_.store(false, std::memory_order_release);
+    if (error) std::rethrow_exception(error);
+  }
+
+  void grow(int threads) {
+    const std::lock_guard lock(growing_);
+    const SignalsBlocked blocked;
+    for (std::size_t made = made_; made + 1 < static_cast<std::size_t>(threads); made_ = ++made)
+      std::thread([this, made] { serve(made + 1); }).detach();
+  }
+
+ private:
+  // Of state_: whether threads may come in, and how many are inside.
+  static constexpr std::uint32_t kOpen = 1u << 31;
+
+  void grow_if_possible(int threads) {
+    try {
+      grow(threads);
+    } catch (const std::system_error&) {  // fewer do it
+    }
+  }
+
+  void call(std::size_t thread) noexcept {
+    is_in_call = true;
+    try {
+      work_(context_, thread);
+    } catch (...) {
+      const std::lock_guard lock(failing_);
+      if (!error_) error_ = std::current_exception();
+    }
+    is_in_call = false;
+  }
+
+  // Nobody comes in any more; those inside finish their pieces.
+  void wait_for_all() noexcept {
+    state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const auto is_empty = [&] { return state_.load(std::memory_order_acquire) == 0; };
+    if (look_for(is_empty)) return;
+    for (std::uint32_t state; (state = state_.load(std::memory_order_acquire)) != 0;) state_.wait(state);
+  }
+
+  bool come_in() noexcept {
+    std::uint32_t state = state_.load(std::memory_order_relaxed);
+    while (state & kOpen) {
+      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+
+  void leave() noexcept {
+    if (state_.fetch_sub(1, std::memory_order_acq_rel) == 1) state_.notify_one();  // closed, and this was the last
+  }
+
+  [[noreturn]] void serve(std::size_t thread) noexcept {
+    for (std::uint32_t seen = 0;;) {
+      const auto is_called = [&] { return calls_.load(std::memory_order_acquire) != seen; };
+      if (!look_for(is_called)) calls_.wait(seen);
+      seen = calls_.load(std::memory_order_acquire);
+      if (!come_in()) continue;
+      if (thread < threads_) call(thread);
+      leave();
+    }
+  }
+
+  std::atomic<bool> is_taken_ = false;
+  std::atomic<std::size_t> made_ = 0;  // threads
+  std::mutex growing_, failing_;
+  // The call: written while nobody is inside, read inside.
+  void (*work_)(void*, std::size_t) = nullptr;
+  void* context_ = nullptr;
+  std::size_t threads_ = 0;
+  std::exception_ptr error_;
+  alignas(64) std::atomic<std::uint32_t> state_ = 0;
+  alignas(64) std::atomic<std::uint32_t> calls_ = 0;
+};
+
+// Never destroyed: its threads run until the process ends.
+Pool& pool() {
+  static Pool& one = *new Pool;
+  return one;
+}
+
+}  // namespace
+
+void run_together(int threads, void (*work)(void* context, std::size_t thread), void* context) {
+  pool().run(threads, work, context);
+}
+
+void make_threads(int threads) { pool().grow(threads); }
+
+}  // namespace halfbyte::quant
