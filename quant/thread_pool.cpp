@@ -6,6 +6,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -66,6 +67,7 @@ class Pool {
     work_ = work;
     context_ = context;
     threads_ = static_cast<std::size_t>(threads);
+    ++number_;
     error_ = nullptr;
     if (made_.load(std::memory_order_relaxed) + 1 < threads_) grow_if_possible(threads);
     state_.store(kOpen, std::memory_order_release);
@@ -128,12 +130,13 @@ class Pool {
   }
 
   [[noreturn]] void serve(std::size_t thread) noexcept {
-    for (std::uint32_t seen = 0;;) {
+    for (std::uint32_t seen = 0, last = 0;;) {
       const auto is_called = [&] { return calls_.load(std::memory_order_acquire) != seen; };
       if (!look_for(is_called)) calls_.wait(seen);
       seen = calls_.load(std::memory_order_acquire);
       if (!come_in()) continue;
-      if (thread < threads_) call(thread);
+      // Once a call: this may be a later one than was seen, which will be seen again.
+      if (thread < threads_ && std::exchange(last, number_) != number_) call(thread);
       leave();
     }
   }
@@ -145,6 +148,7 @@ class Pool {
   void (*work_)(void*, std::size_t) = nullptr;
   void* context_ = nullptr;
   std::size_t threads_ = 0;
+  std::uint32_t number_ = 0;
   std::exception_ptr error_;
   alignas(64) std::atomic<std::uint32_t> state_ = 0;
   alignas(64) std::atomic<std::uint32_t> calls_ = 0;

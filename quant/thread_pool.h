@@ -12,10 +12,10 @@
 
 namespace halfbyte::quant {
 
-// Runs `work(context, thread)` in the caller, as thread 0, and in up to `threads` - 1 others that are free to come
-// while it runs there: each call must take pieces from what all share until none is left. Returns when all calls have.
-// The caller runs it alone from within such a call, from within an OpenMP region, after a fork, or while another
-// thread's call has the others. What a call throws is thrown here.
+// Runs `work(context, thread)` in the caller, as thread 0, and once in each of up to `threads` - 1 others that are free
+// to come while it runs there: each call must take pieces from what all share until none is left. Returns when all
+// calls have. The caller runs it alone from within such a call, from within an OpenMP region, after a fork, or while
+// another thread's call has the others. What a call throws is thrown here.
 void run_together(int threads, void (*work)(void* context, std::size_t thread), void* context);
 
 // The same with a callable (thread) -> void. Does not allocate.

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>

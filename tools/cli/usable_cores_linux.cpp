@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -42,7 +43,7 @@ int physical_cores(const fs::path& root) {
 
 // Microseconds of each period that may be used. No limit: the words say so, or there are none.
 void limit(int& cores, double quota, double period) {
-  if (quota > 0 && period > 0) cores = std::min(cores, std::max(1, static_cast<int>((quota + period - 1) / period)));
+  if (quota > 0 && period > 0) cores = static_cast<int>(std::min<double>(cores, std::ceil(quota / period)));
 }
 
 void limit_by(const fs::path& group, int& cores) {
