@@ -7,7 +7,7 @@ Each variant has sizes, head counts, biases, ties, rope scalings, windows and dt
 log-probability of a 48-token prompt, longer than most windows and chunks, must agree within 1e-4, and 24 greedy tokens, which go through the
 key-value cache and across the borders of the others, must be equal wherever the reference's best is ahead of its second by more than 1e-4: alone,
 and two prompts of different lengths in one batch. Where random weights make so much of rounding that transformers in float32 is further than a quarter
-of that from itself in float64, before halfbyte is asked, other weights and another prompt are drawn for the same settings (how often is printed). That experts are chosen as transformers chooses them is told from log-probabilities too: those of the
+of that from itself in float64, before halfbyte is asked, other, smaller weights and another prompt are drawn for the same settings (how often is printed). That experts are chosen as transformers chooses them is told from log-probabilities too: those of the
 tokens whose choice is nearest to another are computed with that other, which must change them by more than they differ. ChatGLM, which transformers has not, is compared with a reference of its own below.
 """
 import copy
@@ -31,13 +31,13 @@ except ImportError as error:
 
 PROMPT, SHORT_PROMPT, NEW_TOKENS = 48, 19, 24
 BOUND = 1e-4  # of log-probabilities, and of what is a tie
-DRAWS = 8  # of weights for the same settings, at most
+DRAWS, SMALLER = 16, 0.85  # of weights for the same settings, at most, and by how much each is smaller than the one before
 
 
 class ChatGLM:
     """Just enough of ChatGLM2/3: fused projections, neighbours turned in the first half of each head."""
 
-    def __init__(self, words):
+    def __init__(self, words, scale):
         self.words = words
         heads, dim, hidden = words["num_attention_heads"], words["kv_channels"], words["hidden_size"]
         groups = words["multi_query_group_num"] if words["multi_query_attention"] else heads
@@ -58,7 +58,7 @@ class ChatGLM:
                 shapes[f"{p}{name}.weight"] = (out, inputs)
                 if bias:
                     shapes[f"{p}{name}.bias"] = (out,)
-        self.state = {name: torch.randn(shape) * (0.15 if len(shape) == 2 else 0.3) + (1.0 if "norm" in name else 0.0)
+        self.state = {name: torch.randn(shape) * (0.15 * scale if len(shape) == 2 else 0.3) + (1.0 if "norm" in name else 0.0)
                       for name, shape in shapes.items()}
 
     def save_pretrained(self, folder):
@@ -121,13 +121,15 @@ CONFIGS = {"Gemma3": "Gemma3Text", "Qwen3_5": "Qwen3_5Text", "Qwen3_5Moe": "Qwen
 
 
 class Transformers:
-    def __init__(self, name, words, dtype, is_stacked):
+    def __init__(self, name, words, dtype, is_stacked, scale):
         self.is_stacked = is_stacked
         config = getattr(transformers, CONFIGS.get(name, name) + "Config")(**words)
         config._attn_implementation = "eager"
         self.model = getattr(transformers, name + "ForCausalLM")(config).to(dtype).eval()
         with torch.no_grad():
             for key, value in self.model.named_parameters():
+                if value.dim() > 1:
+                    value.mul_(scale)
                 if "norm" in key or key.endswith("bias"):
                     value.add_(torch.randn_like(value) * 0.2)
             for key, value in self.model.named_buffers():
@@ -178,7 +180,12 @@ def own_error(model, prompt, wanted):
     exact_model.to_float64()
     with torch.no_grad():
         exact = torch.log_softmax(exact_model.logits(torch.tensor(prompt)).double(), -1)
-    return float((exact - wanted).abs().max())
+    return float(of_next(exact - wanted, prompt).abs().max())
+
+
+def of_next(log_probabilities, prompt):
+    """Of every token of the prompt but the first, its own."""
+    return log_probabilities[torch.arange(PROMPT - 1), torch.tensor(prompt[1:])]
 
 
 class Routers:
@@ -221,7 +228,6 @@ def unseen_choices(model, words, prompt, wanted, bound):
     chosen = words.get("num_experts_per_tok") or words.get("top_k_experts")
     if not experts or not chosen or chosen >= experts:
         return 0, 0
-    rows, columns = torch.arange(PROMPT - 1), torch.tensor(prompt[1:])
     with torch.no_grad(), Routers(experts, chosen) as routers:
         model.logits(torch.tensor(prompt))
     tried, unseen = 0, 0
@@ -231,7 +237,7 @@ def unseen_choices(model, words, prompt, wanted, bound):
             with torch.no_grad(), Routers(experts, chosen, (router, token)):
                 other = torch.log_softmax(model.logits(torch.tensor(prompt)).float(), -1)
             tried += 1
-            unseen += bool((other - wanted)[rows, columns].abs().max() <= 1.5 * bound)
+            unseen += bool(of_next(other - wanted, prompt).abs().max() <= 1.5 * bound)
     return tried, unseen
 
 
@@ -242,7 +248,7 @@ def check(program, model, words, folder, prompt, wanted):
         greedy = [model.greedy(prompt), model.greedy(short)]
     results = of_halfbyte(program, folder, [prompt, short])
     got = torch.tensor(results[0]["logprobs"][1:PROMPT])
-    differences = (got - wanted[torch.arange(PROMPT - 1), torch.tensor(prompt[1:])]).abs()
+    differences = (got - of_next(wanted, prompt)).abs()
     found = [results[0]["tokens"], results[1]["tokens"], of_halfbyte(program, folder, [short])[0]["tokens"]]
     endings = [is_greedy(model, *pair) for pair in zip([*greedy, greedy[1]], found)]
     return differences.tolist(), endings, *unseen_choices(model, words, prompt, wanted, float(differences.max()))
@@ -257,7 +263,8 @@ def drawn(family, seed, number, scratch):
     is_stacked = rng.choice([False, True])
     for draw in range(DRAWS):
         torch.manual_seed(weights + draw)
-        model = ChatGLM(words) if name == "ChatGLM" else Transformers(name, copy.deepcopy(words), dtype, is_stacked)
+        scale = SMALLER**draw
+        model = ChatGLM(words, scale) if name == "ChatGLM" else Transformers(name, copy.deepcopy(words), dtype, is_stacked, scale)
         folder = scratch / f"model{draw}"
         model.save_pretrained(folder)
         prompt = [1] + [rng.choice(range(3, VOCABULARY)) for _ in range(PROMPT - 1)]
