@@ -174,13 +174,13 @@ def is_greedy(model, wanted, found):
     return "tie" if ahead <= BOUND else f"token {at} is {found[at]}, not {wanted[at]}, which is {ahead:.2g} ahead"
 
 
-def own_error(model, prompt, wanted):
-    """How far the reference's log-probabilities are from those that it computes in float64."""
+def own_errors(model, prompt, wanted):
+    """How far each of the reference's log-probabilities is from what it computes in float64."""
     exact_model = copy.deepcopy(model)
     exact_model.to_float64()
     with torch.no_grad():
         exact = torch.log_softmax(exact_model.logits(torch.tensor(prompt)).double(), -1)
-    return float(of_next(exact - wanted, prompt).abs().max())
+    return (exact - wanted).abs()
 
 
 def of_next(log_probabilities, prompt):
@@ -270,7 +270,7 @@ def drawn(family, seed, number, scratch):
         prompt = [1] + [rng.choice(range(3, VOCABULARY)) for _ in range(PROMPT - 1)]
         with torch.no_grad():
             wanted = torch.log_softmax(model.logits(torch.tensor(prompt)).float(), -1)
-        if own_error(model, prompt, wanted) <= BOUND / 4:
+        if of_next(own_errors(model, prompt, wanted), prompt).max() <= BOUND / 4:
             return model, words, folder, prompt, wanted, draw
     raise RuntimeError(f"of {DRAWS} draws of weights none can be told from its own rounding")
 
