@@ -312,6 +312,19 @@ void reorder_columns(const ReorderColumns& a) {
   });
 }
 
+void mix_rows(const MixRows& a) {
+  const auto add = [&](float* out, const float* row, float share) {
+    for (std::int64_t i = 0; i < a.size; ++i) out[i] += share * row[i];
+  };
+  for_each_piece(a.rows, a.rows * a.size * a.count > kParallelValues, [&](std::int64_t row) {
+    float* const out = a.output + row * a.size;
+    std::fill_n(out, a.size, 0.0f);
+    for (std::int64_t i = row * a.count; i < (row + 1) * a.count; ++i)
+      add(out, a.input + a.from[i] * a.size, a.shares[i]);
+    if (a.beside) add(out, a.beside + row * a.size, a.beside_shares ? a.beside_shares[row] : 1.0f);
+  });
+}
+
 void residual_norm(const ResidualNorm& arguments) { residual_norm(kernels::kernels(), arguments); }
 bool place_heads(const PlaceHeads& arguments) { return place_heads(kernels::kernels(), arguments); }
 void gate_rows(const GateRows& arguments) { gate_rows(kernels::kernels(), arguments); }

@@ -112,6 +112,19 @@ struct ReorderColumns {
 };
 void reorder_columns(const ReorderColumns& arguments);
 
+// output[r] = sum over i < count of shares[r][i] * input[from[r][i]], and + beside[r], times beside_shares[r]. Shapes:
+// output and beside (rows, size), input (.., size), from and shares (rows, count), beside_shares (rows).
+struct MixRows {
+  std::int64_t rows, size, count;
+  const std::int64_t* from;
+  const float* shares;
+  const float* input;
+  const float* beside;         // null: none
+  const float* beside_shares;  // null: 1
+  float* output;
+};
+void mix_rows(const MixRows& arguments);
+
 enum class Gate : std::uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid };
 
 // output = gate(x) * up. Shapes: x and up (rows, size), row r at r * stride and r * up_stride; output (rows, size).

@@ -2,7 +2,6 @@
 #include <halfbyte/linear.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "quant/products/call.h"
@@ -10,9 +9,6 @@
 
 namespace halfbyte::quant {
 namespace {
-
-// Products that run together at most.
-constexpr std::size_t kMaxCalls = 8;
 
 // A matrix without columns: the product is zero.
 void write_bias(const Call& call) {
@@ -40,11 +36,11 @@ Way way_of(const Call& call) {
 bool shares_input(Way way, const Call& a, const Call& b) {
   switch (way) {
     case Way::kDirectFloat:
-      return shares_direct_input(a, b);
+      return a.weight.in_features == b.weight.in_features && shares_direct_input(a, b);
     case Way::kDirectInt8:
-      return shares_int8_input(a, b);
+      return a.weight.in_features == b.weight.in_features && shares_int8_input(a, b);
     case Way::kPanels:
-      return shares_panels(a, b);
+      return has_same_input(a, b) && shares_panels(a, b);
     default:
       return false;
   }
@@ -70,8 +66,12 @@ void run(Way way, std::span<const Call> calls) {
 void run(std::span<const Call> calls) {
   for (std::size_t begin = 0, end; begin < calls.size(); begin = end) {
     const Way way = way_of(calls[begin]);
+    std::size_t rows = calls[begin].rows;
     for (end = begin + 1; end < calls.size(); ++end) {
       if (way_of(calls[end]) != way || !shares_input(way, calls[begin], calls[end])) break;
+      if (has_same_input(calls[end - 1], calls[end])) continue;
+      if (rows + calls[end].rows > kInputRows) break;
+      rows += calls[end].rows;
     }
     run(way, calls.subspan(begin, end - begin));
   }
@@ -80,12 +80,12 @@ void run(std::span<const Call> calls) {
 }  // namespace
 
 void linear(const kernels::Table& table, std::span<const Product> products) {
-  std::array<Call, kMaxCalls> calls;
+  thread_local std::vector<Call> calls;
   for (std::size_t first = 0; first < products.size(); first += kMaxCalls) {
-    const std::size_t count = std::min(kMaxCalls, products.size() - first);
-    for (std::size_t i = 0; i < count; ++i)
-      calls[i] = Call(table, products[first + i].weight, products[first + i].arguments);
-    run(std::span(calls).first(count));
+    calls.clear();
+    for (const Product& product : products.subspan(first, std::min(kMaxCalls, products.size() - first)))
+      calls.emplace_back(table, product.weight, product.arguments);
+    run(calls);
   }
 }
 

@@ -7,7 +7,9 @@
 
 #include <halfbyte/linear.h>
 
+#include "models/cpu/experts.h"
 #include "models/cpu/fusible.h"
+#include "models/cpu/gates.h"
 #include "models/cpu/multiply.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
@@ -18,8 +20,6 @@
 
 namespace halfbyte::models::cpu {
 namespace {
-
-constexpr quant::Gate kGates[] = {quant::Gate::kSilu, quant::Gate::kGelu, quant::Gate::kGeluTanh};  // by Activation
 
 std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
   return static_cast<std::size_t>(count * size_bytes(dtype));
@@ -146,7 +146,7 @@ class Forward {
       add_beside(view);
     else
       normalise(view.mlp_norm, view.mlp ? &view.gate_up : nullptr, is_kept || !view.mlp ? normalised_ : nullptr);
-    const float* result = view.mlp ? feed_forward(view) : experts(*view.layer);
+    const float* result = view.mlp ? feed_forward(view) : experts(view);
     wait(result, view.mlp_output_norm, *view.layer);
     if (view.layer->has_more()) complete(*view.layer);
   }
@@ -195,9 +195,11 @@ class Forward {
     return out;
   }
 
-  const float* experts(const DecoderLayer& layer) {
+  const float* experts(const LayerView& view) {
+    if (view.experts && run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta))
+      return work_.delta.floats(0);
     const at::Tensor x = at::from_blob(normalised_, {1, count_, hidden_}, at::kFloat);
-    experts_result_ = layer.feed_forward().forward(x).to(at::kFloat).contiguous();
+    experts_result_ = view.layer->feed_forward().forward(x).to(at::kFloat).contiguous();
     return experts_result_.const_data_ptr<float>();
   }
 
@@ -343,17 +345,10 @@ class Forward {
     multiply(view.gate_up, work_.operand.at_least(0), work_.products);
     const bool is_fused = view.gate_up.count == 1;
     const std::int64_t width = view.gate_up.out_features(0);
-    quant::GateRows a{};
-    a.gate = kGates[static_cast<std::size_t>(view.mlp->activation())];
-    a.rows = count_;
-    a.size = is_fused ? width / 2 : width;
-    a.stride = a.up_stride = width;
-    a.x = work_.products[0].floats(0);
-    a.up = is_fused ? a.x + a.size : work_.products[1].floats(0);
-    a.output_dtype = view.down.operand;
-    a.output = work_.operand.at_least(bytes_of_values(count_ * a.size, a.output_dtype));
-    quant::gate_rows(a);
-    multiply(view.down, a.output, &work_.delta);
+    const std::byte* const between =
+        gated({view.mlp->activation(), count_, is_fused ? width / 2 : width, view.down.operand},
+              work_.products[0].floats(0), is_fused ? nullptr : work_.products[1].floats(0), work_.operand);
+    multiply(view.down, between, &work_.delta);
     return work_.delta.floats(0);
   }
 

@@ -49,4 +49,39 @@ void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, B
   }
 }
 
+namespace {
+
+void multiply_in_slices(quant::Product product) {
+  quant::LinearArguments& a = product.arguments;
+  const std::int64_t rows = a.rows, in = product.weight.in_features, out = product.weight.out_features;
+  const std::int64_t step = rows_between_looks(rows, in * out);
+  for (std::int64_t begin = 0; begin < rows; begin += a.rows) {
+    PassWatch::check();
+    a.rows = std::min(step, rows - begin);
+    quant::linear(std::span(&product, 1));
+    a.input += a.rows * in * size_bytes(a.input_dtype);
+    a.output += a.rows * out * size_bytes(a.output_dtype);
+  }
+}
+
+}  // namespace
+
+void multiply_watched(std::span<const quant::Product> products) {
+  const auto work_of = [](const quant::Product& p) {
+    return p.arguments.rows * p.weight.in_features * p.weight.out_features;
+  };
+  const std::int64_t most = PassWatch::products_between_looks();
+  for (std::size_t begin = 0, end; begin < products.size(); begin = end) {
+    std::int64_t work = work_of(products[begin]);
+    for (end = begin + 1; end < products.size() && work + work_of(products[end]) <= most; ++end)
+      work += work_of(products[end]);
+    if (work > most) {
+      multiply_in_slices(products[begin]);
+    } else {
+      PassWatch::check();
+      quant::linear(products.subspan(begin, end - begin));
+    }
+  }
+}
+
 }  // namespace halfbyte::models::cpu

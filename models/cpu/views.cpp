@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "models/cpu/experts.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/weight_matrix.h"
 
@@ -36,27 +37,34 @@ bool set_order(const Linear& linear, ProductsView& view) {
   return true;
 }
 
-bool add(const Linear& linear, ProductsView& view) {
+// Whatever the order of its columns.
+std::optional<quant::Product> any_product_of(const Linear& linear, std::optional<Dtype> operand) {
   const auto matrix = matrix_of(linear);
-  const auto operand = linear.operand_dtype() ? from_torch(*linear.operand_dtype()) : std::nullopt;
-  if (!matrix || !operand || !is_weight_dtype(*operand)) return false;
+  if (!operand && linear.operand_dtype()) operand = from_torch(*linear.operand_dtype());
+  if (!matrix || !operand || !is_weight_dtype(*operand)) return std::nullopt;
   quant::LinearArguments arguments{};
   arguments.input_dtype = *operand;
   arguments.output_dtype = Dtype::kFloat32;
   arguments.arithmetic = linear.arithmetic();
   if (const at::Tensor& bias = linear.bias_or_undefined(); bias.defined()) {
-    if (!operators::is_plain(bias) || bias.numel() != matrix->out_features) return false;
+    if (!operators::is_plain(bias) || bias.numel() != matrix->out_features) return std::nullopt;
     arguments.bias = operators::bytes_of(bias);
     arguments.bias_dtype = *from_torch(bias.scalar_type());
   }
-  const quant::Product& first = view.products[0];
-  if (view.count > 0 && (view.operand != *operand || first.arguments.arithmetic != arguments.arithmetic ||
-                         first.weight.in_features != matrix->in_features)) {
+  return quant::Product{*matrix, arguments};
+}
+
+bool add(const Linear& linear, ProductsView& view) {
+  const auto product = any_product_of(linear, std::nullopt);
+  if (!product) return false;
+  const quant::LinearArguments &first = view.products[0].arguments, &own = product->arguments;
+  if (view.count > 0 && (view.operand != own.input_dtype || first.arithmetic != own.arithmetic ||
+                         view.products[0].weight.in_features != product->weight.in_features)) {
     return false;
   }
   if (!set_order(linear, view)) return false;
-  view.operand = *operand;
-  view.products[view.count++] = {*matrix, arguments};
+  view.operand = own.input_dtype;
+  view.products[view.count++] = *product;
   return true;
 }
 
@@ -161,10 +169,18 @@ bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {
                          set(layer.mlp_output_norm(), hidden_size, view.mlp_output_norm);
   if (!has_norms || (view.attention && !set(*view.attention, hidden_size, view))) return false;
   view.mlp = dynamic_cast<const Mlp*>(&layer.feed_forward());
+  view.experts = view.mlp ? nullptr : dynamic_cast<const MixtureOfExperts*>(&layer.feed_forward());
+  if (view.experts && !has_form(*view.experts)) view.experts = nullptr;
   return !view.mlp || set(*view.mlp, hidden_size, view);
 }
 
 }  // namespace
+
+std::optional<quant::Product> product_of(const Linear& linear, std::optional<Dtype> operand) {
+  const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
+  if (packed && packed->weight().column_order) return std::nullopt;
+  return any_product_of(linear, operand);
+}
 
 bool view(const Decoder& decoder, ModelView& out) {
   const std::int64_t hidden_size = decoder.embedding().weight().size(1);

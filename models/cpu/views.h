@@ -26,13 +26,18 @@ struct ProductsView {
   std::int64_t out_features(std::size_t index) const { return products[index].weight.out_features; }
 };
 
+// The product with a module's weight, without rows, input and output; nothing where it does not lie as kernels read it,
+// or its columns are in an order of their own. `operand`: what the input is, whatever the module would make of it.
+std::optional<quant::Product> product_of(const Linear& linear, std::optional<Dtype> operand = std::nullopt);
+
 struct LayerView {
   const DecoderLayer* layer;
   quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm, query_norm, key_norm, value_norm;
-  const Attention* attention;   // null: what mixes the tokens runs as a module
-  ProductsView inputs, output;  // of the attention
-  std::vector<float> sinks;     // of it; empty: none
-  const Mlp* mlp;               // null: experts, which run as a module
+  const Attention* attention;       // null: what mixes the tokens runs as a module
+  ProductsView inputs, output;      // of the attention
+  std::vector<float> sinks;         // of it; empty: none
+  const Mlp* mlp;                   // null: experts
+  const MixtureOfExperts* experts;  // null: where there are any they run as a module
   ProductsView gate_up, down;
 };
 

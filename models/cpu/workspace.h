@@ -46,6 +46,17 @@ struct TurnsView {
   std::vector<std::shared_ptr<const RotaryTable>> tables;  // whose they are
 };
 
+// Of a layer's experts. Rows: every token as often as it has experts, in the order of these.
+struct ExpertsWork {
+  std::vector<float> scores, correction, shares, shared_shares;
+  std::vector<std::int64_t> chosen, places;     // of each token's experts: which, and their rows
+  std::vector<std::int64_t> begins, next;       // of each expert's rows
+  std::vector<std::int64_t> token_of;           // of each row
+  std::vector<quant::Product> inputs, downs;    // of the experts that are chosen
+  Buffer operand, gathered;                     // tokens, and rows of them
+  Buffer first, second, between, down, shared;  // what products give
+};
+
 // Shapes: tokens of all rows by what a token has.
 struct Workspace {
   ModelView model;
@@ -56,6 +67,7 @@ struct Workspace {
   Buffer queries;
   std::vector<quant::SequenceBlocks> sequences;  // of the layer that is being computed
   std::vector<TurnsView> turns;                  // one a rope
+  ExpertsWork experts;
 };
 
 // Of one model: one for each pass that runs at a time.

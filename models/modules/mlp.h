@@ -56,6 +56,14 @@ class MixtureOfExperts : public FeedForward {
   MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
                    torch::nn::Module* parent = nullptr);
   at::Tensor forward(const at::Tensor& input) const override { return forward(input, input); }
+  const MoeConfig& config() const noexcept { return config_; }
+  bool has_router_norm() const noexcept { return router_norm_ != nullptr; }
+  const Linear& router() const noexcept { return *router_; }
+  const at::Tensor& correction() const noexcept { return correction_; }  // undefined: none
+  std::span<const std::shared_ptr<Mlp>> experts() const noexcept { return experts_; }
+  const Mlp* shared() const noexcept { return shared_.get(); }                   // null: none
+  const Linear* shared_router() const noexcept { return shared_router_.get(); }  // null: none
+
   // `asked`: what the router reads. Shapes: (rows, tokens, hidden_size), kept.
   at::Tensor forward(const at::Tensor& input, const at::Tensor& asked) const;
 

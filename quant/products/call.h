@@ -1,6 +1,7 @@
 // A product of activations with a weight matrix in the kernels' types, and what its ways of computing share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -20,6 +21,8 @@ using kernels::kFloatBytes;
 
 // Output rows that a kernel call covers: their scales and results stay in the first-level cache.
 constexpr std::size_t kRowChunk = 64;
+// Products that run together at most.
+constexpr std::size_t kMaxCalls = 32;
 // Rows of input that are prepared, or multiplied, at once when there are many: a tile is unpacked once for so many.
 constexpr std::size_t kInputRows = 512;
 
@@ -106,8 +109,58 @@ class Chunks {
   std::array<Run, kMaxRuns> run_;
 };
 
-// Up to eight rows of input, or any number without a better way: each weight row is read where it lies. The calls share
-// their input: shares_direct_input.
+// Whether both multiply the same rows.
+inline bool has_same_input(const Call& a, const Call& b) noexcept {
+  return a.input == b.input && a.input_dtype == b.input_dtype && a.rows == b.rows &&
+         a.weight.in_features == b.weight.in_features;
+}
+
+// Where each call's input begins among the prepared rows of all: neighbours with the same input share it.
+class InputRows {
+ public:
+  explicit InputRows(std::span<const Call> calls) noexcept {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (i > 0 && has_same_input(calls[i - 1], calls[i])) {
+        first_[i] = first_[i - 1];
+      } else {
+        first_[i] = count_;
+        count_ += calls[i].rows;
+      }
+    }
+  }
+  std::size_t first(std::size_t call) const noexcept { return first_[call]; }
+  bool is_new(std::size_t call) const noexcept { return call == 0 || first_[call] != first_[call - 1]; }
+  std::size_t count() const noexcept { return count_; }
+
+ private:
+  std::array<std::size_t, kMaxCalls> first_;
+  std::size_t count_ = 0;
+};
+
+// prepared = room(rows); prepare(call, first, rows, prepared, to) for each input, then multiply(chunk, prepared, from,
+// first, rows) for each chunk of weight rows, of prepared rows from `from` on. A long input goes some rows at a time.
+template <class Room, class Prepare, class Multiply>
+void multiply_directly(std::span<const Call> calls, const Room& room, const Prepare& prepare,
+                       const Multiply& multiply) {
+  const InputRows inputs(calls);
+  const std::size_t all = calls.front().rows;
+  const bool is_one = inputs.count() == all;
+  for (std::size_t first = 0; first < (is_one ? all : 1); first += kInputRows) {
+    const auto rows_of = [&](const Call& call) { return is_one ? std::min(kInputRows, all - first) : call.rows; };
+    const auto prepared = room(is_one ? rows_of(calls.front()) : inputs.count());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (inputs.is_new(i)) prepare(calls[i], first, rows_of(calls[i]), prepared, inputs.first(i));
+    }
+    Chunks chunks(calls, kRowChunk);
+    chunks.for_each([&](const Chunks::Chunk& chunk) {
+      const auto index = static_cast<std::size_t>(chunk.call - calls.data());
+      multiply(chunk, prepared, inputs.first(index), first, rows_of(*chunk.call));
+    });
+  }
+}
+
+// Up to eight rows of input, or any number without a better way: each weight row is read where it lies. The calls'
+// inputs are prepared alike (shares_direct_input), and they have one, or together at most kInputRows rows.
 void direct_float(std::span<const Call> calls);
 void direct_int8(std::span<const Call> calls);
 // Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.

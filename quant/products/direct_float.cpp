@@ -21,9 +21,10 @@ Scratch& scratch() {
 
 // Input rows as float32 in the order that the kernels want, zero padded to kInputUnit.
 struct PreparedInput {
-  const float* values;
+  float* values;
   std::size_t stride;
-  const float* sums;  // over each word's codes, when the weight has offsets
+  float* sums;  // over each word's codes, when the weight has offsets
+  std::size_t sums_stride;
 };
 
 std::size_t codes_per_word(const WeightView& weight) { return weight.dot == kernels::kDotInt4 ? 8 : 4; }
@@ -47,30 +48,35 @@ void sum_words(const float* row, std::size_t per_word, std::size_t length, float
   }
 }
 
-PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t rows, bool is_interleaved) {
-  const std::size_t n = call.weight.in_features, stride = round_up(n, kernels::kInputUnit);
-  const std::size_t per_word = codes_per_word(call.weight);
-  float* values = scratch().values.at_least(rows * stride);
-  float* natural = scratch().natural.at_least(stride);
-  float* sums = call.weight.has_offsets() ? scratch().sums.at_least(rows * stride / per_word) : nullptr;
-  for (std::size_t m = 0; m < rows; ++m) {
-    float* row = values + m * stride;
-    float* loaded = is_interleaved ? natural : row;
-    call.table->load(call.input_dtype, call.input_row(first + m), n, loaded);
-    std::fill(loaded + n, loaded + stride, 0.0f);
-    if (is_interleaved) {
-      interleave(natural, call.table->words_per_block, per_word, static_cast<std::size_t>(call.weight.flip), stride,
-                 row);
-    }
-    if (sums) sum_words(loaded, per_word, stride, sums + m * stride / per_word);
-  }
-  return {values, stride, sums};
-}
-
 // Group sizes that the kernels of coded rows know; other ones go through a row of floats.
 bool is_direct(const WeightView& weight) {
   return !weight.is_coded || weight.is_channel() ||
          std::ranges::count(kGroupSizes, static_cast<std::int64_t>(weight.group_size));
+}
+
+PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
+  const std::size_t stride = round_up(weight.in_features, kernels::kInputUnit);
+  const std::size_t sums_stride = stride / codes_per_word(weight);
+  return {scratch().values.at_least(rows * stride), stride,
+          weight.has_offsets() ? scratch().sums.at_least(rows * sums_stride) : nullptr, sums_stride};
+}
+
+// Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+  const bool is_interleaved = call.weight.is_coded && is_direct(call.weight);
+  const std::size_t n = call.weight.in_features, per_word = codes_per_word(call.weight);
+  float* natural = scratch().natural.at_least(out.stride);
+  for (std::size_t m = to; m < to + rows; ++m) {
+    float* row = out.values + m * out.stride;
+    float* loaded = is_interleaved ? natural : row;
+    call.table->load(call.input_dtype, call.input_row(first + m - to), n, loaded);
+    std::fill(loaded + n, loaded + out.stride, 0.0f);
+    if (is_interleaved) {
+      interleave(natural, call.table->words_per_block, per_word, static_cast<std::size_t>(call.weight.flip), out.stride,
+                 row);
+    }
+    if (out.sums) sum_words(loaded, per_word, out.stride, out.sums + m * out.sums_stride);
+  }
 }
 
 // What the kernel reads of weight rows [begin, end). Fills all but the input and the output.
@@ -102,8 +108,10 @@ kernels::Dot set_weights(const Call& call, std::size_t begin, std::size_t end, k
   return weight.dot;
 }
 
-// Products of weight rows [begin, end) with all input rows, eight input rows at a time.
-void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t first_row, std::size_t rows) {
+// Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on; eight
+// at a time.
+void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
+                    std::size_t rows) {
   const Call& call = *chunk.call;
   kernels::DotArguments a{};
   const kernels::Dot dot = set_weights(call, chunk.begin, chunk.end, a);
@@ -112,8 +120,8 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);
-    a.input = input.values + m * input.stride;
-    a.input_sums = input.sums ? input.sums + m * (input.stride / 8) : nullptr;
+    a.input = input.values + (prepared + m) * input.stride;
+    a.input_sums = input.sums ? input.sums + (prepared + m) * input.sums_stride : nullptr;
     call.table->dot[dot](a);
     write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }
@@ -128,14 +136,8 @@ bool shares_direct_input(const Call& a, const Call& b) noexcept {
 }
 
 void direct_float(std::span<const Call> calls) {
-  const Call& one = calls.front();
-  const bool is_interleaved = one.weight.is_coded && is_direct(one.weight);
-  for (std::size_t first = 0; first < one.rows; first += kInputRows) {
-    const std::size_t rows = std::min(kInputRows, one.rows - first);
-    const PreparedInput input = prepare_input(one, first, rows, is_interleaved);
-    Chunks chunks(calls, kRowChunk);
-    chunks.for_each([&](const Chunks::Chunk& chunk) { multiply_chunk(chunk, input, first, rows); });
-  }
+  const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
+  multiply_directly(calls, room, prepare_rows, multiply_chunk);
 }
 
 }  // namespace halfbyte::quant

@@ -21,37 +21,44 @@ Scratch& scratch() {
 
 // Rows of activations, in 8 bits.
 struct PreparedInput {
-  const signed char* codes;
-  const std::int32_t* inits;
-  const float *scales, *sums;
+  signed char* codes;
+  std::int32_t* inits;
+  float *scales, *sums;
   std::size_t stride, group_size, group_stride;
 };
 
-PreparedInput prepare_input(const Call& call, std::size_t first, std::size_t rows) {
-  const WeightView& weight = call.weight;
-  const std::size_t n = weight.in_features, stride = round_up(n, kernels::kInputUnit);
-  const std::size_t group_size = int8_group_size(weight), groups = stride / group_size;
-  const std::size_t group_stride = round_up(groups, 16) + kernels::kScalePadding;
+PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
+  const std::size_t stride = round_up(weight.in_features, kernels::kInputUnit), group_size = int8_group_size(weight);
+  const std::size_t group_stride = round_up(stride / group_size, 16) + kernels::kScalePadding;
   Scratch& buffers = scratch();
-  float* natural = buffers.natural.at_least(stride);
-  signed char* codes = buffers.codes.at_least(stride);
-  signed char* arranged = buffers.arranged.at_least(rows * stride);
-  std::int32_t* inits = buffers.inits.at_least(rows * stride / 4);
+  return {buffers.arranged.at_least(rows * stride),
+          buffers.inits.at_least(rows * stride / 4),
+          buffers.input_scales.at_least(rows * group_stride),
+          buffers.input_sums.at_least(rows * group_stride),
+          stride,
+          group_size,
+          group_stride};
+}
+
+// Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+  const std::size_t n = call.weight.in_features, groups = out.stride / out.group_size;
+  Scratch& buffers = scratch();
+  float* natural = buffers.natural.at_least(out.stride);
+  signed char* codes = buffers.codes.at_least(out.stride);
   std::int32_t* code_sums = buffers.code_sums.at_least(groups);
-  float* scales = buffers.input_scales.at_least(rows * group_stride);
-  float* sums = buffers.input_sums.at_least(rows * group_stride);
-  std::fill_n(scales, rows * group_stride, 0.0f);
-  std::fill_n(sums, rows * group_stride, 0.0f);
-  for (std::size_t m = 0; m < rows; ++m) {
-    call.table->load(call.input_dtype, call.input_row(first + m), n, natural);
-    std::fill(natural + n, natural + stride, 0.0f);
-    float* row_scales = scales + m * group_stride;
-    call.table->int8->quantize(natural, {stride, group_size, codes, row_scales, code_sums});
+  std::fill_n(out.scales + to * out.group_stride, rows * out.group_stride, 0.0f);
+  std::fill_n(out.sums + to * out.group_stride, rows * out.group_stride, 0.0f);
+  for (std::size_t m = to; m < to + rows; ++m) {
+    call.table->load(call.input_dtype, call.input_row(first + m - to), n, natural);
+    std::fill(natural + n, natural + out.stride, 0.0f);
+    float* row_scales = out.scales + m * out.group_stride;
+    call.table->int8->quantize(natural, {out.stride, out.group_size, codes, row_scales, code_sums});
     for (std::size_t g = 0; g < groups; ++g)
-      sums[m * group_stride + g] = row_scales[g] * static_cast<float>(code_sums[g]);
-    call.table->int8->arrange(codes, stride, weight.int8_dot(), arranged + m * stride, inits + m * (stride / 4));
+      out.sums[m * out.group_stride + g] = row_scales[g] * static_cast<float>(code_sums[g]);
+    call.table->int8->arrange(codes, out.stride, call.weight.int8_dot(), out.codes + m * out.stride,
+                              out.inits + m * (out.stride / 4));
   }
-  return {arranged, inits, scales, sums, stride, group_size, group_stride};
 }
 
 // One value for each group of the activations, `share` of which lie in one group of the weight. Shapes: values (rows,
@@ -87,7 +94,9 @@ void set_scales(const Chunks::Chunk& chunk, const PreparedInput& input, kernels:
     a.offsets = spread_groups(buffers.groups.offsets, rows, weight.groups, share, a.scale_stride, buffers.offsets);
 }
 
-void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t first_row, std::size_t rows) {
+// Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on.
+void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
+                    std::size_t rows) {
   const Call& call = *chunk.call;
   Scratch& buffers = scratch();
   kernels::Int8DotArguments a{};
@@ -106,10 +115,10 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);
-    a.input = input.codes + m * input.stride;
-    a.inits = input.inits + m * (input.stride / 4);
-    a.input_scales = input.scales + m * input.group_stride;
-    a.input_sums = input.sums + m * input.group_stride;
+    a.input = input.codes + (prepared + m) * input.stride;
+    a.inits = input.inits + (prepared + m) * (input.stride / 4);
+    a.input_scales = input.scales + (prepared + m) * input.group_stride;
+    a.input_sums = input.sums + (prepared + m) * input.group_stride;
     call.table->int8->dot[call.weight.int8_dot()](a);
     write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }
@@ -129,13 +138,8 @@ bool shares_int8_input(const Call& a, const Call& b) noexcept {
 }
 
 void direct_int8(std::span<const Call> calls) {
-  const Call& one = calls.front();
-  for (std::size_t first = 0; first < one.rows; first += kInputRows) {
-    const std::size_t rows = std::min(kInputRows, one.rows - first);
-    const PreparedInput input = prepare_input(one, first, rows);
-    Chunks chunks(calls, kRowChunk);
-    chunks.for_each([&](const Chunks::Chunk& chunk) { multiply_chunk(chunk, input, first, rows); });
-  }
+  const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
+  multiply_directly(calls, room, prepare_rows, multiply_chunk);
 }
 
 }  // namespace halfbyte::quant

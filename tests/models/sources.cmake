@@ -1,4 +1,5 @@
 set(HALFBYTE_MODELS_TESTS
+    models/cpu/experts_test.cpp
     models/cpu/fused_test.cpp
     models/evaluation/accuracy_test.cpp
     models/families_test.cpp

@@ -143,6 +143,26 @@ TEST_CASE("gates and what they are for may lie in rows of different lengths", "[
   }
 }
 
+TEST_CASE("rows are added by share, and what stands beside them", "[activations]") {
+  const std::vector<float> input = normal(3 * 5, 1), beside = normal(2 * 5, 2);
+  const std::int64_t from[] = {2, 0, 1, 1};
+  const float shares[] = {0.5f, 2.0f, -1.0f, 3.0f}, beside_shares[] = {0.25f, -4.0f};
+  for (const bool has_beside : {false, true}) {
+    for (const bool has_shares : {false, true}) {
+      std::vector<float> out(2 * 5, 7.0f);
+      mix_rows({2, 5, 2, from, shares, input.data(), has_beside ? beside.data() : nullptr,
+                has_shares ? beside_shares : nullptr, out.data()});
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::size_t row = i / 5, column = i % 5;
+        double wanted = has_beside ? beside[i] * (has_shares ? beside_shares[row] : 1.0f) : 0.0f;
+        for (std::size_t j = 2 * row; j < 2 * row + 2; ++j)
+          wanted += shares[j] * input[static_cast<std::size_t>(from[j]) * 5 + column];
+        CHECK(out[i] == Approx(wanted).margin(1e-6));
+      }
+    }
+  }
+}
+
 struct Shape {
   std::int64_t heads, kv_heads, head_dim;
   float softcap;

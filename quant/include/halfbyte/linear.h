@@ -36,7 +36,7 @@ struct WeightMatrix {
 };
 
 // Where products want the bytes of a part; null: they take no such part.
-const std::byte* WeightMatrix::*operand_of(Part part) noexcept;
+const std::byte* WeightMatrix::* operand_of(Part part) noexcept;
 
 // How products with packed codes are computed. Dense rows, and code books whose values are no small whole numbers (nf4,
 // fp4), are always multiplied in floats.
@@ -76,8 +76,9 @@ struct Product {
   WeightMatrix weight;
   LinearArguments arguments;
 };
-// The same for several weights that multiply one input: `input`, `input_dtype`, `rows` and `arithmetic` are those of
-// the first, and so is in_features. Queries, keys and values, or an MLP's gate and up, wake the threads once.
+// The same for several products, each with its own arguments. Those that multiply one input (the same pointer, dtype
+// and number of rows), as queries, keys and values do, or an MLP's gate and up, prepare it once and wake the threads
+// once; so do neighbours of few rows with inputs of their own, as several experts' are.
 void linear(std::span<const Product> products);
 
 // Writes rows [row_begin, row_end) as code * scale, then + offset, computed in float32 and rounded to `dtype` at last.

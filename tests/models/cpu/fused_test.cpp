@@ -160,7 +160,7 @@ TEST_CASE("the fused pass gives what the modules give, in every family and polic
 
 TEST_CASE("the fused pass gives what the modules give with packed weights", "[fused]") {
   const tests::Scratch scratch;
-  for (const char* name : {"families/phi3", "families/qwen2", "families/mixtral", "tiny-llama"}) {
+  for (const char* name : {"families/phi3", "families/qwen2", "families/mixtral", "families/glm4-moe", "tiny-llama"}) {
     const auto packed = scratch / ("packed-" + std::filesystem::path(name).filename().string());
     convert::quantize(tests::data(name), packed, {.scheme = "sym_int4", .group_size = 32});
     for (const Bound& bound : kBounds) {

@@ -83,6 +83,21 @@ Values values_of(const at::Tensor& x) {
   return {own.const_data_ptr<double>(), own.const_data_ptr<double>() + own.numel()};
 }
 
+// The same in plain memory.
+void check_route_token(const at::Tensor& products, const at::Tensor& correction, const MoeConfig& config,
+                       const Taken& wanted) {
+  const at::Tensor scores = products.clone(), ranked = at::empty_like(products);
+  std::vector<std::int64_t> chosen(wanted.experts.size());
+  std::vector<float> shares(wanted.experts.size());
+  route_token({scores.mutable_data_ptr<float>(), ranked.mutable_data_ptr<float>(),
+               correction.defined() ? correction.const_data_ptr<float>() : nullptr},
+              config, chosen.data(), shares.data());
+  for (std::size_t i = 0; i < wanted.experts.size(); ++i) {
+    CHECK(chosen[i] == static_cast<std::int64_t>(wanted.experts[i]));
+    CHECK(shares[i] == Approx(wanted.shares[i]).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("a token takes the best experts of the best groups, with their shares", "[routing]") {
   const at::Tensor products = random({40, 12}, 1) * 2, correction = random({12}, 2);
   for (const Scoring scoring : {Scoring::kSoftmax, Scoring::kSigmoid}) {
@@ -105,6 +120,7 @@ TEST_CASE("a token takes the best experts of the best groups, with their shares"
             CHECK(routes.chosen[token][at].item<std::int64_t>() == static_cast<std::int64_t>(wanted.experts[i]));
             CHECK(routes.shares[token][at].item<double>() == Approx(wanted.shares[i]).epsilon(1e-5));
           }
+          check_route_token(products[token], is_corrected ? correction : at::Tensor(), config, wanted);
         }
       }
     }

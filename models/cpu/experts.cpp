@@ -1,0 +1,271 @@
+#include "models/cpu/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include <halfbyte/linear.h>
+
+#include "models/cpu/gates.h"
+#include "models/cpu/multiply.h"
+#include "models/modules/routing.h"
+#include "quant/operators/torch_dtype.h"
+#include "quant/operators/weight_matrix.h"
+#include "quant/thread_pool.h"
+
+namespace halfbyte::models::cpu {
+namespace {
+
+// Values below this many are not worth waking other threads.
+constexpr std::int64_t kParallelValues = 16 << 10;
+
+std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+std::byte* bytes(Buffer& buffer, std::int64_t values, Dtype dtype) {
+  return buffer.at_least(to_size(values * size_bytes(dtype)));
+}
+
+// What the matrices of an MLP have in common with those of its neighbours: then they are computed together.
+struct MlpShape {
+  std::size_t inputs = 0;  // gate and up, or one of both
+  std::int64_t size = 0;   // between them and down
+  Dtype input{}, between{};
+
+  bool operator==(const MlpShape&) const = default;
+};
+
+class Experts {
+ public:
+  Experts(const MixtureOfExperts& experts, const float* input, std::int64_t tokens, ExpertsWork& work)
+      : experts_(experts),
+        config_(experts.config()),
+        input_(input),
+        tokens_(tokens),
+        rows_(tokens * config_.experts_per_token),
+        work_(work) {}
+
+  bool run(Buffer& output) {
+    const auto router = product_of(experts_.router(), Dtype::kFloat32);
+    if (!router || router->weight.out_features != config_.num_experts) return false;
+    hidden_ = router->weight.in_features;
+    if (!route(*router)) return false;
+    sort();
+    if (!run_chosen() || !run_shared()) return false;
+    quant::mix_rows({.rows = tokens_,
+                     .size = hidden_,
+                     .count = config_.experts_per_token,
+                     .from = work_.places.data(),
+                     .shares = work_.shares.data(),
+                     .input = work_.down.floats(0),
+                     .beside = experts_.shared() ? work_.shared.floats(0) : nullptr,
+                     .beside_shares = experts_.shared_router() ? work_.shared_shares.data() : nullptr,
+                     .output = output.floats(tokens_ * hidden_)});
+    return true;
+  }
+
+ private:
+  // The experts of each token, and their shares.
+  bool route(quant::Product router) {
+    const std::int64_t experts = config_.num_experts, chosen = config_.experts_per_token;
+    work_.scores.resize(to_size(2 * tokens_ * experts));
+    work_.chosen.resize(to_size(rows_));
+    work_.shares.resize(to_size(rows_));
+    float* const scores = work_.scores.data();
+    multiply_once(router, input_, scores);
+    const float* correction = nullptr;
+    if (const at::Tensor& bias = experts_.correction(); bias.defined()) {
+      if (!operators::is_plain(bias) || bias.numel() != experts) return false;
+      work_.correction.resize(to_size(experts));
+      quant::convert(operators::bytes_of(bias), *from_torch(bias.scalar_type()),
+                     reinterpret_cast<std::byte*>(work_.correction.data()), Dtype::kFloat32, experts);
+      correction = work_.correction.data();
+    }
+    quant::for_each_piece(tokens_, tokens_ * experts > kParallelValues, [&](std::int64_t token) {
+      route_token({scores + token * experts, scores + (tokens_ + token) * experts, correction}, config_,
+                  work_.chosen.data() + token * chosen, work_.shares.data() + token * chosen);
+    });
+    return true;
+  }
+
+  void multiply_once(quant::Product& product, const float* input, float* output) const {
+    product.arguments.input = reinterpret_cast<const std::byte*>(input);
+    product.arguments.rows = tokens_;
+    product.arguments.output = reinterpret_cast<std::byte*>(output);
+    quant::linear(std::span(&product, 1));
+  }
+
+  // Rows in the order of their experts.
+  void sort() {
+    work_.begins.assign(to_size(config_.num_experts) + 1, 0);
+    for (const std::int64_t expert : work_.chosen) ++work_.begins[to_size(expert) + 1];
+    for (std::size_t e = 1; e < work_.begins.size(); ++e) work_.begins[e] += work_.begins[e - 1];
+    work_.next.assign(work_.begins.begin(), work_.begins.end() - 1);
+    work_.places.resize(to_size(rows_));
+    work_.token_of.resize(to_size(rows_));
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const std::int64_t place = work_.next[to_size(work_.chosen[to_size(i)])]++;
+      work_.places[to_size(i)] = place;
+      work_.token_of[to_size(place)] = i / config_.experts_per_token;
+    }
+  }
+
+  // What multiplies the MLP's input, and its down-projection; false where kernels have no form for them.
+  bool view(const Mlp& mlp, std::span<quant::Product> inputs, quant::Product& down, MlpShape& shape) const {
+    shape.inputs = mlp.inputs().size();
+    if (shape.inputs != inputs.size() || !has_gate(mlp.activation())) return false;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const auto product = product_of(*mlp.inputs()[i]);
+      if (!product || product->weight.in_features != hidden_) return false;
+      inputs[i] = *product;
+    }
+    const auto product = product_of(mlp.down());
+    if (!product || product->weight.out_features != hidden_) return false;
+    down = *product;
+    shape.size = down.weight.in_features;
+    shape.input = inputs[0].arguments.input_dtype;
+    shape.between = down.arguments.input_dtype;
+    const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
+    return std::ranges::all_of(inputs, [&](const quant::Product& p) {
+      return p.weight.out_features == width && p.arguments.input_dtype == shape.input;
+    });
+  }
+
+  std::int64_t rows_of(std::size_t expert) const { return work_.begins[expert + 1] - work_.begins[expert]; }
+
+  bool run_chosen() {
+    MlpShape shape;
+    if (!view_chosen(shape)) return false;
+    gather(shape.input);
+    const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
+    work_.first.floats(rows_ * width);
+    if (shape.inputs == 2) work_.second.floats(rows_ * width);
+    auto next = work_.inputs.begin();
+    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+      for (std::size_t i = 0; rows_of(expert) > 0 && i < shape.inputs; ++i, ++next) {
+        Buffer& out = i == 0 ? work_.first : work_.second;
+        set_rows(*next, expert, gathered_, tokens_ == 1 ? 0 : 1, out.floats(0));
+      }
+    }
+    multiply_watched(work_.inputs);
+    const std::byte* const between = gate(experts_.experts()[0]->activation(), rows_, shape);
+    work_.down.floats(rows_ * hidden_);
+    next = work_.downs.begin();
+    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+      if (rows_of(expert) > 0) set_rows(*next++, expert, between, 1, work_.down.floats(0));
+    }
+    multiply_watched(work_.downs);
+    return true;
+  }
+
+  // The matrices of the experts that are chosen, in their order.
+  bool view_chosen(MlpShape& shape) {
+    work_.inputs.clear();
+    work_.downs.clear();
+    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+      if (rows_of(expert) == 0) continue;
+      const Mlp& mlp = *experts_.experts()[expert];
+      const std::size_t first = work_.inputs.size();
+      work_.inputs.resize(first + mlp.inputs().size());
+      work_.downs.emplace_back();
+      MlpShape own;
+      if (!view(mlp, std::span(work_.inputs).subspan(first), work_.downs.back(), own)) return false;
+      if (first > 0 && own != shape) return false;
+      shape = own;
+    }
+    return true;
+  }
+
+  // `stride`: 0 where all rows are the same one.
+  void set_rows(quant::Product& product, std::size_t expert, const std::byte* input, std::int64_t stride,
+                float* output) const {
+    quant::LinearArguments& a = product.arguments;
+    const std::int64_t begin = work_.begins[expert];
+    a.rows = rows_of(expert);
+    a.input = input + stride * begin * product.weight.in_features * size_bytes(a.input_dtype);
+    a.output = reinterpret_cast<std::byte*>(output + begin * product.weight.out_features);
+  }
+
+  // The input in the dtype that products take.
+  const std::byte* operand(Dtype dtype) {
+    const auto* const input = reinterpret_cast<const std::byte*>(input_);
+    if (dtype == Dtype::kFloat32) return input;
+    std::byte* const out = bytes(work_.operand, tokens_ * hidden_, dtype);
+    quant::convert(input, Dtype::kFloat32, out, dtype, tokens_ * hidden_);
+    return out;
+  }
+
+  // Each row's token, where there are several.
+  void gather(Dtype dtype) {
+    const std::byte* const input = operand(dtype);
+    gathered_ = input;
+    if (tokens_ == 1) return;
+    std::byte* const out = bytes(work_.gathered, rows_ * hidden_, dtype);
+    const std::int64_t row_bytes = hidden_ * size_bytes(dtype);
+    quant::for_each_piece(rows_, rows_ * hidden_ > kParallelValues, [&](std::int64_t row) {
+      std::memcpy(out + row * row_bytes, input + work_.token_of[to_size(row)] * row_bytes, to_size(row_bytes));
+    });
+    gathered_ = out;
+  }
+
+  const std::byte* gate(Activation activation, std::int64_t rows, const MlpShape& shape) {
+    return gated({activation, rows, shape.size, shape.between}, work_.first.floats(0),
+                 shape.inputs == 1 ? nullptr : work_.second.floats(0), work_.between);
+  }
+
+  // The MLP that every token takes beside them.
+  bool run_shared() {
+    const Mlp* const mlp = experts_.shared();
+    if (!mlp) return true;
+    work_.inputs.resize(mlp->inputs().size());
+    work_.downs.resize(1);
+    MlpShape shape;
+    if (!view(*mlp, work_.inputs, work_.downs[0], shape)) return false;
+    const std::byte* const input = operand(shape.input);
+    for (std::size_t i = 0; i < shape.inputs; ++i) {
+      quant::Product& product = work_.inputs[i];
+      Buffer& out = i == 0 ? work_.first : work_.second;
+      product.arguments.rows = tokens_;
+      product.arguments.input = input;
+      product.arguments.output = reinterpret_cast<std::byte*>(out.floats(tokens_ * product.weight.out_features));
+    }
+    multiply_watched(work_.inputs);
+    quant::LinearArguments& down = work_.downs[0].arguments;
+    down.rows = tokens_;
+    down.input = gate(mlp->activation(), tokens_, shape);
+    down.output = reinterpret_cast<std::byte*>(work_.shared.floats(tokens_ * hidden_));
+    multiply_watched(work_.downs);
+    return !experts_.shared_router() || share_shared();
+  }
+
+  bool share_shared() {
+    auto router = product_of(*experts_.shared_router(), Dtype::kFloat32);
+    if (!router || router->weight.out_features != 1 || router->weight.in_features != hidden_) return false;
+    work_.shared_shares.resize(to_size(tokens_));
+    multiply_once(*router, input_, work_.shared_shares.data());
+    for (float& share : work_.shared_shares) share = 1.0f / (1.0f + std::exp(-share));
+    return true;
+  }
+
+  const MixtureOfExperts& experts_;
+  const MoeConfig& config_;
+  const float* input_;
+  std::int64_t tokens_, rows_;  // of all experts
+  std::int64_t hidden_ = 0;
+  ExpertsWork& work_;
+  const std::byte* gathered_ = nullptr;
+};
+
+}  // namespace
+
+bool has_form(const MixtureOfExperts& experts) {
+  const MoeConfig& config = experts.config();
+  return !experts.has_router_norm() && config.scoring != Scoring::kSparseMixer && !config.scales_input;
+}
+
+bool run_experts(const MixtureOfExperts& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
+                 Buffer& output) {
+  return Experts(experts, input, tokens, work).run(output);
+}
+
+}  // namespace halfbyte::models::cpu
