@@ -19,6 +19,7 @@ namespace {
 
 // Values below this many are not worth waking other threads.
 constexpr std::int64_t kParallelValues = 16 << 10;
+constexpr std::int64_t kParallelProducts = 256 << 10;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -66,13 +67,13 @@ class Experts {
 
  private:
   // The experts of each token, and their shares.
-  bool route(quant::Product router) {
+  bool route(const quant::Product& router) {
     const std::int64_t experts = config_.num_experts, chosen = config_.experts_per_token;
     work_.scores.resize(to_size(2 * tokens_ * experts));
     work_.chosen.resize(to_size(rows_));
     work_.shares.resize(to_size(rows_));
     float* const scores = work_.scores.data();
-    multiply_once(router, input_, scores);
+    multiply_router(router, scores);
     const float* correction = nullptr;
     if (const at::Tensor& bias = experts_.correction(); bias.defined()) {
       if (!operators::is_plain(bias) || bias.numel() != experts) return false;
@@ -88,11 +89,20 @@ class Experts {
     return true;
   }
 
-  void multiply_once(quant::Product& product, const float* input, float* output) const {
-    product.arguments.input = reinterpret_cast<const std::byte*>(input);
-    product.arguments.rows = tokens_;
-    product.arguments.output = reinterpret_cast<std::byte*>(output);
-    quant::linear(std::span(&product, 1));
+  // A router's product, of float32. Some rows at a time, so that it is computed by the threads of the others: many
+  // would go to OpenMP's, which then look for more on the cores that ours want.
+  void multiply_router(const quant::Product& product, float* output) const {
+    constexpr std::int64_t kRows = quant::kDirectRows;
+    const std::int64_t width = product.weight.out_features;
+    quant::for_each_piece((tokens_ + kRows - 1) / kRows, tokens_ * width * hidden_ > kParallelProducts,
+                          [&](std::int64_t piece) {
+                            const std::int64_t first = piece * kRows;
+                            quant::Product some = product;
+                            some.arguments.input = reinterpret_cast<const std::byte*>(input_ + first * hidden_);
+                            some.arguments.rows = std::min(kRows, tokens_ - first);
+                            some.arguments.output = reinterpret_cast<std::byte*>(output + first * width);
+                            quant::linear(std::span(&some, 1));
+                          });
   }
 
   // Rows in the order of their experts.
@@ -239,10 +249,10 @@ class Experts {
   }
 
   bool share_shared() {
-    auto router = product_of(*experts_.shared_router(), Dtype::kFloat32);
+    const auto router = product_of(*experts_.shared_router(), Dtype::kFloat32);
     if (!router || router->weight.out_features != 1 || router->weight.in_features != hidden_) return false;
     work_.shared_shares.resize(to_size(tokens_));
-    multiply_once(*router, input_, work_.shared_shares.data());
+    multiply_router(*router, work_.shared_shares.data());
     for (float& share : work_.shared_shares) share = 1.0f / (1.0f + std::exp(-share));
     return true;
   }
