@@ -1,4 +1,4 @@
-// Causal attention over the keys and values so far. Of one token a sequence: some keys at a time, whose results are
+// Causal attention over the keys and values so far. Of few tokens a sequence: some keys at a time, whose results are
 // merged in order, so that a long context occupies all threads. Of many: some tokens at a time, each over all keys that
 // it sees.
 #include <algorithm>
@@ -20,6 +20,8 @@ using kernels::kFloatBytes;
 using kernels::kKeyTile;
 using kernels::Softmax;
 
+// More tokens of a sequence than these are worth turning keys for.
+constexpr std::int64_t kFewTokens = 8;
 // Keys that one thread takes at a time. Fixed, so that results do not depend on how many threads there are.
 constexpr std::int64_t kBlockKeys = 512;
 // Queries (tokens by the heads that share keys) that go through a tile of keys together: their sums stay in the
@@ -42,22 +44,23 @@ struct Range {
   std::int64_t begin, end;
 };
 
-// A piece of the work: some keys of the one token of a sequence, or some tokens of many, by one key head.
+// A piece of the work: some keys of a sequence of few tokens, or some tokens of many, by one key head.
 struct Unit {
   const SequenceBlocks* sequence;
   std::int64_t head;  // of keys
   Range range;
-  std::int64_t merge = 0;  // of some keys: where it belongs
+  std::int64_t merge = 0;  // of some keys: where it belongs,
+  std::int64_t place = 0;  // and its first query among those of all units
 };
 
-// The units of one token by one key head.
+// The units of one sequence by one key head.
 struct Merge {
   std::int64_t begin, end;
   std::int64_t left;  // units that are not computed yet
 };
 
 // One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
-// the work, and what comes of the units of single tokens.
+// the work, and what comes of the units of few tokens.
 struct Buffers {
   std::vector<float> queries, tile, columns, weights, factors, sums, sums_of_units;
   std::vector<Softmax> states, states_of_units;
@@ -133,6 +136,16 @@ class Attention {
   void expect_keys(const Unit& unit, Range keys) const { expect(unit.sequence->keys, a_.key_dtype, unit, keys); }
   void expect_values(const Unit& unit, Range keys) const { expect(unit.sequence->values, a_.value_dtype, unit, keys); }
 
+  // Of the keys of a tile, a query's own; the others weigh nothing.
+  float soften(float* weights, Range keys, Range seen, Softmax& state) const {
+    const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
+    const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
+    std::fill(weights, weights + begin, 0.0f);
+    std::fill(weights + std::max(begin, end), weights + kBlockTokens, 0.0f);
+    if (end <= begin) return 1.0f;
+    return kernels_.soften(weights + begin, to_size(end - begin), &state);
+  }
+
   // Shape: sums (head_dim), divided here.
   void write(const Unit& unit, std::int64_t token, std::int64_t query, float* sums, float divisor) const {
     for (std::int64_t i = 0; i < a_.head_dim; ++i) sums[i] /= divisor;
@@ -147,50 +160,61 @@ class Attention {
   std::int64_t share_;  // query heads of a key head
 };
 
-// Sequences of one new token each.
-class OneToken : public Attention {
+// Sequences of few new tokens each: a token's result is, bit for bit, what it is alone.
+class FewTokens : public Attention {
  public:
-  OneToken(const kernels::Table& table, const Attend& a) : Attention(table, a) {
-    std::vector<Unit>& units = buffers().some_keys;
-    std::vector<Merge>& merges = buffers().merges;
-    units.clear();
-    merges.clear();
+  FewTokens(const kernels::Table& table, const Attend& a) : Attention(table, a) {
+    buffers().some_keys.clear();
+    buffers().merges.clear();
+    std::int64_t queries = 0;
     for (std::int64_t i = 0; i < a.count; ++i) {
-      for (std::int64_t head = 0; head < a.kv_heads && a.sequences[i].tokens == 1; ++head) {
-        const Range seen = seen_by(a.sequences[i], 0);
-        const auto begin = static_cast<std::int64_t>(units.size());
-        for (std::int64_t key = seen.begin, end; key < seen.end; key = end) {
-          end = std::min(seen.end, (key / kBlockKeys + 1) * kBlockKeys);
-          units.push_back({a.sequences + i, head, {key, end}, static_cast<std::int64_t>(merges.size())});
-        }
-        const auto units_end = static_cast<std::int64_t>(units.size());
-        merges.push_back({begin, units_end, units_end - begin});
-      }
+      if (a.sequences[i].tokens <= kFewTokens) add(a.sequences[i], queries);
     }
-    units_ = units;
-    merges_ = merges;
-    sums_ = at_least(buffers().sums_of_units, units_count() * share_ * a.head_dim);
-    states_ = at_least(buffers().states_of_units, units_count() * share_);
+    units_ = buffers().some_keys;
+    merges_ = buffers().merges;
+    sums_ = at_least(buffers().sums_of_units, queries * a.head_dim);
+    states_ = at_least(buffers().states_of_units, queries);
   }
 
   std::int64_t units_count() const { return static_cast<std::int64_t>(units_.size()); }
 
   // Who computes the last unit of a head brings all of them together.
   void run(std::int64_t index) const {
-    compute(index);
+    compute(units_[to_size(index)]);
     Merge& all = merges_[to_size(units_[to_size(index)].merge)];
     if (std::atomic_ref(all.left).fetch_sub(1, std::memory_order_acq_rel) == 1) merge(all);
   }
 
  private:
-  void compute(std::int64_t index) const {
-    const Unit& unit = units_[to_size(index)];
-    Softmax* states = states_ + index * share_;
-    float* sums = sums_ + index * share_ * a_.head_dim;
-    std::fill_n(states, share_, Softmax{-__builtin_inff(), 0});
-    std::fill_n(sums, share_ * a_.head_dim, 0.0f);
-    float* queries = at_least(buffers().queries, share_ * a_.head_dim);
-    load_queries(unit, 0, queries);
+  // Queries that go through a unit's keys together.
+  std::int64_t queries_of(const Unit& unit) const { return unit.sequence->tokens * share_; }
+
+  // `queries`: of all units so far.
+  void add(const SequenceBlocks& sequence, std::int64_t& queries) const {
+    std::vector<Unit>& units = buffers().some_keys;
+    std::vector<Merge>& merges = buffers().merges;
+    const Range seen{seen_by(sequence, 0).begin, seen_by(sequence, sequence.tokens - 1).end};
+    for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
+      const auto begin = static_cast<std::int64_t>(units.size());
+      for (std::int64_t key = seen.begin, end; key < seen.end; key = end) {
+        end = std::min(seen.end, (key / kBlockKeys + 1) * kBlockKeys);
+        units.push_back({&sequence, head, {key, end}, static_cast<std::int64_t>(merges.size()), queries});
+        queries += queries_of(units.back());
+      }
+      const auto units_end = static_cast<std::int64_t>(units.size());
+      merges.push_back({begin, units_end, units_end - begin});
+    }
+  }
+
+  void compute(const Unit& unit) const {
+    const std::int64_t n = queries_of(unit);
+    Softmax* states = states_ + unit.place;
+    float* sums = sums_ + unit.place * a_.head_dim;
+    std::fill_n(states, n, Softmax{-__builtin_inff(), 0});
+    std::fill_n(sums, n * a_.head_dim, 0.0f);
+    float* queries = at_least(buffers().queries, n * a_.head_dim);
+    for (std::int64_t token = 0; token < unit.sequence->tokens; ++token)
+      load_queries(unit, token, queries + token * share_ * a_.head_dim);
     for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
       const Range tile = tile_at(key, unit.range.end);
       add_tile(unit, tile, queries, states, sums);
@@ -200,21 +224,22 @@ class OneToken : public Attention {
 
   void merge(const Merge& all) const {
     const Unit& unit = units_[to_size(all.begin)];
-    for (std::int64_t query = 0; query < share_; ++query) {
+    for (std::int64_t query = 0; query < queries_of(unit); ++query) {
       float* out = at_least(buffers().tile, a_.head_dim);
       const Softmax state = add_units(all, query, out);
-      write(unit, 0, query, out, divisor(unit.head, query, state));
+      write(unit, query / share_, query % share_, out, divisor(unit.head, query % share_, state));
     }
   }
 
   Softmax add_units(const Merge& all, std::int64_t query, float* out) const {
+    const auto units = units_.subspan(to_size(all.begin), to_size(all.end - all.begin));
     float largest = -__builtin_inff(), sum = 0;
-    for (std::int64_t i = all.begin; i < all.end; ++i) largest = std::max(largest, states_[i * share_ + query].largest);
+    for (const Unit& unit : units) largest = std::max(largest, states_[unit.place + query].largest);
     std::fill_n(out, a_.head_dim, 0.0f);
-    for (std::int64_t i = all.begin; i < all.end; ++i) {
-      const Softmax& state = states_[i * share_ + query];
-      const float factor = all.end - all.begin == 1 ? 1.0f : __builtin_expf(state.largest - largest);
-      const float* from = sums_ + (i * share_ + query) * a_.head_dim;
+    for (const Unit& unit : units) {
+      const Softmax& state = states_[unit.place + query];
+      const float factor = units.size() == 1 ? 1.0f : __builtin_expf(state.largest - largest);
+      const float* from = sums_ + (unit.place + query) * a_.head_dim;
       sum += state.sum * factor;
       for (std::int64_t j = 0; j < a_.head_dim; ++j) out[j] += from[j] * factor;
     }
@@ -222,33 +247,37 @@ class OneToken : public Attention {
   }
 
   void add_tile(const Unit& unit, Range keys, const float* queries, Softmax* states, float* sums) const {
-    const std::size_t share = to_size(share_), size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
+    const std::size_t n = to_size(queries_of(unit)), size = to_size(a_.head_dim);
+    const std::size_t count = to_size(keys.end - keys.begin);
     float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
-    float* weights = at_least(buffers().weights, share_ * kBlockTokens);
-    float* factors = at_least(buffers().factors, share_);
+    float* weights = at_least(buffers().weights, static_cast<std::int64_t>(n) * kBlockTokens);
+    float* factors = at_least(buffers().factors, static_cast<std::int64_t>(n));
     expect_values(unit, keys);
     load_keys(unit, keys, tile);
-    kernels_.scores(queries, share, tile, count, size, a_.scale, a_.softcap, weights);
-    for (std::size_t q = 0; q < share; ++q) factors[q] = kernels_.soften(weights + q * kKeyTile, count, states + q);
+    kernels_.scores(queries, n, tile, count, size, a_.scale, a_.softcap, weights);
+    for (std::size_t q = 0; q < n; ++q) {
+      const Range seen = seen_by(*unit.sequence, static_cast<std::int64_t>(q) / share_);
+      factors[q] = soften(weights + q * kKeyTile, keys, seen, states[q]);
+    }
     expect_keys(unit, tile_at(keys.end, unit.range.end));
     load_values(unit, keys, tile);
-    kernels_.weigh(weights, factors, share, tile, count, size, sums);
+    kernels_.weigh(weights, factors, n, tile, count, size, sums);
   }
 
   std::span<const Unit> units_;
   std::span<Merge> merges_;
-  float* sums_;      // (units, share, head_dim)
-  Softmax* states_;  // (units, share)
+  float* sums_;      // (queries of all units, head_dim)
+  Softmax* states_;  // (queries of all units)
 };
 
-// Sequences of several new tokens each.
+// Sequences of many new tokens each.
 class ManyTokens : public Attention {
  public:
   ManyTokens(const kernels::Table& table, const Attend& a) : Attention(table, a) {
     std::vector<Unit>& units = buffers().some_tokens;
     units.clear();
     for (std::int64_t i = 0; i < a.count; ++i) {
-      if (a.sequences[i].tokens > 1) add(a.sequences[i], units);
+      if (a.sequences[i].tokens > kFewTokens) add(a.sequences[i], units);
     }
     units_ = units;
   }
@@ -310,16 +339,6 @@ class ManyTokens : public Attention {
     kernels_.weigh(weights, factors, to_size(n), tile, count, size, mine.sums.data());
   }
 
-  // Of the keys of a tile, a query's own; the others weigh nothing.
-  float soften(float* weights, Range keys, Range seen, Softmax& state) const {
-    const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
-    const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
-    std::fill(weights, weights + begin, 0.0f);
-    std::fill(weights + std::max(begin, end), weights + kBlockTokens, 0.0f);
-    if (end <= begin) return 1.0f;
-    return kernels_.soften(weights + begin, to_size(end - begin), &state);
-  }
-
   std::span<const Unit> units_;
 };
 
@@ -334,13 +353,13 @@ std::int64_t products_of(const Attend& a) {
 
 void attend(const kernels::Table& table, const Attend& a) {
   const ManyTokens many(table, a);
-  const OneToken one(table, a);
+  const FewTokens few(table, a);
   const std::int64_t many_count = many.units_count();
-  for_each_piece(many_count + one.units_count(), products_of(a) > kParallelProducts, [&](std::int64_t unit) {
+  for_each_piece(many_count + few.units_count(), products_of(a) > kParallelProducts, [&](std::int64_t unit) {
     if (unit < many_count)
       many.run(unit);
     else
-      one.run(unit - many_count);
+      few.run(unit - many_count);
   });
 }
 

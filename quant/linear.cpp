@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "quant/products/call.h"
+#include "quant/rows_alike.h"
 #include "quant/with_kernels.h"
 
 namespace halfbyte::quant {
+
+thread_local bool RowsAlike::is_wanted_ = false;
+
 namespace {
 
 // A matrix without columns: the product is zero.
@@ -28,9 +32,10 @@ bool is_int8(const Call& call) {
 Way way_of(const Call& call) {
   if (call.rows == 0 || call.weight.out_features == 0) return Way::kNothing;
   if (call.weight.in_features == 0) return Way::kBias;
-  if (has_panels(call)) return Way::kPanels;
+  const bool is_few = call.rows <= static_cast<std::size_t>(kDirectRows);
+  if (!(is_few && RowsAlike::is_wanted()) && has_panels(call)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
-  return call.rows > static_cast<std::size_t>(kDirectRows) ? Way::kOnednn : Way::kDirectFloat;
+  return is_few ? Way::kDirectFloat : Way::kOnednn;
 }
 
 bool shares_input(Way way, const Call& a, const Call& b) {

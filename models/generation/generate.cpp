@@ -12,9 +12,11 @@
 #include "models/architectures/architecture.h"
 #include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
+#include "models/generation/speculation.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/session.h"
 #include "quant/operators/translate.h"
+#include "quant/rows_alike.h"
 
 namespace halfbyte::models {
 namespace {
@@ -79,6 +81,7 @@ struct Sequence {
   TokenIds tokens;  // prompt and what came of it
   std::size_t prompt_tokens;
   std::int64_t room;  // tokens it may still gain
+  Speculation speculation;
   std::int64_t last_token = 0;
   bool is_done = false;
 };
@@ -96,7 +99,8 @@ class Generator {
                             Sampler(sampling_of(options), options.seed, i),
                             prompts[i],
                             prompts[i].size(),
-                            std::min(options.max_gen_len, context)});
+                            std::min(options.max_gen_len, context),
+                            Speculation(model, options)});
       sequences_.back().sampler.see(prompts[i]);
       to_read_ += static_cast<std::int64_t>(prompts[i].size());
     }
@@ -237,15 +241,22 @@ class Generator {
     }
   }
 
-  // One more token for every sequence that is not done.
+  void cancel() {
+    for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
+  }
+
+  // One more token for every sequence that is not done; for the only one several, where guesses of them are right.
   void step() {
     std::vector<std::size_t> going;
-    std::vector<StepRow> rows;
-    TokenIds next;
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
       if (sequences_[i].is_done) continue;
       reread_if_outgrown(i);
       going.push_back(i);
+    }
+    if (going.size() == 1) return step_alone(going.front());
+    std::vector<StepRow> rows;
+    TokenIds next;
+    for (const std::size_t i : going) {
       rows.push_back({&sessions_[i], 1});
       next.push_back(sequences_[i].last_token);
     }
@@ -253,11 +264,41 @@ class Generator {
     const auto pass = [&] {
       logits = model_.head(model_.step(to_tokens(next, model_.device()), rows)).cpu().contiguous();
     };
-    if (!unless_stopped(pass)) {
-      for (Sequence& sequence : sequences_) finish(sequence, FinishReason::kCancelled);
-      return;
-    }
+    if (!unless_stopped(pass)) return cancel();
     for (std::size_t i = 0; i < going.size(); ++i) accept(going[i], row_of(logits, static_cast<std::int64_t>(i)));
+  }
+
+  // The last token and guesses of the next ones go through the model in one pass, whose rows are what each would be in
+  // a pass of its own.
+  void step_alone(std::size_t index) {
+    Sequence& sequence = sequences_[index];
+    Session& session = sessions_[index];
+    std::span<const std::int64_t> guesses;
+    at::Tensor logits;
+    const auto pass = [&] {
+      guesses = sequence.speculation.guess(sequence.tokens, session, sequence.room - 1);
+      TokenIds next = {sequence.last_token};
+      next.insert(next.end(), guesses.begin(), guesses.end());
+      const quant::RowsAlike alike;
+      const StepRow row{&session, static_cast<std::int64_t>(next.size())};
+      logits = model_.head(model_.step(to_tokens(next, model_.device()), {&row, 1})).cpu().contiguous();
+    };
+    if (!unless_stopped(pass)) return cancel();
+    const std::size_t right = accept_guesses(index, guesses, logits);
+    sequence.speculation.verified(right);
+    sequence.result.guessed_tokens += static_cast<std::int64_t>(guesses.size());
+    sequence.result.right_guesses += static_cast<std::int64_t>(right);
+    if (right < guesses.size()) session.cut(session.length() - static_cast<std::int64_t>(guesses.size() - right));
+  }
+
+  // Chooses tokens as long as they are what was guessed. Returns how many were.
+  std::size_t accept_guesses(std::size_t index, std::span<const std::int64_t> guesses, const at::Tensor& logits) {
+    const Sequence& sequence = sequences_[index];
+    for (std::size_t right = 0;; ++right) {
+      accept(index, row_of(logits, static_cast<std::int64_t>(right)));
+      const bool is_right = right < guesses.size() && sequence.last_token == guesses[right];
+      if (!is_right || sequence.is_done) return right;
+    }
   }
 
   void accept(std::size_t index, std::span<const float> logits) {

@@ -8,6 +8,7 @@ set(HALFBYTE_MODELS_TESTS
     models/generation/generate_test.cpp
     models/generation/prompt_cache_test.cpp
     models/generation/sampler_test.cpp
+    models/generation/speculation_test.cpp
     models/generation/stopping_test.cpp
     models/modules/gather_weights_test.cpp
     models/modules/layers_test.cpp

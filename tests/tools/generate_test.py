@@ -47,6 +47,17 @@ class Generate(CommandLineTest):
                 self.assertEqual((generation["text"], generation["finish_reason"]), (wanted, "stop"), stop)
                 self.assertLess(len(generation["tokens"]), 40)
 
+    def test_guesses_change_no_text(self):
+        words = ["--prompt", "One two three. One two three. One two", "--max-gen-len", 60, "--ignore-eos"]
+        wanted = self.generations(*words)[0]
+        self.assertEqual((wanted["guessed_tokens"], wanted["right_guesses"]), (0, 0))
+        for how in (["--speculate", "lookup"], ["--draft", TINY_LLAMA]):
+            found = self.generations(*words, *how)[0]
+            self.assertEqual((found["tokens"], found["text"]), (wanted["tokens"], wanted["text"]), how)
+            self.assertGreater(found["guessed_tokens"], 0, how)
+        self.fails(1, "no-such-model", "generate", TINY_LLAMA, "--prompt", "x", "--draft", "no-such-model")
+        self.fails(2, "--speculate", "generate", TINY_LLAMA, "--prompt", "x", "--speculate", "always")
+
     def test_a_stop_text_is_each_prompts_own_and_not_looked_for_in_it(self):
         ship, beginning = self.generations("--prompt", "The ship", "--prompt", "In the beginning", "--max-gen-len", 30)
         stop = ship["text"][4:9]

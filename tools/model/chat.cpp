@@ -21,6 +21,7 @@
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/sampling_options.h"
+#include "tools/model/speculation_options.h"
 #include "tools/model/turn_reader.h"
 
 namespace halfbyte::cli {
@@ -32,12 +33,14 @@ struct Words {
   ModelWords model;
   ChatWords chat;
   SamplingWords sampling{.options = {.max_gen_len = 1024}};
+  SpeculationWords speculation;
 };
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
   declare_chat(parser, words.chat);
   declare_sampling(parser, words.sampling);
+  declare_speculation(parser, words.speculation);
 }
 
 // What is said beside the conversation: on stderr, faint on a terminal.
@@ -193,6 +196,8 @@ void Chat::print_object(const Answer& answer, double seconds) const {
                                {"finish_reason", finish_reason_name(answer.generation.finish_reason)},
                                {"prompt_tokens", answer.prompt_tokens},
                                {"cached_tokens", answer.generation.cached_tokens},
+                               {"guessed_tokens", answer.generation.guessed_tokens},
+                               {"right_guesses", answer.generation.right_guesses},
                                {"dropped_turns", answer.dropped_turns},
                                {"seconds", seconds}};
   print_line(json_text(object));
@@ -214,7 +219,8 @@ void Chat::report(const Answer& answer, double seconds) {
   const auto tokens = static_cast<std::int64_t>(answer.generation.tokens.size());
   note(counted(answer.prompt_tokens - answer.generation.cached_tokens, "new token") + " read, " +
        counted(answer.generation.cached_tokens, "token") + " kept, " + counted(tokens, "token") + " in " +
-       human_seconds(seconds) + ", " + fixed(seconds > 0 ? static_cast<double>(tokens) / seconds : 0, 1) + " tokens/s");
+       human_seconds(seconds) + ", " + fixed(seconds > 0 ? static_cast<double>(tokens) / seconds : 0, 1) + " tokens/s" +
+       guesses_text(answer.generation.guessed_tokens, answer.generation.right_guesses));
 }
 
 void Chat::answer(const std::string& text) {
@@ -265,6 +271,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   const TokenIds stops = stop_tokens_of(checkpoint, &*chat, tokenizer.get());
   GenerateOptions& options = words.sampling.options;
   options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
+  const Speculator speculator(words.speculation, words.model, tokenizer.get(), common, options);
   ChatSession session(model, *tokenizer, *chat, words.sampling);
   session.set_system(words.chat.system);
   const bool is_typed = stdin_is_terminal();

@@ -20,6 +20,7 @@
 #include "tools/model/model_verbs.h"
 #include "tools/model/prompts.h"
 #include "tools/model/sampling_options.h"
+#include "tools/model/speculation_options.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -30,12 +31,14 @@ struct Words {
   ModelWords model;
   PromptWords prompts;
   SamplingWords sampling;
+  SpeculationWords speculation;
 };
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
   declare_prompts(parser, words.prompts);
   declare_sampling(parser, words.sampling);
+  declare_speculation(parser, words.speculation);
   GenerateOptions& options = words.sampling.options;
   parser.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
   parser.add_flag("--echo", options.echo, "begin with the prompt");
@@ -121,6 +124,8 @@ ordered_json json_of(const std::vector<Generation>& generations, const Texts* te
   for (const Generation& generation : generations) {
     ordered_json item = {{"tokens", generation.tokens}};
     item["finish_reason"] = finish_reason_name(generation.finish_reason);
+    item["guessed_tokens"] = generation.guessed_tokens;
+    item["right_guesses"] = generation.right_guesses;
     item["text"] = texts ? ordered_json(texts->of(list.size(), generation)) : ordered_json(nullptr);
     if (logprobs) {
       item["logprobs"] = ordered_json::array();
@@ -160,6 +165,15 @@ struct Timing {
     return text;
   }
 };
+
+std::string guesses_of(const std::vector<Generation>& generations) {
+  std::int64_t guessed = 0, right = 0;
+  for (const Generation& generation : generations) {
+    guessed += generation.guessed_tokens;
+    right += generation.right_guesses;
+  }
+  return guesses_text(guessed, right);
+}
 
 void warn_of_full_context(const std::vector<Generation>& generations, std::int64_t context) {
   for (std::size_t i = 0; i < generations.size(); ++i) {
@@ -218,6 +232,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   const Model model = load_model(words.model, common);
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
   const bool is_shown = !common.is_json && prompts.size() == 1;
+  const Speculator speculator(words.speculation, words.model, tokenizer.get(), common, words.sampling.options);
   std::vector<Stream> streams = streams_of(words, prompts, tokenizer.get(), turns, is_shown);
   interrupt.request_only();
   words.sampling.options.stop = interrupt.token();
@@ -229,7 +244,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   if (common.is_json) print_json(json_of(generations, texts ? &*texts : nullptr, words.sampling.options.logprobs));
   if (!common.is_json && !is_shown) print_batch(generations, texts ? &*texts : nullptr);
   warn_of_full_context(generations, model.config().max_position_embeddings);
-  if (!common.is_quiet) std::fprintf(stderr, "%s\n", timing.line().c_str());
+  if (!common.is_quiet) std::fprintf(stderr, "%s\n", (timing.line() + guesses_of(generations)).c_str());
   return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
 }
 

@@ -12,6 +12,10 @@
 
 namespace halfbyte {
 
+namespace models {
+class CausalLM;
+}
+
 using TokenIds = std::vector<std::int64_t>;
 
 // Keys and values of one sequence, kept from one generate() to the next: a prompt that begins as the sequence did costs
@@ -56,6 +60,11 @@ struct GenerateOptions {
   std::function<void(std::int64_t done, std::int64_t total)> on_prompt = {};
   std::stop_token stop = {};     // asked several times a layer of every pass; ends all prompts
   PromptCache* cache = nullptr;  // for a single prompt; outlives the call
+  // Speculation: tokens are guessed, several are verified in one pass of the model, and those that are what it chooses
+  // are kept; so the text is the one without, and comes sooner where guesses are often right. Guessing ends by itself
+  // where it does not pay, where several prompts are being continued, and in models with recurrent states.
+  bool lookup = false;                     // by what followed the same tokens before, in the prompt or what came of it
+  const models::CausalLM* draft = nullptr;  // by a smaller model with the same tokenizer; outlives the call
 };
 
 // kStop: a stop token. kLength: max_gen_len. kContext: the model's context is full. kCancelled: the caller said so.
@@ -67,7 +76,9 @@ struct Generation {
   // prompt's first token, which no other precedes.
   std::vector<std::optional<double>> logprobs;
   FinishReason finish_reason = FinishReason::kLength;
-  std::int64_t cached_tokens = 0;  // of the prompt, that options.cache had
+  std::int64_t cached_tokens = 0;   // of the prompt, that options.cache had
+  std::int64_t guessed_tokens = 0;  // that were verified
+  std::int64_t right_guesses = 0;   // of them
 };
 
 }  // namespace halfbyte

@@ -1,0 +1,36 @@
+// Guesses of a text's next tokens by a smaller model of the same vocabulary.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <halfbyte/causal_lm.h>
+
+#include "models/modules/session.h"
+
+namespace halfbyte::models {
+
+class DraftModel {
+ public:
+  // Outlived by `model`.
+  explicit DraftModel(const CausalLM& model) : model_(model), session_(model.make_session()) {}
+
+  // Up to `most` tokens that may follow `tokens`, each the likeliest; fewer where it is not sure of one, and none where
+  // its context or vocabulary ends. It reads what it has not read yet, and goes back where the text went otherwise than
+  // it guessed. Errors: as CausalLM::step.
+  TokenIds guess(std::span<const std::int64_t> tokens, std::size_t most);
+
+ private:
+  at::Tensor read(std::span<const std::int64_t> tokens);
+  void go_back(std::span<const std::int64_t> tokens);
+  bool knows(std::span<const std::int64_t> tokens, std::size_t most) const;
+
+  const CausalLM& model_;
+  Session session_;
+  std::vector<Session> verified_;  // one at most: as it was before it guessed, where it cannot be cut
+  TokenIds read_;                  // what the session holds
+};
+
+}  // namespace halfbyte::models

@@ -1,0 +1,52 @@
+#include "tools/model/speculation_options.h"
+
+#include <algorithm>
+
+#include "tools/cli/parse.h"
+
+namespace halfbyte::cli {
+namespace {
+
+// A vocabulary may be padded with names of nothing, so that of two the longer one is as good.
+void check_same(const std::string& name, const models::Tokenizer& own, const std::string& draft_name,
+                const models::Tokenizer& draft) {
+  const std::int64_t count = std::min(own.vocab_size(), draft.vocab_size());
+  for (std::int64_t id = 0; id < count; ++id) {
+    if (own.piece(id) == draft.piece(id)) continue;
+    throw Error(ErrorCode::kInvalidArgument, draft_name + ": token " + std::to_string(id) + " is '" + draft.piece(id) +
+                                                 "' here and '" + own.piece(id) + "' in " + name +
+                                                 "; a draft model must have the same tokenizer");
+  }
+}
+
+}  // namespace
+
+void declare_speculation(OptionParser& parser, SpeculationWords& words) {
+  parser
+      .add_option("--speculate", words.speculate,
+                  "guess tokens and verify several at once: lookup: what followed the same tokens before; the text is "
+                  "the same, sooner")
+      .check(one_of({"none", "lookup"}))
+      .show_default();
+  parser.add_option("--draft", words.draft, "a smaller checkpoint with the same tokenizer that guesses tokens too")
+      .type_name("CKPT");
+}
+
+Speculator::Speculator(const SpeculationWords& words, const ModelWords& model, const models::Tokenizer* tokenizer,
+                       const CommonOptions& common, GenerateOptions& options) {
+  options.lookup = words.speculate == "lookup";
+  if (words.draft.empty()) return;
+  ModelWords own = model;
+  own.checkpoint = words.draft;
+  draft_ = load_model(own, common);
+  const auto draft_tokenizer = tokenizer_of(words.draft);
+  if (tokenizer && draft_tokenizer) check_same(model.checkpoint, *tokenizer, words.draft, *draft_tokenizer);
+  options.draft = &draft_->module();
+}
+
+std::string guesses_text(std::int64_t guessed, std::int64_t right) {
+  if (guessed == 0) return "";
+  return "; " + std::to_string(right) + " of " + std::to_string(guessed) + " guesses were right";
+}
+
+}  // namespace halfbyte::cli
