@@ -75,6 +75,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const Device chosen = begin_on_device(options.device, report).device;
   const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
+  report.key_values = options.key_values == KeyValues::kInt8 ? "int8" : report.operand_dtype;
   if (config.is_text_part)
     report.notes.emplace_back(
         "this model sees or hears too: its text part answers, to text alone; the rest is kept as "
@@ -82,7 +83,8 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
   auto module =
-      std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype, arithmetic);
+      std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype, arithmetic,
+                                         options.key_values);
   move_derived_buffers(*module, device);
   source.report_unused_buffers();
   if (device.is_cpu()) note_products(options.dtype, report);

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "quant/int8_blocks.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/thread_pool.h"
@@ -80,7 +81,7 @@ struct NormRow {
 
 // One thread's buffers, kept from call to call.
 struct Buffers {
-  std::vector<float> norm, delta_norm, value_norm, row;
+  std::vector<float> norm, delta_norm, value_norm, row, key;
 };
 
 Buffers& buffers() {
@@ -145,8 +146,9 @@ class TokenHeads {
         key_norm_(table, a.key_norm, norm_size(a, a.kv_heads), buffers().delta_norm),
         value_norm_(table, a.value_norm, a.head_dim, buffers().value_norm),
         query_dtype_(kernels::to_float(a.query_dtype)),
-        key_dtype_(kernels::to_float(a.key_dtype)),
-        value_dtype_(kernels::to_float(a.value_dtype)) {}
+        is_int8_(a.key_dtype == Dtype::kInt8),
+        key_dtype_(is_int8_ ? kernels::kFloat32 : kernels::to_float(a.key_dtype)),
+        value_dtype_(is_int8_ ? kernels::kFloat32 : kernels::to_float(a.value_dtype)) {}
 
   // Of the pass's tokens.
   bool run(std::int64_t index) const {
@@ -163,7 +165,10 @@ class TokenHeads {
     const std::int64_t block = position / kBlockTokens, place_in_block = position % kBlockTokens;
 
     const Rows keys{a_.key, key_norm_, factor_of_all(a_.key, key_norm_, index, a_.kv_heads), key_dtype_};
-    for (std::int64_t head = 0; head < a_.kv_heads; ++head) {
+    for (std::int64_t head = 0; head < a_.kv_heads && is_int8_; ++head) {
+      is_finite &= store_codes(keys, token, head, place_in_block, sequence->keys[block], sequence->values[block]);
+    }
+    for (std::int64_t head = 0; head < a_.kv_heads && !is_int8_; ++head) {
       const std::int64_t at = head * kBlockTokens + place_in_block;
       is_finite &= turned(keys, token, head, to_bytes(sequence->keys[block]) + place(at, key_dtype_));
       table_.store(value_dtype_, value(index, head), to_size(a_.head_dim),
@@ -231,6 +236,16 @@ class TokenHeads {
     kernels_.scale(x, rows.factor, rows.norm.weight + head * a_.head_dim, rows.norm.offset, size, out);
   }
 
+  bool store_codes(const Rows& keys, const Token& token, std::int64_t head, std::int64_t place, std::byte* key_block,
+                   std::byte* value_block) const {
+    const Int8Blocks blocks{a_.kv_heads, a_.head_dim};
+    float* const key = at_least(buffers().key, a_.head_dim);
+    const bool is_finite = turned(keys, token, head, reinterpret_cast<Byte*>(key));
+    blocks.store_key(key, key_block, head, place);
+    blocks.store_value(value(token.index, head), value_block, head, place);
+    return is_finite;
+  }
+
   bool turned(const Rows& rows, const Token& token, std::int64_t head, Byte* to) const {
     const std::size_t size = to_size(a_.head_dim), pairs = to_size(a_.pairs);
     float* normal = at_least(buffers().row, 2 * a_.head_dim);
@@ -258,7 +273,9 @@ class TokenHeads {
   const kernels::ActivationTable& kernels_;
   const PlaceHeads& a_;
   NormRow query_norm_, key_norm_, value_norm_;
-  kernels::Float query_dtype_, key_dtype_, value_dtype_;
+  kernels::Float query_dtype_;
+  bool is_int8_;  // keys and values
+  kernels::Float key_dtype_, value_dtype_;
 };
 
 template <class Value>

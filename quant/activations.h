@@ -76,7 +76,7 @@ struct PlaceHeads {
   const float* const* sines;
   std::byte* queries;
   Dtype query_dtype;
-  Dtype key_dtype, value_dtype;
+  Dtype key_dtype, value_dtype;  // both int8: blocks as Int8Blocks has them
 };
 // False when a query or a key is not finite in its dtype.
 bool place_heads(const PlaceHeads& arguments);
@@ -93,7 +93,7 @@ struct Attend {
   const float* sinks;   // (heads): a score of each head's own beside those of the keys, of no value; null: none
   const std::byte* queries;
   Dtype query_dtype;
-  Dtype key_dtype, value_dtype;
+  Dtype key_dtype, value_dtype;  // as PlaceHeads
   std::byte* output;
   Dtype output_dtype;
 };

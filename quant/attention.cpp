@@ -3,12 +3,14 @@
 // it sees.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <span>
 #include <vector>
 
 #include "quant/activations.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
+#include "quant/key_value_tiles.h"
 #include "quant/thread_pool.h"
 #include "quant/with_activations.h"
 
@@ -29,7 +31,6 @@ constexpr std::int64_t kBlockKeys = 512;
 constexpr std::int64_t kBlockQueries = 128;
 // Keys times head_dim times queries below which other threads are not woken.
 constexpr std::int64_t kParallelProducts = 64 << 10;
-constexpr std::int64_t kLineBytes = 64;  // of a cache
 static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to the next");
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -40,9 +41,7 @@ T* at_least(std::vector<T>& buffer, std::int64_t count) {
   return buffer.data();
 }
 
-struct Range {
-  std::int64_t begin, end;
-};
+using Range = TokenRange;
 
 // A piece of the work: some keys of a sequence of few tokens, or some tokens of many, by one key head.
 struct Unit {
@@ -59,10 +58,44 @@ struct Merge {
   std::int64_t left;  // units that are not computed yet
 };
 
+// Queries in 8 bits.
+class QueryCodes {
+ public:
+  // Shape: queries (n, head_dim).
+  void set(const float* queries, std::int64_t n, std::int64_t head_dim) {
+    row_ = (head_dim + 3) / 4 * 4;
+    codes_.assign(to_size(n * row_), 0);
+    scales_.resize(to_size(n));
+    inits_.resize(to_size(n));
+    for (std::int64_t q = 0; q < n; ++q) {
+      const float* const x = queries + q * head_dim;
+      float largest = 0;
+      for (std::int64_t i = 0; i < head_dim; ++i) largest = std::max(largest, std::abs(x[i]));
+      const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
+      std::int32_t sum = 0;
+      for (std::int64_t i = 0; i < head_dim; ++i) {
+        const std::int32_t code = rounded_code(x[i] * inverse);
+        codes_[to_size(q * row_ + i)] = static_cast<signed char>(code);
+        sum += code;
+      }
+      scales_[to_size(q)] = largest / 127.0f;
+      inits_[to_size(q)] = -128 * sum;
+    }
+  }
+  kernels::Int8Queries queries() const { return {codes_.data(), scales_.data(), inits_.data(), to_size(row_)}; }
+
+ private:
+  std::int64_t row_ = 0;
+  std::vector<signed char> codes_;
+  std::vector<float> scales_;
+  std::vector<std::int32_t> inits_;
+};
+
 // One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
 // the work, and what comes of the units of few tokens.
 struct Buffers {
   std::vector<float> queries, tile, columns, weights, factors, sums, sums_of_units;
+  QueryCodes codes;
   std::vector<Softmax> states, states_of_units;
   std::vector<Unit> some_keys, some_tokens;
   std::vector<Merge> merges;
@@ -77,7 +110,7 @@ Buffers& buffers() {
 class Attention {
  public:
   Attention(const kernels::Table& table, const Attend& a)
-      : table_(table), kernels_(*table.attention), a_(a), share_(a.heads / a.kv_heads) {}
+      : table_(table), kernels_(*table.attention), a_(a), tiles_(table, a), share_(a.heads / a.kv_heads) {}
 
   // Keys that a sequence's new token sees.
   Range seen_by(const SequenceBlocks& sequence, std::int64_t token) const {
@@ -104,38 +137,6 @@ class Attention {
     table_.load(from, reinterpret_cast<const Byte*>(a_.queries) + at, to_size(share_ * a_.head_dim), out);
   }
 
-  // A tile ends where its block does.
-  Range tile_at(std::int64_t key, std::int64_t end) const {
-    return {key, std::min(end, (key / kBlockTokens + 1) * kBlockTokens)};
-  }
-
-  const std::byte* place_in(std::byte* const* blocks, Dtype dtype, const Unit& unit, std::int64_t key) const {
-    const std::int64_t place = unit.head * kBlockTokens + key % kBlockTokens;
-    return blocks[key / kBlockTokens] + place * a_.head_dim * size_bytes(dtype);
-  }
-
-  void load(std::byte* const* blocks, Dtype dtype, const Unit& unit, Range keys, float* tile) const {
-    const std::byte* first = place_in(blocks, dtype, unit, keys.begin);
-    const auto count = to_size((keys.end - keys.begin) * a_.head_dim);
-    table_.load(kernels::to_float(dtype), reinterpret_cast<const Byte*>(first), count, tile);
-  }
-  void load_keys(const Unit& unit, Range keys, float* tile) const {
-    load(unit.sequence->keys, a_.key_dtype, unit, keys, tile);
-  }
-  void load_values(const Unit& unit, Range keys, float* tile) const {
-    load(unit.sequence->values, a_.value_dtype, unit, keys, tile);
-  }
-
-  // Memory is asked for what is needed next, while others are computed with.
-  void expect(std::byte* const* blocks, Dtype dtype, const Unit& unit, Range keys) const {
-    if (keys.begin >= keys.end) return;
-    const std::byte* first = place_in(blocks, dtype, unit, keys.begin);
-    const std::int64_t bytes = (keys.end - keys.begin) * a_.head_dim * size_bytes(dtype);
-    for (std::int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
-  }
-  void expect_keys(const Unit& unit, Range keys) const { expect(unit.sequence->keys, a_.key_dtype, unit, keys); }
-  void expect_values(const Unit& unit, Range keys) const { expect(unit.sequence->values, a_.value_dtype, unit, keys); }
-
   // Of the keys of a tile, a query's own; the others weigh nothing.
   float soften(float* weights, Range keys, Range seen, Softmax& state) const {
     const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
@@ -157,6 +158,7 @@ class Attention {
   const kernels::Table& table_;
   const kernels::AttentionTable& kernels_;
   const Attend& a_;
+  const KeyValueTiles tiles_;
   std::int64_t share_;  // query heads of a key head
 };
 
@@ -215,8 +217,9 @@ class FewTokens : public Attention {
     float* queries = at_least(buffers().queries, n * a_.head_dim);
     for (std::int64_t token = 0; token < unit.sequence->tokens; ++token)
       load_queries(unit, token, queries + token * share_ * a_.head_dim);
+    if (int8_kernels()) buffers().codes.set(queries, n, a_.head_dim);
     for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
-      const Range tile = tile_at(key, unit.range.end);
+      const Range tile = tiles_.tile_at(key, unit.range.end);
       add_tile(unit, tile, queries, states, sums);
       key = tile.end;
     }
@@ -247,21 +250,51 @@ class FewTokens : public Attention {
   }
 
   void add_tile(const Unit& unit, Range keys, const float* queries, Softmax* states, float* sums) const {
-    const std::size_t n = to_size(queries_of(unit)), size = to_size(a_.head_dim);
-    const std::size_t count = to_size(keys.end - keys.begin);
-    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
-    float* weights = at_least(buffers().weights, static_cast<std::int64_t>(n) * kBlockTokens);
-    float* factors = at_least(buffers().factors, static_cast<std::int64_t>(n));
-    expect_values(unit, keys);
-    load_keys(unit, keys, tile);
-    kernels_.scores(queries, n, tile, count, size, a_.scale, a_.softcap, weights);
-    for (std::size_t q = 0; q < n; ++q) {
-      const Range seen = seen_by(*unit.sequence, static_cast<std::int64_t>(q) / share_);
-      factors[q] = soften(weights + q * kKeyTile, keys, seen, states[q]);
+    const std::int64_t n = queries_of(unit);
+    float* weights = at_least(buffers().weights, n * kBlockTokens);
+    float* factors = at_least(buffers().factors, n);
+    tiles_.expect_values(*unit.sequence, unit.head, keys);
+    score(unit, keys, queries, to_size(n), weights);
+    for (std::int64_t q = 0; q < n; ++q) {
+      const Range seen = seen_by(*unit.sequence, q / share_);
+      factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
     }
-    expect_keys(unit, tile_at(keys.end, unit.range.end));
-    load_values(unit, keys, tile);
+    tiles_.expect_keys(*unit.sequence, unit.head, tiles_.tile_at(keys.end, unit.range.end));
+    weigh(unit, keys, to_size(n), sums);
+  }
+
+  void score(const Unit& unit, Range keys, const float* queries, std::size_t n, float* weights) const {
+    const std::size_t size = to_size(a_.head_dim);
+    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
+    if (const kernels::Int8AttentionTable* codes = int8_kernels()) {
+      const auto [keys_codes, scales] = tiles_.key_codes(*unit.sequence, unit.head, keys);
+      codes->scores(buffers().codes.queries(), n, keys_codes, scales, weights);
+      kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
+    } else if (tiles_.is_int8()) {
+      float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
+      tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
+      kernels_.scores_of_many(queries, n, columns, size, a_.scale, a_.softcap, weights);
+    } else {
+      tiles_.keys(*unit.sequence, unit.head, keys, tile);
+      kernels_.scores(queries, n, tile, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
+    }
+  }
+
+  void weigh(const Unit& unit, Range keys, std::size_t n, float* sums) const {
+    const std::size_t count = to_size(keys.end - keys.begin), size = to_size(a_.head_dim);
+    const float *weights = buffers().weights.data(), *factors = buffers().factors.data();
+    if (const kernels::Int8AttentionTable* codes = int8_kernels()) {
+      const auto [values, scales] = tiles_.value_codes(*unit.sequence, unit.head, keys);
+      return codes->weigh(weights, factors, n, values, scales, count, size, sums);
+    }
+    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
+    tiles_.values(*unit.sequence, unit.head, keys, tile);
     kernels_.weigh(weights, factors, n, tile, count, size, sums);
+  }
+
+  // Null: codes are expanded first.
+  const kernels::Int8AttentionTable* int8_kernels() const {
+    return tiles_.is_int8() ? table_.int8_attention : nullptr;
   }
 
   std::span<const Unit> units_;
@@ -298,8 +331,8 @@ class ManyTokens : public Attention {
     std::fill_n(sums, n * a_.head_dim, 0.0f);
     const std::int64_t end = seen_by(*unit.sequence, tokens.end - 1).end;
     for (std::int64_t key = seen_by(*unit.sequence, tokens.begin).begin; key < end;) {
-      const Range tile = tile_at(key, end);
-      add_tile(unit, tile, tile_at(tile.end, end), states);
+      const Range tile = tiles_.tile_at(key, end);
+      add_tile(unit, tile, tiles_.tile_at(tile.end, end), states);
       key = tile.end;
     }
     for (std::int64_t q = 0; q < n; ++q) {
@@ -326,16 +359,15 @@ class ManyTokens : public Attention {
     float* columns = at_least(mine.columns, kBlockTokens * a_.head_dim);
     float* weights = at_least(mine.weights, n * kBlockTokens);
     float* factors = at_least(mine.factors, n);
-    expect_values(unit, keys);
-    load_keys(unit, keys, tile);
-    kernels_.transpose(tile, count, size, columns);
+    tiles_.expect_values(*unit.sequence, unit.head, keys);
+    tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
     kernels_.scores_of_many(mine.queries.data(), to_size(n), columns, size, a_.scale, a_.softcap, weights);
     for (std::int64_t q = 0; q < n; ++q) {
       const Range seen = seen_by(*unit.sequence, unit.range.begin + q / share_);
       factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
     }
-    expect_keys(unit, next);
-    load_values(unit, keys, tile);
+    tiles_.expect_keys(*unit.sequence, unit.head, next);
+    tiles_.values(*unit.sequence, unit.head, keys, tile);
     kernels_.weigh(weights, factors, to_size(n), tile, count, size, mine.sums.data());
   }
 

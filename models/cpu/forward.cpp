@@ -258,6 +258,7 @@ class Forward {
     a.kv_heads = attention.kv_heads();
     a.head_dim = attention.head_dim();
     a.query_dtype = a.key_dtype = a.value_dtype = from_torch(*decoder_.compute().operand).value_or(Dtype::kFloat32);
+    if (decoder_.compute().key_values == KeyValues::kInt8) a.key_dtype = a.value_dtype = Dtype::kInt8;
     return a;
   }
 

@@ -154,7 +154,7 @@ at::Tensor Attention::grown(const at::Tensor& query, const Pass& pass) const {
 
 std::unique_ptr<LayerState> Attention::make_state(at::Device device) const {
   if (keys_of_ != layer_) return nullptr;
-  return std::make_unique<KeyValueCache>(cache_shape(), compute_.operand, device);
+  return std::make_unique<KeyValueCache>(cache_shape(), compute_.operand, device, compute_.key_values);
 }
 
 Attention::Seen Attention::seen(const Pass& pass) const {
@@ -175,9 +175,9 @@ Attention::Seen Attention::keep(const Projected& parts, const Pass& pass) const 
     Session& session = *pass.sessions[static_cast<std::size_t>(row)];
     cache(session).store(session.length(), key.select(0, row), value.select(0, row));
   }
-  if (!pass.is_first()) return seen(pass);
-  // What was just kept is all that there is.
   const KeyValueCache& kept = cache(*pass.sessions.front());
+  if (!pass.is_first() || kept.is_int8()) return seen(pass);
+  // What was just kept is all that there is.
   return {key.transpose(1, 2).to(*kept.key_dtype()), value.transpose(1, 2).to(*kept.value_dtype())};
 }
 

@@ -60,9 +60,9 @@ bool were_finite(std::span<const StepRow> rows) {
 }  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-                   quant::Arithmetic arithmetic)
+                   quant::Arithmetic arithmetic, KeyValues key_values)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
-  const Compute compute(policy, arithmetic);
+  const Compute compute(policy, arithmetic, key_values);
   model_ = std::make_unique<Decoder>(*this, weights, config, compute);
   lm_head_ = make_linear(weights.modules.linear(&Naming::head), compute);
   register_at(*this, config.naming->head, lm_head_);

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/key_values.h>
 #include <halfbyte/low_bit_linear.h>
 
 #include "quant/operators/torch_dtype.h"
@@ -20,9 +21,14 @@ struct Compute {
   std::optional<at::ScalarType> operand;  // of linear and attention products
   std::optional<at::ScalarType> stream;   // of the residual stream and all that lies between products
   quant::Arithmetic arithmetic;           // of products with packed codes
+  KeyValues key_values;
 
-  explicit Compute(const DtypePolicy& policy, quant::Arithmetic arithmetic_ = quant::Arithmetic::kFloat)
-      : operand(scalar_type(policy.operand())), stream(scalar_type(policy.stream())), arithmetic(arithmetic_) {}
+  explicit Compute(const DtypePolicy& policy, quant::Arithmetic arithmetic_ = quant::Arithmetic::kFloat,
+                   KeyValues key_values_ = KeyValues::kOperand)
+      : operand(scalar_type(policy.operand())),
+        stream(scalar_type(policy.stream())),
+        arithmetic(arithmetic_),
+        key_values(key_values_) {}
 
   at::Tensor as_operand(const at::Tensor& x) const { return operand ? x.to(*operand) : x; }
   at::Tensor as_stream(const at::Tensor& x) const { return stream ? x.to(*stream) : x; }

@@ -5,7 +5,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "models/modules/key_value_codes.h"
 #include "quant/activations.h"
+#include "quant/int8_blocks.h"
 
 namespace halfbyte::models {
 namespace {
@@ -21,8 +23,9 @@ std::byte* memory_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-KeyValueCache::KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device)
-    : shape_(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device) {}
+KeyValueCache::KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device,
+                             KeyValues key_values)
+    : shape_(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device), key_values_(key_values) {}
 
 void KeyValueCache::place(std::size_t index, std::shared_ptr<Block> block) {
   if (index == blocks_.size()) {
@@ -35,10 +38,13 @@ void KeyValueCache::place(std::size_t index, std::shared_ptr<Block> block) {
   blocks_[index] = std::move(block);
 }
 
+// Codes begin as zeros: kernels read whole blocks, also of tokens to come, and what is no number would stay none.
+at::Tensor KeyValueCache::fresh(std::int64_t size, std::optional<at::ScalarType> dtype) const {
+  if (is_int8()) return at::zeros({quant::Int8Blocks{shape_.kv_heads, size}.bytes()}, at::kByte).to(device_);
+  return at::empty({shape_.kv_heads, kTokens, size}, at::TensorOptions().dtype(*dtype).device(device_));
+}
+
 void KeyValueCache::make_room(std::int64_t begin, std::int64_t count) {
-  const auto fresh = [&](std::int64_t size, std::optional<at::ScalarType> dtype) {
-    return at::empty({shape_.kv_heads, kTokens, size}, at::TensorOptions().dtype(*dtype).device(device_));
-  };
   for (std::size_t i = block_of(begin); i <= block_of(begin + count - 1); ++i) {
     if (i < blocks_.size() && blocks_[i].use_count() == 1) continue;
     auto block = std::make_shared<Block>();
@@ -66,20 +72,30 @@ void KeyValueCache::store(std::int64_t begin, const at::Tensor& key, const at::T
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
     const Block& block = *blocks_[block_of(begin + done)];
-    const auto put = [&](const at::Tensor& kept, const at::Tensor& fresh) {
-      kept.narrow(1, at, some).copy_(fresh.narrow(0, done, some).transpose(0, 1));
+    const auto put = [&](const at::Tensor& kept, const at::Tensor& fresh, CodeOrder order) {
+      const at::Tensor rows = fresh.narrow(0, done, some).transpose(0, 1);
+      if (is_int8()) return CodedBlock{{shape_.kv_heads, fresh.size(2)}, order}.put(kept, rows, at);
+      kept.narrow(1, at, some).copy_(rows);
     };
-    put(block.keys, key);
-    if (value.defined()) put(block.values, value);
+    put(block.keys, key, CodeOrder::kKeys);
+    if (value.defined()) put(block.values, value, CodeOrder::kValues);
     done += some;
   }
+}
+
+at::Tensor KeyValueCache::decoded(at::Tensor Block::* part, const at::Tensor& codes) const {
+  const bool is_key = part == &Block::keys;
+  const quant::Int8Blocks shape{shape_.kv_heads, is_key ? shape_.key_dim : shape_.value_dim};
+  const at::Tensor values = CodedBlock{shape, is_key ? CodeOrder::kKeys : CodeOrder::kValues}.values(codes);
+  return values.to((is_key ? key_dtype_ : value_dtype_).value_or(at::kFloat));
 }
 
 at::Tensor KeyValueCache::gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const {
   std::vector<at::Tensor> parts;
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
-    parts.push_back((*blocks_[block_of(begin + done)].*part).narrow(1, at, some));
+    const at::Tensor& kept = *blocks_[block_of(begin + done)].*part;
+    parts.push_back((is_int8() ? decoded(part, kept) : kept).narrow(1, at, some));
     done += some;
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
@@ -108,14 +124,18 @@ void KeyValueCache::cut(std::int64_t length) {
 }
 
 std::int64_t KeyValueCache::bytes_for(std::int64_t tokens) const noexcept {
-  const auto size = [](std::optional<at::ScalarType> dtype) {
-    return static_cast<std::int64_t>(c10::elementSize(dtype.value_or(at::kFloat)));
-  };
   const std::int64_t window = shape_.reach.window;
   const std::int64_t held = window == 0 ? tokens : std::min(tokens, window + kSlack + kTokens);
   const std::int64_t blocks = (held + kTokens - 1) / kTokens;
-  const std::int64_t a_token = shape_.key_dim * size(key_dtype_) + shape_.value_dim * size(value_dtype_);
-  return blocks * kTokens * shape_.kv_heads * a_token;
+  return blocks * kTokens * bytes_of_token();
+}
+
+std::int64_t KeyValueCache::bytes_of_token() const noexcept {
+  const auto size = [&](std::int64_t dim, std::optional<at::ScalarType> dtype) {
+    if (is_int8()) return quant::Int8Blocks{shape_.kv_heads, dim}.bytes() / kTokens;
+    return shape_.kv_heads * dim * static_cast<std::int64_t>(c10::elementSize(dtype.value_or(at::kFloat)));
+  };
+  return size(shape_.key_dim, key_dtype_) + (shape_.value_dim > 0 ? size(shape_.value_dim, value_dtype_) : 0);
 }
 
 std::int64_t KeyValueCache::bytes() const noexcept {

@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <halfbyte/key_values.h>
+
 #include "models/architectures/model_config.h"
 #include "models/modules/layer_state.h"
 
@@ -25,8 +27,9 @@ class KeyValueCache final : public LayerState {
   // Tokens that a sequence may lose before something that was let go is missing, where its layer does not see all.
   static constexpr std::int64_t kSlack = 64;
 
-  // Held in `dtype`; nothing: each in the dtype of what is stored first.
-  KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device);
+  // Held in `dtype`; nothing: each in the dtype of what is stored first. kInt8: held in codes, and given in `dtype`.
+  KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device,
+                KeyValues key_values = KeyValues::kOperand);
 
   // In the cache's dtype. Shapes: (tokens, kv_heads, key_dim or value_dim); `value` undefined where there are none.
   void store(std::int64_t begin, const at::Tensor& key, const at::Tensor& value);
@@ -43,6 +46,9 @@ class KeyValueCache final : public LayerState {
   std::optional<at::ScalarType> key_dtype() const noexcept { return key_dtype_; }
   std::optional<at::ScalarType> value_dtype() const noexcept { return value_dtype_; }
   const Shape& shape() const noexcept { return shape_; }
+  bool is_int8() const noexcept { return key_values_ == KeyValues::kInt8; }
+  // What a token takes. Units: bytes.
+  std::int64_t bytes_of_token() const noexcept;
 
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<KeyValueCache>(*this); }
   void commit(std::int64_t length) override;
@@ -53,15 +59,18 @@ class KeyValueCache final : public LayerState {
 
  private:
   struct Block {
-    at::Tensor keys, values;  // (kv_heads, kBlockTokens, ..)
+    at::Tensor keys, values;  // (kv_heads, kBlockTokens, ..), or the bytes of Int8Blocks
   };
   at::Tensor gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const;
   void make_room(std::int64_t begin, std::int64_t count);
   void place(std::size_t index, std::shared_ptr<Block> block);
+  at::Tensor decoded(at::Tensor Block::* part, const at::Tensor& codes) const;
+  at::Tensor fresh(std::int64_t size, std::optional<at::ScalarType> dtype) const;
 
   Shape shape_;
   std::optional<at::ScalarType> key_dtype_, value_dtype_;
   at::Device device_;
+  KeyValues key_values_;
   std::vector<std::shared_ptr<Block>> blocks_;  // null: let go
   std::size_t let_go_ = 0;                      // of the first blocks
   std::vector<std::byte*> keys_, values_;       // of each block

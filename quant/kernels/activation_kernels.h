@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "quant/kernels/kernels.h"
 
@@ -53,6 +54,30 @@ struct AttentionTable {
   // out[q] = out[q] * factors[q] + sum over keys of weights[q] * tile. Shapes: factors (n), out (n, head_dim).
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const float* tile, std::size_t count,
                 std::size_t head_dim, float* out) noexcept;
+  // What `scores` does last, for products that come otherwise. Shape: (count).
+  void (*cap)(float* products, std::size_t count, float scale, float softcap) noexcept;
+  // A head's codes of a block as Int8Blocks has them (codes (row / 4, kKeyTile, 4) of keys, (kKeyTile / 4, row, 4) of
+  // values, scales (kKeyTile) in bfloat16), as floats. Shapes: columns (head_dim, kKeyTile), tile (kKeyTile, head_dim).
+  void (*expand_keys)(const Byte* codes, const std::uint16_t* scales, std::size_t head_dim, float* columns) noexcept;
+  void (*expand_values)(const Byte* codes, const std::uint16_t* scales, std::size_t head_dim, float* tile) noexcept;
+};
+
+// Queries in 8 bits: value = code * scale. Shapes: codes (n, row), with zeros beyond head_dim; others (n).
+struct Int8Queries {
+  const signed char* codes;
+  const float* scales;
+  const std::int32_t* inits;  // what the keys' offset of 128 adds, negated
+  std::size_t row;            // a multiple of 4
+};
+
+// Attention of a few queries that multiplies codes as they lie. Shapes: as of expand_keys and AttentionTable.
+struct Int8AttentionTable {
+  // Products of all kKeyTile keys, in units of the values.
+  void (*scores)(const Int8Queries& queries, std::size_t n, const Byte* codes, const std::uint16_t* scales,
+                 float* weights) noexcept;
+  // Weights become multiples of 1 / 65535 of the largest of a tile, times scales. Shapes: as AttentionTable::weigh.
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const Byte* codes,
+                const std::uint16_t* scales, std::size_t count, std::size_t head_dim, float* out) noexcept;
 };
 
 }  // namespace halfbyte::quant::kernels

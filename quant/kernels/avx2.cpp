@@ -327,6 +327,7 @@ const Table kAvx2 = {
     .quantize = &kAvx2Quantize,
     .activations = &kAvx2Activations,
     .attention = &kAvx2Attention,
+    .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
     .int8_panels = &kAvx2Int8Panels,
     .bfloat16_panels = &kAvx2Bfloat16Panels,

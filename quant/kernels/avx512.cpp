@@ -280,6 +280,7 @@ const Table kAvx512 = {
     .quantize = &kAvx512Quantize,
     .activations = &kAvx512Activations,
     .attention = &kAvx512Attention,
+    .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
     .int8_panels = &kAvx2Int8Panels,
     .bfloat16_panels = nullptr,

@@ -41,13 +41,19 @@ Table with_products(const char* name, Table table, const Int8Table& int8, const 
   return table;
 }
 
+Table avx512_with_int8() {
+  Table table = kAvx512;
+  table.int8_attention = &kAvx512Int8Attention;
+  return table;
+}
+
 const Table* avx512_bf16() {
   static const Table table =
-      with_products("avx512_bf16", kAvx512, kAvx512Int8, kAvx512Int8Panels, &kAvx512Bfloat16Panels);
+      with_products("avx512_bf16", avx512_with_int8(), kAvx512Int8, kAvx512Int8Panels, &kAvx512Bfloat16Panels);
   return &table;
 }
 const Table* avx512_vnni() {
-  static const Table table = with_products("avx512_vnni", kAvx512, kAvx512Int8, kAvx512Int8Panels, nullptr);
+  static const Table table = with_products("avx512_vnni", avx512_with_int8(), kAvx512Int8, kAvx512Int8Panels, nullptr);
   return &table;
 }
 const Table* avx2_vnni() {

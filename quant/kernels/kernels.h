@@ -169,8 +169,10 @@ struct QuantizeTable {
 // activation_kernels.h has these.
 struct ActivationTable;
 struct AttentionTable;
+struct Int8AttentionTable;
 extern const ActivationTable kRefActivations, kAvx2Activations, kAvx512Activations;
 extern const AttentionTable kRefAttention, kAvx2Attention, kAvx512Attention;
+extern const Int8AttentionTable kAvx512Int8Attention;
 
 struct Table {
   const char* name;
@@ -178,6 +180,7 @@ struct Table {
   const QuantizeTable* quantize;
   const ActivationTable* activations;
   const AttentionTable* attention;
+  const Int8AttentionTable* int8_attention;  // of keys and values in 8 bits; null: they are expanded first
   const Int8Table* int8;              // products of few rows in 8-bit integers
   const PanelTable* int8_panels;      // of many rows; null: none
   const PanelTable* bfloat16_panels;  // the same in bfloat16; null: none

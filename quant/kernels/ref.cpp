@@ -202,6 +202,7 @@ const Table kRef = {
     .quantize = &kRefQuantize,
     .activations = &kRefActivations,
     .attention = &kRefAttention,
+    .int8_attention = nullptr,
     .int8 = &kRefInt8,
     .int8_panels = nullptr,
     .bfloat16_panels = nullptr,

@@ -4,6 +4,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/dispatch_test.cpp
     quant/golden_bytes_test.cpp
     quant/heads_test.cpp
+    quant/int8_blocks_test.cpp
     quant/int8_test.cpp
     quant/kernels_test.cpp
     quant/linear_test.cpp

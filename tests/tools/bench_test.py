@@ -54,6 +54,14 @@ class Bench(CommandLineTest):
             # Tokens 5, 6 and 7 of each sequence attend to as many positions, in bfloat16.
             self.assertAlmostEqual(found["step_cache_bytes"], batch * self.attended_bytes(6, 2), 3)
 
+    def test_keys_and_values_in_8_bits_take_half(self):
+        words = ["--prompt-tokens", "4", "--gen-tokens", "3", "--runs", "1"]
+        coded, usual = self.bench(*words, "--kv", "int8"), self.bench(*words)
+        self.assertEqual((coded["key_values"], usual["key_values"]), ("int8", "bfloat16"))
+        head_dim = self.config["hidden_size"] // self.config["num_attention_heads"]
+        self.assertAlmostEqual(coded["step_cache_bytes"], self.attended_bytes(6, 1) * (head_dim + 2) / head_dim, 3)
+        self.fails(2, "--kv", "bench", self.checkpoint, "--kv", "int4")
+
     def test_a_tied_head_reads_the_embedding(self):
         source = self.scratch / "tied"
         source.mkdir()

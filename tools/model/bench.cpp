@@ -171,6 +171,7 @@ nlohmann::ordered_json json_of(const Words& words, const LoadReport& report, con
           {"threads", thread_count()},
           {"dtype", report.policy},
           {"compute", report.compute},
+          {"key_values", report.key_values},
           {"device", report.device},
           {"isa", quant::isa_name()},
           {"weight_bytes", loaded_bytes(report)},

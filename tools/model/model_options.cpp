@@ -75,6 +75,11 @@ void declare_model(OptionParser& parser, ModelWords& words) {
           "auto: the faster of them for 4-bit codes under amp, else floats")
       .check(one_of(compute_words()))
       .show_default();
+  parser
+      .add_option("--kv", words.key_values,
+                  "keep keys and values in 8 bits, which halves what a long context takes; auto: as products take them")
+      .check(one_of({"auto", "int8"}))
+      .show_default();
   parser.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
   parser.add_option("--threads", words.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
 }
@@ -110,6 +115,7 @@ LoadOptions load_options(const ModelWords& words) {
   options.overrides = parse_overrides(words.dtype_for);
   options.device = Device::parse(words.device);
   options.compute = parse_compute(words.compute);
+  if (words.key_values == "int8") options.key_values = KeyValues::kInt8;
   if (words.verify) options.verify = Verification::kHashes;
   return options;
 }

@@ -22,6 +22,7 @@ struct ModelWords {
   int threads = 0;
   std::string device = "cpu";
   std::string compute = "auto";
+  std::string key_values = "auto";
 };
 
 void declare_model(OptionParser& parser, ModelWords& words);

@@ -137,6 +137,7 @@ ModelWords reference_words(const Words& words) {
   ModelWords other = words.model;
   if (!words.against.empty()) other.checkpoint = words.against;
   other.dtype = words.against_dtype;
+  other.key_values = "auto";
   other.compute = "float";
   other.keep_float32.clear();
   other.dtype_for.clear();

@@ -84,7 +84,9 @@ double TimedRuns::cache_value_bytes() const {
     const bool is_cached = mixer == models::MixerKind::kAttention || mixer == models::MixerKind::kLatent;
     if (!is_cached || layers[layer].keys_of >= 0) continue;
     const auto& cache = state_->start.front().state<models::KeyValueCache>(static_cast<std::int64_t>(layer));
-    return static_cast<double>(c10::elementSize(cache.key_dtype().value_or(at::kFloat)));
+    const models::KeyValueCache::Shape& shape = cache.shape();
+    const std::int64_t values = shape.kv_heads * (shape.key_dim + shape.value_dim);
+    return static_cast<double>(cache.bytes_of_token()) / static_cast<double>(values);
   }
   return 0;
 }

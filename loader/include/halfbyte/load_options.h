@@ -6,6 +6,7 @@
 
 #include <halfbyte/device.h>
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/key_values.h>
 
 namespace halfbyte {
 
@@ -40,6 +41,7 @@ struct LoadOptions {
   // Where the tensors go, one after another, once they are read. Device::parse("auto") takes the best that is there.
   Device device = {};
   ComputeMode compute = ComputeMode::kAuto;  // kInt8 on another device than the CPU is an error
+  KeyValues key_values = KeyValues::kOperand;
 };
 
 }  // namespace halfbyte

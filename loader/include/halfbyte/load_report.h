@@ -47,6 +47,7 @@ struct LoadReport {
   std::string operand_dtype;       // of products
   std::string stream_dtype;        // of all between products
   std::string compute;             // of products with packed integer codes: "float", "int8"
+  std::string key_values;          // what they are kept in: a dtype, or "int8"
   std::string device;              // "cpu", "cuda:0"
   std::string device_reason;       // "asked for", "auto: ..."
   std::vector<LibraryVersion> versions;

@@ -10,6 +10,7 @@
 
 #include <halfbyte/dtype_policy.h>
 #include <halfbyte/generate.h>
+#include <halfbyte/key_values.h>
 #include <halfbyte/linear.h>
 
 namespace halfbyte::models {
@@ -27,7 +28,7 @@ class CausalLM : public torch::nn::Module {
   // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
   // float32.
   CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
+           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat, KeyValues key_values = KeyValues::kOperand);
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).

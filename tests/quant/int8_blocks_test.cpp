@@ -1,0 +1,204 @@
+// Keys and values in 8 bits: what is stored, and attention over it on every level.
+#include "quant/int8_blocks.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "quant/kernels/activation_kernels.h"
+#include "quant/with_activations.h"
+#include "tests/catch.h"
+#include "tests/quant/levels.h"
+#include "tests/quant/random_values.h"
+
+namespace halfbyte::quant {
+namespace {
+
+using namespace halfbyte::quant::test;
+using kernels::Table;
+
+float scale_of(const Int8Blocks& blocks, const std::vector<std::byte>& block, std::int64_t head, std::int64_t token) {
+  return std::bit_cast<float>(std::uint32_t{blocks.scales(block.data(), head)[token]} << 16);
+}
+
+float key_at(const Int8Blocks& blocks, const std::vector<std::byte>& block, std::int64_t head, std::int64_t token,
+             std::int64_t i) {
+  const std::int64_t at = i / 4 * kBlockTokens * 4 + token * 4 + i % 4;
+  return (static_cast<float>(blocks.codes(block.data(), head)[at]) - 128) * scale_of(blocks, block, head, token);
+}
+
+float value_at(const Int8Blocks& blocks, const std::vector<std::byte>& block, std::int64_t head, std::int64_t token,
+               std::int64_t i) {
+  const std::int64_t at = token / 4 * blocks.row() * 4 + i * 4 + token % 4;
+  return static_cast<float>(static_cast<signed char>(blocks.codes(block.data(), head)[at])) *
+         scale_of(blocks, block, head, token);
+}
+
+TEST_CASE("codes are within half a step of the values, and the largest of them fit", "[activations]") {
+  for (const std::int64_t head_dim : {1, 6, 64}) {
+    const Int8Blocks blocks{2, head_dim};
+    std::vector<std::byte> keys(static_cast<std::size_t>(blocks.bytes())), values = keys;
+    const std::vector<float> x = normal(static_cast<std::size_t>(2 * kBlockTokens * head_dim), 11);
+    const auto row = [&](std::int64_t head, std::int64_t token) {
+      return x.data() + (head * kBlockTokens + token) * head_dim;
+    };
+    for (std::int64_t head = 0; head < 2; ++head) {
+      for (std::int64_t token = 0; token < kBlockTokens; ++token) {
+        blocks.store_key(row(head, token), keys.data(), head, token);
+        blocks.store_value(row(head, token), values.data(), head, token);
+      }
+    }
+    double worst = 0;
+    for (std::int64_t head = 0; head < 2; ++head) {
+      for (std::int64_t token = 0; token < kBlockTokens; ++token) {
+        const float step = scale_of(blocks, keys, head, token);
+        for (std::int64_t i = 0; i < head_dim; ++i) {
+          const float wanted = row(head, token)[i];
+          worst = std::max<double>(worst, std::abs(key_at(blocks, keys, head, token, i) - wanted) / step);
+          worst = std::max<double>(worst, std::abs(value_at(blocks, values, head, token, i) - wanted) / step);
+          CHECK(std::abs(wanted) <= 127 * step * 1.000001f);
+        }
+      }
+    }
+    CHECK(worst <= 0.5001);
+    CHECK(worst > (head_dim == 1 ? 0.0 : 0.3));
+  }
+}
+
+TEST_CASE("zeros stay zeros, and what is not finite shows", "[activations]") {
+  const Int8Blocks blocks{1, 4};
+  std::vector<std::byte> block(static_cast<std::size_t>(blocks.bytes()));
+  const float zeros[4] = {}, tiny[4] = {1e-42f, 0, 0, 0};
+  blocks.store_key(zeros, block.data(), 0, 0);
+  CHECK(key_at(blocks, block, 0, 0, 0) == 0.0f);
+  blocks.store_value(tiny, block.data(), 0, 1);
+  CHECK(std::abs(value_at(blocks, block, 0, 1, 0)) < 1e-30f);
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    const float row[4] = {1, bad, 2, 3};
+    blocks.store_value(row, block.data(), 0, 2);
+    CHECK_FALSE(std::isfinite(value_at(blocks, block, 0, 2, 0)));
+  }
+}
+
+// A sequence's blocks in 8 bits, and in float32 what they mean.
+struct Sequence {
+  std::vector<std::vector<std::byte>> keys, values, float_keys, float_values;
+  std::vector<std::byte*> key_blocks, value_blocks, float_key_blocks, float_value_blocks;
+};
+
+std::byte* float_place(std::vector<std::byte>& block, std::int64_t head, std::int64_t token, std::int64_t head_dim) {
+  return block.data() + (head * kBlockTokens + token) * head_dim * 4;
+}
+
+Sequence sequence_of(std::int64_t tokens, std::int64_t kv_heads, std::int64_t head_dim) {
+  const Int8Blocks shape{kv_heads, head_dim};
+  const std::int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+  Sequence out;
+  const auto bytes = static_cast<std::size_t>(shape.bytes());
+  const auto float_bytes = static_cast<std::size_t>(kv_heads * kBlockTokens * head_dim * 4);
+  for (auto* part : {&out.keys, &out.values}) part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(bytes));
+  for (auto* part : {&out.float_keys, &out.float_values})
+    part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(float_bytes));
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    const auto b = static_cast<std::size_t>(token / kBlockTokens);
+    const std::int64_t place = token % kBlockTokens;
+    for (std::int64_t head = 0; head < kv_heads; ++head) {
+      const auto key = normal(static_cast<std::size_t>(head_dim), static_cast<unsigned>(token * 7 + head), 1.5f);
+      const auto value = normal(static_cast<std::size_t>(head_dim), static_cast<unsigned>(token * 7 + head + 3));
+      shape.store_key(key.data(), out.keys[b].data(), head, place);
+      shape.store_value(value.data(), out.values[b].data(), head, place);
+      for (std::int64_t i = 0; i < head_dim; ++i) {
+        const float k = key_at(shape, out.keys[b], head, place, i), v = value_at(shape, out.values[b], head, place, i);
+        std::memcpy(float_place(out.float_keys[b], head, place, head_dim) + i * 4, &k, 4);
+        std::memcpy(float_place(out.float_values[b], head, place, head_dim) + i * 4, &v, 4);
+      }
+    }
+  }
+  for (std::size_t b = 0; b < out.keys.size(); ++b) {
+    out.key_blocks.push_back(out.keys[b].data());
+    out.value_blocks.push_back(out.values[b].data());
+    out.float_key_blocks.push_back(out.float_keys[b].data());
+    out.float_value_blocks.push_back(out.float_values[b].data());
+  }
+  return out;
+}
+
+struct Case {
+  std::int64_t past, tokens, heads, kv_heads, head_dim, window;
+  float softcap;
+};
+
+std::vector<float> attended(const Table& table, const Case& c, Sequence& sequence, bool is_int8, std::int64_t first,
+                            std::int64_t tokens) {
+  const std::vector<float> queries = normal(static_cast<std::size_t>(c.tokens * c.heads * c.head_dim), 21);
+  std::vector<float> out(static_cast<std::size_t>(tokens * c.heads * c.head_dim));
+  const SequenceBlocks blocks{0, tokens, c.past + first,
+                              is_int8 ? sequence.key_blocks.data() : sequence.float_key_blocks.data(),
+                              is_int8 ? sequence.value_blocks.data() : sequence.float_value_blocks.data()};
+  Attend a{};
+  a.sequences = &blocks;
+  a.count = 1;
+  a.heads = c.heads;
+  a.kv_heads = c.kv_heads;
+  a.head_dim = c.head_dim;
+  a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  a.softcap = c.softcap;
+  a.window = c.window;
+  a.queries = reinterpret_cast<const std::byte*>(queries.data() + first * c.heads * c.head_dim);
+  a.query_dtype = Dtype::kFloat32;
+  a.key_dtype = a.value_dtype = is_int8 ? Dtype::kInt8 : Dtype::kFloat32;
+  a.output = reinterpret_cast<std::byte*>(out.data());
+  a.output_dtype = Dtype::kFloat32;
+  attend(table, a);
+  return out;
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0, of_b = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    of_b += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(squares / of_b);
+}
+
+constexpr Case kCases[] = {
+    {0, 1, 4, 2, 64, 0, 0},   {700, 1, 8, 1, 64, 0, 0},     {700, 5, 8, 2, 40, 0, 0},  {130, 8, 3, 3, 6, 0, 0},
+    {300, 6, 4, 2, 80, 100, 0}, {90, 20, 4, 2, 64, 33, 0}, {200, 3, 4, 4, 128, 0, 20.0f}, {10, 30, 2, 1, 33, 0, 0},
+};
+
+TEST_CASE("attention over codes is attention over what they mean, on every level", "[activations][levels]") {
+  for (const Case& c : kCases) {
+    Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
+    for (const Table* table : tables()) {
+      INFO(table->name << ", " << c.tokens << " after " << c.past << ", " << c.heads << " heads of " << c.head_dim);
+      const auto wanted = attended(*table, c, sequence, /*is_int8=*/false, 0, c.tokens);
+      const auto found = attended(*table, c, sequence, /*is_int8=*/true, 0, c.tokens);
+      // Queries in 8 bits where codes are multiplied as they lie.
+      CHECK(relative_difference(found, wanted) < (table->int8_attention && c.tokens <= 8 ? 0.015 : 2e-6));
+    }
+  }
+}
+
+TEST_CASE("a token of few gives over codes what it gives alone, bit for bit", "[activations][levels]") {
+  for (const Case& c : kCases) {
+    if (c.tokens > 8) continue;
+    Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
+    for (const Table* table : tables()) {
+      for (const bool is_int8 : {true, false}) {
+        INFO(table->name << ", " << c.tokens << " after " << c.past << ", 8 bits: " << is_int8);
+        const auto together = attended(*table, c, sequence, is_int8, 0, c.tokens);
+        for (std::int64_t token = 0; token < c.tokens; ++token) {
+          const auto alone = attended(*table, c, sequence, is_int8, token, 1);
+          CHECK(std::equal(alone.begin(), alone.end(), together.begin() + token * c.heads * c.head_dim));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halfbyte::quant
