@@ -95,95 +95,7 @@ struct LaneScales {
   }
 };
 
-// The two codes of each byte.
-struct Nibbles {
-  Ints low, high;
-  explicit Nibbles(Ints bytes)
-      : low(_mm256_and_si256(bytes, _mm256_set1_epi8(15))),
-        high(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15))) {}
-};
-
-// Levels plus an offset, in every 16 bytes.
-Ints levels_of(const Int8DotArguments& a, int offset) {
-  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.levels));
-  return _mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(static_cast<char>(offset))));
-}
-
-// A block is made of its bytes, and what `levels` gives once for all blocks.
-// AVX2 adds products in 16 bits first.
-struct Pairs4 : Nibbles {
-  static constexpr std::size_t kInputs = 64;
-  static Ints levels(const Int8DotArguments&) { return Ints{}; }
-  Pairs4(Ints bytes, Ints) : Nibbles(bytes) {}
-  Ints products(const signed char* x, const std::int32_t* init) const {  // 4 * 15 * 127 fits 16 bits
-    const Ints pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, load(x)), _mm256_maddubs_epi16(high, load(x + 32)));
-    return _mm256_add_epi32(sum_pairs(pairs), load(init));
-  }
-};
-
-struct PairsOfLevels : Nibbles {
-  static constexpr std::size_t kInputs = 64;
-  static Ints levels(const Int8DotArguments& a) { return levels_of(a, 0); }
-  PairsOfLevels(Ints bytes, Ints levels) : Nibbles(bytes) {
-    low = _mm256_shuffle_epi8(levels, low);
-    high = _mm256_shuffle_epi8(levels, high);
-  }
-  static Ints some(Ints values, const signed char* x) {  // 2 * 127 * 127 fits 16 bits
-    return sum_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(load(x), values)));
-  }
-  Ints products(const signed char* x, const std::int32_t*) const {
-    return _mm256_add_epi32(some(low, x), some(high, x + 32));
-  }
-};
-
-struct Pairs8 {
-  static constexpr std::size_t kInputs = 32;
-  static Ints levels(const Int8DotArguments&) { return Ints{}; }
-  Ints codes, magnitudes;
-  Pairs8(Ints bytes, Ints)
-      : codes(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128))), magnitudes(_mm256_abs_epi8(codes)) {}
-  Ints products(const signed char* x, const std::int32_t*) const {  // 2 * 128 * 127 fits 16 bits
-    return sum_pairs(_mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(load(x), codes)));
-  }
-};
-
-// acc += four unsigned bytes of each lane of `codes` times four signed ones of `x`. As assembly, so that this file
-// needs no flag beyond those of avx2.cpp; {vex}, because AVX-512 has the same instruction in another encoding.
-inline void add_products(Ints& acc, Ints codes, const void* x) {
-  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(codes), "m"(*static_cast<const char(*)[32]>(x)));
-}
-
-struct Words4 : Nibbles {
-  static constexpr std::size_t kInputs = 64;
-  static Ints levels(const Int8DotArguments&) { return Ints{}; }
-  Words4(Ints bytes, Ints) : Nibbles(bytes) {}
-  Ints products(const signed char* x, const std::int32_t* init) const {
-    Ints sum = load(init);
-    add_products(sum, low, x);
-    add_products(sum, high, x + 32);
-    return sum;
-  }
-};
-
-struct WordsOfLevels : Words4 {  // plus 128
-  static Ints levels(const Int8DotArguments& a) { return levels_of(a, -128); }
-  WordsOfLevels(Ints bytes, Ints levels) : Words4(bytes, levels) {
-    low = _mm256_shuffle_epi8(levels, low);
-    high = _mm256_shuffle_epi8(levels, high);
-  }
-};
-
-struct Words8 {
-  static constexpr std::size_t kInputs = 32;
-  static Ints levels(const Int8DotArguments&) { return Ints{}; }
-  Ints codes;
-  Words8(Ints bytes, Ints) : codes(bytes) {}
-  Ints products(const signed char* x, const std::int32_t* init) const {
-    Ints sum = load(init);
-    add_products(sum, codes, x);
-    return sum;
-  }
-};
+#include "quant/kernels/avx2_int8_blocks.inc"
 
 constexpr float kSmallest = 0x1p-120f;
 typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
@@ -264,6 +176,77 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
+// What the codes' offset takes away from the sum of a group is the same for all of its codes: it is taken away once a
+// row, group by group, beside the scales.
+template <bool kHasOffsets>
+Floats combine_scales_and_offset(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+  const Floats offset = Floats{} - 8.0f;
+  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* sums = a.input_sums + m * a.group_stride;
+  Floats added = combine_scales<kHasOffsets>(a, r, m, out);
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+  for (std::size_t g = 0; g < groups; g += kWidth)
+    added = fused(load_floats(scales + g) * offset, load_floats(sums + g), added);
+  return added;
+}
+
+// As dot_row, of groups of a block or two: their products are added up as integers, so that a group costs one product
+// with its scale.
+template <class Block, std::size_t kBlocks, bool kHasOffsets, std::size_t kRows>
+void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kWords = kBlocks * kWidth;
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::size_t words = (a.in_features + 7) / 8, stride = a.input_stride, group_stride = a.group_stride;
+  const signed char* input = a.input + m * stride;
+  const float* scale = a.scratch;
+  Floats sums[kRows];
+  for (std::size_t i = 0; i < kRows; ++i)
+    sums[i] = combine_scales_and_offset<kHasOffsets>(a, r, m + i, a.scratch + i * group_stride);
+  const auto add_group = [&](const Block(&blocks)[kBlocks]) {
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Ints products = Block::template raw_products<kBlocks>(blocks, input + i * stride);
+      sums[i] = fused(to_floats(products), _mm256_broadcast_ss(scale + i * group_stride), sums[i]);
+    }
+    input += kGroup;
+    ++scale;
+  };
+  std::size_t word = 0;
+  for (; word + kWords <= words; word += kWords) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    if constexpr (kBlocks == 1) add_group({Block(load(row + word * 4), Ints{})});
+    if constexpr (kBlocks == 2)
+      add_group({Block(load(row + word * 4), Ints{}), Block(load(row + word * 4 + 32), Ints{})});
+  }
+  if (word < words) {  // the last group has zeros behind
+    const std::size_t left = words - word, more = left > kWidth ? left - kWidth : 0;
+    const Block first(load_words(row + word * 4, left), Ints{});
+    if constexpr (kBlocks == 1) add_group({first});
+    if constexpr (kBlocks == 2) add_group({first, Block(more ? load_words(row + word * 4 + 32, more) : Ints{}, Ints{})});
+  }
+  for (std::size_t i = 0; i < kRows; ++i)
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
+}
+
+// Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
+template <class Block, std::size_t kBlocks, bool kHasOffsets>
+void dot_rows_of_groups(const Int8DotArguments& a) {
+  std::size_t m = 0;
+  const auto multiply = [&a, &m]<std::size_t kRows>() {
+    for (; m + kRows <= a.m; m += kRows) {
+      for (std::size_t r = a.begin; r < a.end; ++r) dot_row_of_groups<Block, kBlocks, kHasOffsets, kRows>(a, r, m);
+    }
+  };
+  multiply.template operator()<8>();
+  multiply.template operator()<4>();
+  multiply.template operator()<2>();
+  multiply.template operator()<1>();
+}
+
+template <class Block, std::size_t kBlocks>
+void dot_long_groups(const Int8DotArguments& a) {
+  (a.offsets ? dot_rows_of_groups<Block, kBlocks, true> : dot_rows_of_groups<Block, kBlocks, false>)(a);
+}
+
 // Input rows by eights (kMostRows), fours, twos and ones; all weight rows pass for each such set.
 template <class Block, std::size_t kGroups, bool kHasOffsets>
 void dot_rows(const Int8DotArguments& a) {
@@ -286,6 +269,10 @@ void dot_groups(const Int8DotArguments& a) {
 
 template <class Block>
 void dot(const Int8DotArguments& a) noexcept {
+  if constexpr (Block::kHasLongGroups) {
+    if (a.group_size == 2 * Block::kInputs) return dot_long_groups<Block, 2>(a);
+    if (a.group_size == Block::kInputs) return dot_long_groups<Block, 1>(a);
+  }
   const std::size_t groups = Block::kInputs / a.group_size;
   if constexpr (Block::kInputs >= 128) {  // groups have 16 values at least
     if (groups >= 8) return dot_groups<Block, 8>(a);

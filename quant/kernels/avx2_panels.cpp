@@ -292,7 +292,7 @@ void multiply_pairs(const PanelArguments& a) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx2Int8Panels = {.least_rows = {4, 12, 12},
+const PanelTable kAvx2Int8Panels = {.least_rows = {9, 12, 12},
                                     .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                     .multiply = multiply_pairs,
                                     .interleave = interleave,

@@ -190,30 +190,81 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   }
 }
 
+// What the codes' offset takes away from the sum of a group is the same for all of its codes: it is taken away once a
+// row, group by group, beside the scales.
+template <bool kHasOffsets>
+Floats combine_scales_and_offset(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
+  const Floats offset = _mm512_set1_ps(-8.0f);
+  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
+  const float* sums = a.input_sums + m * a.group_stride;
+  Floats added = combine_scales<kHasOffsets>(a, r, m, out);
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+  for (std::size_t g = 0; g < groups; g += kWidth) {
+    const Floats taken = _mm512_mul_ps(_mm512_loadu_ps(scales + g), offset);
+    added = _mm512_fmadd_ps(taken, _mm512_loadu_ps(sums + g), added);
+  }
+  return added;
+}
+
+// As dot_row, of 4-bit integers in groups of a block.
+template <bool kHasOffsets, std::size_t kRows>
+void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kBlock = Block<kIntegers4>::kInputs;
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::size_t words = (a.in_features + 7) / 8, stride = a.input_stride, group_stride = a.group_stride;
+  const signed char* input = a.input + m * stride;
+  const float* scale = a.scratch;
+  Floats sums[kRows];
+  for (std::size_t i = 0; i < kRows; ++i)
+    sums[i] = combine_scales_and_offset<kHasOffsets>(a, r, m + i, a.scratch + i * group_stride);
+  for (std::size_t word = 0; word < words; word += kWidth, input += kBlock, ++scale) {
+    const Byte* const codes = row + word * 4;
+    _mm_prefetch(codes + kPrefetchBytes, _MM_HINT_T0);
+    const std::size_t left = words - word;
+    const Block<kIntegers4> block(
+        left >= kWidth ? load(codes) : _mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << left) - 1u), codes),
+        Ints{});
+    for (std::size_t i = 0; i < kRows; ++i) {
+      Ints products = _mm512_setzero_si512();
+      add_products(products, block.low, input + i * stride);
+      add_products(products, block.high, input + i * stride + kBlock / 2);
+      sums[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_set1_ps(scale[i * group_stride]), sums[i]);
+    }
+  }
+  for (std::size_t i = 0; i < kRows; ++i)
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]);
+}
+
 using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
 
-// Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
+// By how many rows of input go together: one, two, four and eight.
 template <Int8Dot kWay, std::size_t kGroups, bool kHasOffsets>
-void dot_rows(const Int8DotArguments& a) {
-  constexpr DotRow kByRows[] = {dot_row<kWay, kGroups, kHasOffsets, 1>, dot_row<kWay, kGroups, kHasOffsets, 2>,
-                                dot_row<kWay, kGroups, kHasOffsets, 4>, dot_row<kWay, kGroups, kHasOffsets, 8>};
+constexpr DotRow kDotRows[] = {dot_row<kWay, kGroups, kHasOffsets, 1>, dot_row<kWay, kGroups, kHasOffsets, 2>,
+                               dot_row<kWay, kGroups, kHasOffsets, 4>, dot_row<kWay, kGroups, kHasOffsets, 8>};
+template <bool kHasOffsets>
+constexpr DotRow kDotRowsOfGroups[] = {dot_row_of_groups<kHasOffsets, 1>, dot_row_of_groups<kHasOffsets, 2>,
+                                       dot_row_of_groups<kHasOffsets, 4>, dot_row_of_groups<kHasOffsets, 8>};
+
+// Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
+void dot_rows(const Int8DotArguments& a, const DotRow* by_rows) {
   std::size_t m = 0;
   for (int power = 3; power >= 0; --power) {
     const std::size_t some = std::size_t{1} << power;
     for (; m + some <= a.m; m += some) {
-      for (std::size_t r = a.begin; r < a.end; ++r) kByRows[power](a, r, m);
+      for (std::size_t r = a.begin; r < a.end; ++r) by_rows[power](a, r, m);
     }
   }
 }
 
 template <Int8Dot kWay, std::size_t kGroups>
 void dot_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_rows<kWay, kGroups, true> : dot_rows<kWay, kGroups, false>)(a);
+  dot_rows(a, a.offsets ? kDotRows<kWay, kGroups, true> : kDotRows<kWay, kGroups, false>);
 }
 
 template <Int8Dot kWay>
 void dot(const Int8DotArguments& a) noexcept {
   const std::size_t groups = Block<kWay>::kInputs / a.group_size;
+  if (kWay == kIntegers4 && groups == 1) return dot_rows(a, a.offsets ? kDotRowsOfGroups<true> : kDotRowsOfGroups<false>);
   if (groups >= 8) return dot_groups<kWay, 8>(a);  // 8-bit codes have 4 at most
   if (groups >= 4) return dot_groups<kWay, 4>(a);
   if (groups >= 2) return dot_groups<kWay, 2>(a);
