@@ -21,7 +21,7 @@ class Place:
         self.calibration = pathlib.Path(options.calibrate).resolve() if options.calibrate else None
         self.tokens, self.windows, self.threads = options.calibration_tokens, options.windows, options.threads
         self.iterations, self.ik_llama_cpp = options.autoround_iterations, options.ik_llama_cpp
-        self.scratch = Scratch(options.scratch, self.program, options.llama_cpp, options.llama_source, options.python)
+        self.scratch = Scratch(options.scratch, self.program, options)
         name = hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()[:8]
         self.folder = self.scratch.folder / f"accuracy-{name}"
         self.folder.mkdir(exist_ok=True)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures halfbyte, llama.cpp and OpenVINO in turn, round after round, and prints a table in Markdown.
+"""Measures halfbyte, llama.cpp, ik_llama.cpp and OpenVINO in turn, round after round, and prints a table in Markdown.
 
 Each round runs everybody once; a ratio is the median of the rounds' ratios, so a machine that drifts bends it little. A peer that
 cannot be built, installed or run is a line that says why. Nothing else should run meanwhile. What is built and made stays in the
-scratch folder for the next time (12 GB): the peers, one model of 1.1 G parameters, and its quantised forms.
+scratch folder for the next time (12 GB): the peers, one model of 1.1 G parameters, and its quantised forms. ik_llama.cpp is in no
+package registry: it is measured where its source is given (--ik). --busy, --depth and --experts measure what else users wait for.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -26,6 +28,8 @@ COLUMNS = {"decode": ("decode, tokens/s", "{:.1f}", True), "prefill": ("prefill 
            "batch": ("decode of 8, tokens/s", "{:.1f}", True), "memory_share": ("of memory's speed", "{:.0%}", True),
            "first_token": ("load to first token, s", "{:.2f}", False), "process": ("the same, whole process, s", "{:.2f}", False),
            "rss": ("peak memory, GB", "{:.2f}", False)}
+# As COLUMNS, of a model with experts.
+EXPERT_COLUMNS = {"decode": COLUMNS["decode"], "prefill": COLUMNS["prefill"]}
 PROMPT = ",".join(str(number * 7919 % 32000) for number in range(8))
 
 
@@ -43,18 +47,48 @@ def output_of(*words):
     return text, time.perf_counter() - start, usage.ru_maxrss * 1024
 
 
+@contextlib.contextmanager
+def busy_core(is_wanted):
+    """Another program that has one core all the time."""
+    if not is_wanted:
+        yield
+        return
+    core = min(os.sched_getaffinity(0))
+    loop = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def with_extras(options, decode):
+    """Columns of decode(depth) beside another program and after long contexts."""
+    found = {}
+    if options.busy:
+        with busy_core(True):
+            found["busy"] = decode(0)
+    return found | {f"depth {depth}": decode(depth) for depth in options.depth}
+
+
 class Halfbyte:
-    def __init__(self, scratch, options, checkpoint):
-        self.program, self.options = scratch.program, options
+    def __init__(self, scratch, options, checkpoint, experts=False):
+        self.program, self.options, self.experts = scratch.program, options, experts
         name, words = checkpoint
-        self.checkpoint = scratch.quantized(name, words)
+        self.checkpoint = scratch.quantized(name, words, experts)
 
     def bench(self, *words):
         text, _, _ = output_of(self.program, "bench", self.checkpoint, "--threads", self.options.threads, "--runs", self.options.runs,
                                *words, *self.options.bench_option, "--json", "-q")
         return json.loads(text)
 
+    def decode(self, depth):
+        words = ["--kv", "int8"] if depth else []
+        return self.bench("--prompt-tokens", 16, "--gen-tokens", 64, "--depth", depth, *words)["decode_tokens_per_s"]
+
     def measure(self):
+        if self.experts:
+            return {"decode": self.decode(0), "prefill": self.bench("--prompt-tokens", 512, "--gen-tokens", 1)["prefill_tokens_per_s"]}
         short = self.bench("--prompt-tokens", 16, "--gen-tokens", 64, "--loads", 5)
         long = self.bench("--prompt-tokens", 512, "--gen-tokens", 1)
         batch = self.bench("--prompt-tokens", 16, "--gen-tokens", 32, "--batch", 8)
@@ -62,28 +96,64 @@ class Halfbyte:
                                   "--temperature", 0, "--threads", self.options.threads, "-q")
         return {"decode": short["decode_tokens_per_s"], "prefill": long["prefill_tokens_per_s"], "batch": batch["decode_tokens_per_s"],
                 "memory_share": short["memory_share"], "first_token": short["load_to_first_token_s"], "process": seconds,
-                "rss": max(short["peak_rss_bytes"], long["peak_rss_bytes"]) / 1e9}
+                "rss": max(short["peak_rss_bytes"], long["peak_rss_bytes"]) / 1e9} | with_extras(self.options, self.decode)
 
 
 class LlamaCpp:
-    def __init__(self, scratch, options, kind):
-        self.options, self.folder, self.model = options, scratch.llama(), scratch.quantized_gguf(kind)
+    # Words of a decode after a long context: keys and values in 8 bits, which its flash attention reads.
+    DEEP = ["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"]
+
+    def __init__(self, scratch, options, kind, experts=False):
+        self.options, self.folder, self.experts = options, scratch.llama(), experts
+        self.words, self.model = [], scratch.quantized_gguf(kind, experts)
 
     def bench(self, *words):
         text, _, memory = output_of(self.folder / "llama-bench", "-m", self.model, "-t", self.options.threads, "-r", self.options.runs,
-                                    "-o", "json", *words)
+                                    "-o", "json", *self.words, *words)
         return statistics.median(json.loads(text)[0]["samples_ts"]), memory
+
+    def decode(self, depth):
+        return self.bench("-p", 0, "-n", 64, "-d", depth or 16, *(self.DEEP if depth else []))[0]
 
     def measure(self):
         decode, memory = self.bench("-p", 0, "-n", 64, "-d", 16)
         prefill, more = self.bench("-p", 512, "-n", 0)
+        if self.experts:
+            return {"decode": decode, "prefill": prefill}
+        return {"decode": decode, "prefill": prefill, "rss": max(memory, more) / 1e9} | self.first_token() | with_extras(self.options, self.decode)
+
+    def first_token(self):
         # A program that loads for a first token is all there is: it stands for both.
         _, seconds, _ = output_of(self.folder / "llama-completion", "-m", self.model, "-p", "abcdef", "-n", 1, "-t", self.options.threads, "-no-cnv")
-        return {"decode": decode, "prefill": prefill, "first_token": seconds, "process": seconds, "rss": max(memory, more) / 1e9}
+        return {"first_token": seconds, "process": seconds}
+
+
+class IkLlama(LlamaCpp):
+    def __init__(self, scratch, options, kind, experts=False):
+        self.options, self.folder, self.experts = options, scratch.ik(), experts
+        name, *self.words = kind.split()
+        self.words += ["-fmoe", "1"] if experts else []
+        self.model = scratch.quantized_gguf(name, experts, self.folder if name.startswith("IQ") else None)
+
+    def bench(self, *words):
+        """Its llama-bench has no -d: -gp DEPTH,TOKENS decodes after a prompt that is not timed."""
+        words = list(words)
+        if "-d" in words:
+            at = words.index("-d")
+            depth, tokens = words[at + 1], words[words.index("-n") + 1]
+            del words[at:at + 2]
+            words[words.index("-n") + 1] = 0
+            words += ["-gp", f"{depth},{tokens}"]
+        return super().bench(*words)
+
+    def first_token(self):
+        return {}
 
 
 class OpenVino:
-    def __init__(self, scratch, options, _):
+    def __init__(self, scratch, options, _, experts=False):
+        if experts:
+            raise Absent("not measured with experts")
         self.options, self.python, self.model = options, scratch.python(), scratch.openvino()
 
     def measure(self):
@@ -94,18 +164,20 @@ class OpenVino:
 
 
 CONTESTANTS = {name: (Halfbyte, checkpoint) for name, checkpoint in QUANTIZED.items()} | {
-    "llama.cpp Q4_0": (LlamaCpp, "Q4_0"), "llama.cpp Q4_K_M": (LlamaCpp, "Q4_K_M"), "OpenVINO int4 g128": (OpenVino, None)}
+    "llama.cpp Q4_0": (LlamaCpp, "Q4_0"), "llama.cpp Q4_K_M": (LlamaCpp, "Q4_K_M"), "OpenVINO int4 g128": (OpenVino, None),
+    "ik_llama.cpp Q4_0": (IkLlama, "Q4_0"), "ik_llama.cpp Q4_0 -rtr": (IkLlama, "Q4_0 -rtr 1"), "ik_llama.cpp IQ4_KS": (IkLlama, "IQ4_KS")}
+WITH_EXPERTS = [FIRST, "llama.cpp Q4_0", "ik_llama.cpp Q4_0", "ik_llama.cpp Q4_0 -rtr"]
 
 
-def prepared(scratch, options):
+def prepared(scratch, options, experts=False):
     """Those that can run, and why the others cannot."""
     ready, absent = {}, {}
     for name, (kind, word) in CONTESTANTS.items():
-        if any(part in name for part in options.without):
+        if any(part in name for part in options.without) or (experts and name not in WITH_EXPERTS) or (kind is IkLlama and not options.ik):
             continue
         print(f"preparing {name}", file=sys.stderr, flush=True)
         try:
-            ready[name] = kind(scratch, options, word)
+            ready[name] = kind(scratch, options, word, experts)
         except Absent as reason:
             absent[name] = str(reason)
     return ready, absent
@@ -169,13 +241,29 @@ def row(*cells):
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def print_table(found, absent):
-    row("", *(title for title, _, _ in COLUMNS.values()))
-    row(*["---"] * (len(COLUMNS) + 1))
+def print_table(found, absent, columns):
+    row("", *(title for title, _, _ in columns.values()))
+    row(*["---"] * (len(columns) + 1))
     for name in found:
-        row(name, *(cell(found, name, column) for column in COLUMNS))
+        row(name, *(cell(found, name, column) for column in columns))
     for name, reason in absent.items():
-        row(name, f"not run: {reason}", *[""] * (len(COLUMNS) - 1))
+        row(name, f"not run: {reason}", *[""] * (len(columns) - 1))
+
+
+def measured(scratch, options):
+    """Prints the tables; gives who could not be measured."""
+    ready, absent = prepared(scratch, options)
+    others, more_absent = prepared(scratch, options, experts=True) if options.experts else ({}, {})
+    if options.only_prepare:
+        return absent | more_absent
+    found = rounds(ready, absent, options.rounds)
+    print(f"Random bfloat16 weights of 1.1 G parameters, {options.threads} threads, median of {options.rounds} rounds of {options.runs} runs; decode of 64 tokens "
+          f"after 16; first token: of a prompt of 8; in brackets: how many times better {FIRST} is. {machine()}\n")
+    print_table(found, absent, COLUMNS)
+    if options.experts:
+        print("\nThe first two layers of Qwen3-30B-A3B, 128 experts of which 8\n")
+        print_table(rounds(others, more_absent, options.rounds), more_absent, EXPERT_COLUMNS)
+    return absent | more_absent
 
 
 def print_converting(found, absent):
@@ -197,6 +285,10 @@ def parsed():
     parser.add_argument("--scratch", default=pathlib.Path.home() / ".cache/halfbyte-peers", help="where everything is built and made")
     parser.add_argument("--llama-cpp", metavar="DIR", help="folder with llama-bench, llama-quantize and llama-completion, instead of building them")
     parser.add_argument("--llama-source", metavar="DIR", help="llama.cpp's source, instead of downloading it")
+    parser.add_argument("--ik", metavar="DIR", help="ik_llama.cpp's source: builds and measures it too")
+    parser.add_argument("--busy", action="store_true", help="decode too while another program has a core")
+    parser.add_argument("--depth", action="append", default=[], type=int, metavar="N", help="decode too after N tokens, keys and values in 8 bits; repeatable")
+    parser.add_argument("--experts", action="store_true", help="a second table, of a mixture of experts")
     parser.add_argument("--python", help="a Python with openvino, optimum-intel, torch and sentencepiece, instead of a new environment")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
@@ -210,15 +302,14 @@ def parsed():
 
 def main():
     options = parsed()
-    scratch = Scratch(options.scratch, pathlib.Path(options.halfbyte).resolve(), options.llama_cpp, options.llama_source, options.python)
-    ready, absent = prepared(scratch, options)
-    if not options.only_prepare:
-        found = rounds(ready, absent, options.rounds)
-        print(f"Random bfloat16 weights of 1.1 G parameters, {options.threads} threads, median of {options.rounds} rounds of {options.runs} runs; decode of 64 tokens "
-              f"after 16; first token: of a prompt of 8; in brackets: how many times better {FIRST} is. {machine()}\n")
-        print_table(found, absent)
-        if not options.no_convert:
-            print_converting(*convert_seconds(scratch, options))
+    scratch = Scratch(options.scratch, pathlib.Path(options.halfbyte).resolve(), options)
+    if options.busy:
+        COLUMNS["busy"] = ("decode beside a busy program", "{:.1f}", True)
+    for depth in options.depth:
+        COLUMNS[f"depth {depth}"] = (f"decode after {depth:,}", "{:.1f}", True)
+    absent = measured(scratch, options)
+    if not options.only_prepare and not options.no_convert:
+        print_converting(*convert_seconds(scratch, options))
     for name, reason in absent.items():
         print(f"not run: {name}: {reason}", file=sys.stderr)
 

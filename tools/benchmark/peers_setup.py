@@ -2,6 +2,7 @@
 
 Everything that is there already is taken as it is. A step that fails raises Absent with the reason, and that peer is not run.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -39,21 +40,32 @@ def made(path, make):
 
 
 class Scratch:
-    def __init__(self, folder, program, llama_cpp=None, llama_source=None, python=None):
+    def __init__(self, folder, program, options):
+        """`options`: with llama_cpp, llama_source, python and perhaps ik, each None where nothing was given."""
         self.folder = pathlib.Path(folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.program, self.log = program, self.folder / "setup.log"
-        self.llama_cpp, self.llama_source, self.given_python = llama_cpp, llama_source, python
+        self.llama_cpp, self.llama_source, self.given_python = options.llama_cpp, options.llama_source, options.python
+        self.ik_source = getattr(options, "ik", None)
 
     def step(self, *words, **options):
         step(self.log, *words, **options)
 
     def model(self):
-        """Random bfloat16 weights of 1.1 G parameters, with a tokenizer of 32 000 pieces, which GGUF wants."""
-        return made(self.folder / "model", lambda path: self.step(self.program, "synth", path, "--like", "llama-1.1b"))
+        """Random bfloat16 weights of 1.1 G parameters, for contexts of any length."""
+        def make(path):
+            self.step(self.program, "synth", path, "--like", "llama-1.1b")
+            config = path / "config.json"
+            config.write_text(json.dumps(json.loads(config.read_text(encoding="utf-8")) | {"max_position_embeddings": 65536}), encoding="utf-8")
+        return made(self.folder / "model", make)
 
-    def quantized(self, name, words):
-        return made(self.folder / name, lambda path: self.step(self.program, "quantize", self.model(), path, *words))
+    def experts(self):
+        """A mixture of experts with random bfloat16 weights."""
+        return made(self.folder / "experts", lambda path: self.step(self.program, "synth", path, "--like", "qwen3-30b-a3b", "--layers", 2))
+
+    def quantized(self, name, words, experts=False):
+        source = self.experts() if experts else self.model()
+        return made(self.folder / (name + "-experts" * experts), lambda path: self.step(self.program, "quantize", source, path, *words))
 
     def python(self):
         """A Python with openvino, optimum-intel, torch and what llama.cpp's converter imports."""
@@ -105,6 +117,25 @@ class Scratch:
             self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", *programs)
         return build / "bin"
 
+    def ik(self):
+        """The folder with ik_llama.cpp's llama-bench and llama-quantize."""
+        build = self.folder / "ik_llama.cpp"
+        if not (build / "bin/llama-quantize").exists():
+            self.step("cmake", "-S", self.ik_source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
+                      "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF")
+            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", "llama-bench", "llama-quantize")
+        return build / "bin"
+
+    def experts_gguf(self):
+        """halfbyte's own writer makes it: no tokenizer is needed that anybody trained."""
+        def convert(path):
+            tokenizer = self.experts() / "tokenizer.model"
+            if not tokenizer.exists():
+                self.step(self.python(), HERE / "peers_tokenizer.py", tokenizer, json.loads((self.experts() / "config.json").read_text(encoding="utf-8"))["vocab_size"])
+            self.step(self.program, "export", self.experts(), path.with_suffix(".gguf"), "--to", "gguf")
+            path.with_suffix(".gguf").rename(path)
+        return made(self.folder / "experts-bf16.gguf", convert)
+
     def gguf(self):
         def convert(path):
             with_tokenizer = self.folder / "model-with-tokenizer"
@@ -122,9 +153,11 @@ class Scratch:
         self.step(python, source / "convert_hf_to_gguf.py", model, "--outfile", path, "--outtype", "bf16",
                   env=os.environ | {"PYTHONPATH": str(source / "gguf-py")})
 
-    def quantized_gguf(self, kind):
-        return made(self.folder / f"model-{kind.lower()}.gguf",
-                    lambda path: self.step(self.llama() / "llama-quantize", self.gguf(), path, kind))
+    def quantized_gguf(self, kind, experts=False, programs=None):
+        """`programs`: whose llama-quantize; llama.cpp's unless another is given. Of experts the head has 8 bits, as ours."""
+        words = ["--output-tensor-type", "q8_0"] if experts else []
+        return made(self.folder / f"{'experts' if experts else 'model'}-{kind.lower()}.gguf",
+                    lambda path: self.step((programs or self.llama()) / "llama-quantize", *words, self.experts_gguf() if experts else self.gguf(), path, kind))
 
     def openvino(self):
         return made(self.folder / "openvino-int4",

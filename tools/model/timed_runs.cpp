@@ -9,6 +9,7 @@
 #include <halfbyte/causal_lm.h>
 
 #include "models/architectures/model_config.h"
+#include "models/generation/sampler.h"
 #include "models/modules/key_value_cache.h"
 #include "models/modules/session.h"
 
@@ -28,8 +29,18 @@ at::Tensor tokens_of(const models::CausalLM& model, std::int64_t batch, std::int
   return ids.view({batch, tokens}).to(model.device());
 }
 
-// GPUs answer before they are done; a value on the CPU is there only then.
-void wait_for(const at::Tensor& tensor) { tensor.cpu(); }
+// As generate() does, which hands every token to its caller. GPUs answer before they are done; values on the CPU are
+// there only then. LibTorch's argmax of several rows would wake OpenMP's threads, which then look for more on the cores
+// that ours want. Shapes: logits (batch, 1, vocab_size) -> (batch, 1).
+at::Tensor likeliest(const at::Tensor& logits) {
+  const at::Tensor rows = logits.flatten(0, 1).cpu().contiguous();
+  const auto size = static_cast<std::size_t>(rows.size(1));
+  models::Sampler greedy({.temperature = 0}, /*seed=*/0, /*stream=*/0);
+  std::vector<std::int64_t> ids;
+  for (std::int64_t row = 0; row < rows.size(0); ++row)
+    ids.push_back(greedy.sample({rows.const_data_ptr<float>() + static_cast<std::size_t>(row) * size, size}));
+  return at::tensor(ids).unsqueeze(1).to(logits.device());
+}
 
 }  // namespace
 
@@ -64,14 +75,10 @@ RunTimes TimedRuns::run() {
   const at::Tensor prompt = tokens_of(model, sizes_.batch, sizes_.prompt_tokens);
   const auto start = Clock::now();
   const at::Tensor hidden = model.hidden(prompt, sessions);
-  at::Tensor next = model.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)).argmax(-1);
-  wait_for(next);
+  at::Tensor next = likeliest(model.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)));
   const double prefill = seconds_since(start);
   const auto decode_start = Clock::now();
-  for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) {
-    next = model.head(model.hidden(next, sessions)).argmax(-1);
-    wait_for(next);  // as generate() does, which hands every token to its caller
-  }
+  for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) next = likeliest(model.head(model.hidden(next, sessions)));
   const double decode = seconds_since(decode_start);
   return {prefill, decode};
 }
