@@ -236,7 +236,7 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const std::size_t words = (a.in_features + kPerWord - 1) / kPerWord;
   Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T1);
     const Ints packed = load_words(row + word * 4, words - word);
     const Floats scale = _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales + (k >> shift)), lane_group);
     Floats block[kRows] = {};
@@ -266,7 +266,7 @@ void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const float* input = a.input + m * a.input_stride;
   Floats sums[2][kRows] = {};
   for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + k * kElementBytes[kFrom] + kPrefetchBytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row + k * kElementBytes[kFrom] + kPrefetchBytes), _MM_HINT_T1);
     for (std::size_t half = 0; half < 2; ++half) {
       const std::size_t at = k + half * kWidth;
       if (at >= a.in_features) break;

@@ -165,7 +165,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += Block::kInputs) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T1);
     const Block block(load_words(row + word * 4, words - word), levels);
     for (std::size_t i = 0; i < kRows; ++i) {
       const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
@@ -212,7 +212,7 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
   };
   std::size_t word = 0;
   for (; word + kWords <= words; word += kWords) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T1);
     if constexpr (kBlocks == 1) add_group({Block(load(row + word * 4), Ints{})});
     if constexpr (kBlocks == 2)
       add_group({Block(load(row + word * 4), Ints{}), Block(load(row + word * 4 + 32), Ints{})});

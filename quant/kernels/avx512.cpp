@@ -198,7 +198,7 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const std::size_t words = (a.in_features + kPerWord - 1) / kPerWord;
   Floats sums[kRows] = {};
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
-    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
+    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T1);
     const Ints packed = codes.prepare(_mm512_maskz_loadu_epi32(first_lanes(words - word), row + word * 4));
     const Floats scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(scales + (k >> shift)));
     Floats block[kRows] = {};
@@ -230,7 +230,7 @@ void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const float* input = a.input + m * a.input_stride;
   Floats sums[2][kRows] = {};
   for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
-    _mm_prefetch(row + k * kElementBytes[kFrom] + kPrefetchBytes, _MM_HINT_T0);
+    _mm_prefetch(row + k * kElementBytes[kFrom] + kPrefetchBytes, _MM_HINT_T1);
     for (std::size_t half = 0; half < 2; ++half) {
       const std::size_t at = k + half * kWidth;
       const std::size_t left = at < a.in_features ? a.in_features - at : 0;

@@ -175,7 +175,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   const signed char* input = a.input + m * a.input_stride;
   const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
   for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += kBlock) {
-    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T0);
+    _mm_prefetch(row + word * 4 + kPrefetchBytes, _MM_HINT_T1);
     const std::size_t left = words - word;
     const __mmask16 mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
     const Block<kWay> block(_mm512_maskz_loadu_epi32(mask, row + word * 4), levels);
@@ -219,7 +219,7 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
     sums[i] = combine_scales_and_offset<kHasOffsets>(a, r, m + i, a.scratch + i * group_stride);
   for (std::size_t word = 0; word < words; word += kWidth, input += kBlock, ++scale) {
     const Byte* const codes = row + word * 4;
-    _mm_prefetch(codes + kPrefetchBytes, _MM_HINT_T0);
+    _mm_prefetch(codes + kPrefetchBytes, _MM_HINT_T1);
     const std::size_t left = words - word;
     const Block<kIntegers4> block(
         left >= kWidth ? load(codes) : _mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << left) - 1u), codes),
