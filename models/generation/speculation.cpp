@@ -1,6 +1,7 @@
 #include "models/generation/speculation.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 

@@ -1,11 +1,9 @@
 // What one sequence's next tokens may be, guessed to be verified several in one pass: the text is what it is without.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include <halfbyte/causal_lm.h>

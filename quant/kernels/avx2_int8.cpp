@@ -10,7 +10,6 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
-constexpr std::size_t kMostRows = 4;  // of input at once
 // As in avx2.cpp: behind one row, far enough to hide memory's latency.
 constexpr std::size_t kPrefetchBytes = 4096;
 
@@ -227,44 +226,44 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
     a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
-// Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
-template <class Block, std::size_t kBlocks, bool kHasOffsets>
-void dot_rows_of_groups(const Int8DotArguments& a) {
+// Input rows by eights (where kMost is 8), fours, twos and ones; all weight rows pass for each such set, of which `dot`
+// multiplies one: dot<rows>(weight row, first row of input).
+template <std::size_t kMost, class Dot>
+void dot_rows(const Int8DotArguments& a, const Dot& dot) {
   std::size_t m = 0;
-  const auto multiply = [&a, &m]<std::size_t kRows>() {
+  const auto multiply = [&]<std::size_t kRows>() {
     for (; m + kRows <= a.m; m += kRows) {
-      for (std::size_t r = a.begin; r < a.end; ++r) dot_row_of_groups<Block, kBlocks, kHasOffsets, kRows>(a, r, m);
+      for (std::size_t r = a.begin; r < a.end; ++r) dot.template operator()<kRows>(r, m);
     }
   };
-  multiply.template operator()<8>();
+  if constexpr (kMost == 8) multiply.template operator()<8>();
   multiply.template operator()<4>();
   multiply.template operator()<2>();
   multiply.template operator()<1>();
+}
+
+template <class Block, std::size_t kBlocks, bool kHasOffsets>
+void dot_long_rows(const Int8DotArguments& a) {
+  dot_rows<8>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) {
+    dot_row_of_groups<Block, kBlocks, kHasOffsets, kRows>(a, r, m);
+  });
 }
 
 template <class Block, std::size_t kBlocks>
 void dot_long_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_rows_of_groups<Block, kBlocks, true> : dot_rows_of_groups<Block, kBlocks, false>)(a);
+  (a.offsets ? dot_long_rows<Block, kBlocks, true> : dot_long_rows<Block, kBlocks, false>)(a);
 }
 
-// Input rows by eights (kMostRows), fours, twos and ones; all weight rows pass for each such set.
 template <class Block, std::size_t kGroups, bool kHasOffsets>
-void dot_rows(const Int8DotArguments& a) {
-  std::size_t m = 0;
-  const auto multiply = [&a, &m]<std::size_t kRows>() {
-    for (; m + kRows <= a.m; m += kRows) {
-      for (std::size_t r = a.begin; r < a.end; ++r) dot_row<Block, kGroups, kHasOffsets, kRows>(a, r, m);
-    }
-  };
-  if constexpr (kMostRows == 8) multiply.template operator()<8>();
-  multiply.template operator()<4>();
-  multiply.template operator()<2>();
-  multiply.template operator()<1>();
+void dot_short_rows(const Int8DotArguments& a) {
+  dot_rows<4>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) {
+    dot_row<Block, kGroups, kHasOffsets, kRows>(a, r, m);
+  });
 }
 
 template <class Block, std::size_t kGroups>
 void dot_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_rows<Block, kGroups, true> : dot_rows<Block, kGroups, false>)(a);
+  (a.offsets ? dot_short_rows<Block, kGroups, true> : dot_short_rows<Block, kGroups, false>)(a);
 }
 
 template <class Block>

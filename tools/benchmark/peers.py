@@ -48,11 +48,8 @@ def output_of(*words):
 
 
 @contextlib.contextmanager
-def busy_core(is_wanted):
+def busy_core():
     """Another program that has one core all the time."""
-    if not is_wanted:
-        yield
-        return
     core = min(os.sched_getaffinity(0))
     loop = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.DEVNULL) as process:
@@ -66,7 +63,7 @@ def with_extras(options, decode):
     """Columns of decode(depth) beside another program and after long contexts."""
     found = {}
     if options.busy:
-        with busy_core(True):
+        with busy_core():
             found["busy"] = decode(0)
     return found | {f"depth {depth}": decode(depth) for depth in options.depth}
 

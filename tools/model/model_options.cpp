@@ -77,7 +77,7 @@ void declare_model(OptionParser& parser, ModelWords& words) {
       .show_default();
   parser
       .add_option("--kv", words.key_values,
-                  "keep keys and values in 8 bits, which halves what a long context takes; auto: as products take them")
+                  "keep keys and values in 8 bits, so that a long context takes about half; auto: as products take them")
       .check(one_of({"auto", "int8"}))
       .show_default();
   parser.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
