@@ -1,44 +1,25 @@
-// Where each tensor will lie in a safetensors file, decided before a byte is written. For everything that writes one.
+// The data files of a checkpoint that is written: where parts lie, what the files are called, and their index.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
-#include <halfbyte/dtype.h>
+#include "loader/files/data_file_layout.h"
 
 namespace halfbyte::convert {
 
-struct OutputTensor {
-  std::string name;
-  Dtype dtype;
-  std::vector<std::int64_t> shape;
-  std::uint64_t size_bytes = 0;
-  std::uint64_t offset = 0;  // from the start of the file
-};
+using files::DataFileLayout;
+using files::lay_out;
+using files::output_tensor;
+using files::OutputTensor;
 
 struct PartPlace {
   std::size_t file = 0;      // index into the data files
   std::uint64_t offset = 0;  // from the start of the file
   std::uint64_t size_bytes = 0;
 };
-
-OutputTensor output_tensor(std::string name, Dtype dtype, std::vector<std::int64_t> shape);
-
-struct DataFileLayout {
-  std::string name;                   // empty: that of the destination, which is this file
-  std::vector<OutputTensor> tensors;  // by offset
-  std::string header;                 // the first bytes of the file: length and JSON, padded with spaces
-  std::uint64_t size_bytes = 0;
-};
-
-// Tensors whose size is a multiple of 64 come first, then of 32, 16 ... 1, each in the given order; data start on a
-// 64-byte boundary. So every tensor lies on a multiple of the largest power of two up to 64 that divides its size,
-// without holes.
-DataFileLayout lay_out(std::string file_name, std::vector<OutputTensor> tensors,
-                       const std::map<std::string, std::string>& metadata);
 
 // "model.safetensors", or "model-00002-of-00005.safetensors" (`index` from 0) when there are several.
 std::string data_file_name(std::size_t index, std::size_t count);

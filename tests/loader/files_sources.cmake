@@ -3,6 +3,7 @@ set(HALFBYTE_FILES_TESTS
     loader/device_choice_test.cpp
     loader/files/checkpoint_hash_test.cpp
     loader/files/checkpoint_test.cpp
+    loader/files/data_file_layout_test.cpp
     loader/files/difference_test.cpp
     loader/files/formats/gguf/gguf_test.cpp
     loader/files/formats/gguf/hostile_test.cpp
