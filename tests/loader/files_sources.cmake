@@ -25,6 +25,7 @@ set(HALFBYTE_FILES_TESTS
     loader/files/methods/hqq_test.cpp
     loader/files/methods/ipex_llm_test.cpp
     loader/files/platform_test.cpp
+    loader/files/replaced_file_test.cpp
     loader/files/safetensors_test.cpp
     loader/files/turned_stacks_test.cpp
     loader/files/verify_test.cpp
