@@ -10,6 +10,7 @@
 
 #include <halfbyte/error.h>
 
+#include "loader/files/checkpoint_hash.h"
 #include "loader/files/column_order.h"
 #include "loader/files/finite.h"
 #include "loader/files/matrix_shape.h"
@@ -83,6 +84,9 @@ LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& 
   report.operand_dtype = dtype_text(policy.operand());
   report.stream_dtype = dtype_text(policy.stream());
   report.is_manifest_derived = checkpoint.manifest.is_derived;
+  const files::CheckpointIdentity identity = files::checkpoint_identity(checkpoint);
+  report.identity = identity.hash;
+  report.identity_has_values = identity.knows_values;
   if (report.is_manifest_derived)
     report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
   return report;

@@ -1,10 +1,12 @@
 #include "loader/files/checkpoint_hash.h"
 
 #include <algorithm>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "loader/files/directory.h"
+#include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
 
 namespace halfbyte::files {
@@ -23,10 +25,13 @@ std::string hash_of_start(const DataFile& file, std::uint64_t size) {
   return hash.hex();
 }
 
-// Names are JSON, so that none looks like two lines.
-std::string quoted(const std::string& name) {
-  return nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+template <class Json>
+std::string line_of(const Json& value) {
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
+
+// Names are JSON, so that none looks like two lines.
+std::string quoted(const std::string& name) { return line_of(nlohmann::json(name)); }
 
 std::string tensor_line(const TensorRecord& record, const std::string& hash) {
   const std::string_view stored = record.scheme ? record.scheme->name : name(record.stored_dtype);
@@ -43,7 +48,32 @@ std::vector<fs::path> whole_files(const Checkpoint& checkpoint) {
   return out;
 }
 
+// Of each file on the disk that tensors come from, once.
+std::string file_lines(const Checkpoint& checkpoint) {
+  std::set<fs::path> paths;
+  for (const auto& file : checkpoint.data_files) paths.insert(file->path());
+  std::string out;
+  for (const fs::path& path : paths)
+    out += "file " + std::to_string(files::file_size(path)) + ' ' + std::to_string(changed_at(path)) + '\n';
+  return out;
+}
+
 }  // namespace
+
+CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint) {
+  CheckpointIdentity out{{}, true};
+  Hash128 hash;
+  hash.update("halfbyte identity 1\n" + line_of(*checkpoint.config) + '\n');
+  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    out.knows_values = out.knows_values && !record.xxh3_128.empty();
+    hash.update(tensor_line(record, record.xxh3_128));
+  }
+  for (const auto& [alias, owner] : checkpoint.manifest.ties)
+    hash.update("tie " + quoted(alias) + ' ' + quoted(owner) + '\n');
+  if (!out.knows_values) hash.update(file_lines(checkpoint));
+  out.hash = hash.hex();
+  return out;
+}
 
 std::string checkpoint_hash(const Checkpoint& checkpoint, std::span<const std::string> tensor_hashes) {
   std::string text = "halfbyte checkpoint 1\n";

@@ -1,4 +1,5 @@
-// One hash of everything in a checkpoint, by which it can be known again.
+// One hash of everything in a checkpoint, by which it can be known again, and one of what is known without reading it
+// all.
 #pragma once
 
 #include <span>
@@ -12,5 +13,15 @@ namespace halfbyte::files {
 // section 3). `tensor_hashes`: of the bytes of each record, in their order. Reads headers and the files beside the
 // data. Errors: kIo.
 std::string checkpoint_hash(const Checkpoint& checkpoint, std::span<const std::string> tensor_hashes);
+
+struct CheckpointIdentity {
+  // 32 hexadecimal digits. Of config.json's values and of each tensor on record: name, shape, how it is stored, and its
+  // hash; where some tensor has none on record, of the data files' sizes and times too.
+  std::string hash;
+  bool knows_values = false;  // every tensor has a hash on record
+};
+
+// Errors: kIo.
+CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint);
 
 }  // namespace halfbyte::files

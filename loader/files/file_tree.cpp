@@ -57,6 +57,13 @@ std::uint64_t file_size(const fs::path& path) {
   return size;
 }
 
+std::int64_t changed_at(const fs::path& path) {
+  std::error_code error;
+  const fs::file_time_type time = fs::last_write_time(path, error);
+  check(error, path, "reading the time of its last change");
+  return static_cast<std::int64_t>(time.time_since_epoch().count());
+}
+
 std::vector<fs::path> entries(const fs::path& directory) {
   std::vector<fs::path> out;
   std::error_code error;

@@ -19,6 +19,8 @@ bool is_regular_file(const fs::path& path);
 // A regular file, no link, that has no other name: writing to it changes nothing elsewhere.
 bool is_sole_regular_file(const fs::path& path);
 std::uint64_t file_size(const fs::path& path);
+// When it was last written to. Units: of the system's clock for files, only to be compared.
+std::int64_t changed_at(const fs::path& path);
 // What is in a folder, each as directory / name.
 std::vector<fs::path> entries(const fs::path& directory);
 // Whether it was made; false when there is one already. Errors: also kAlreadyExists when something else is there.

@@ -55,6 +55,10 @@ struct LoadReport {
   // With Verification::kHashes: tensors whose bytes were compared with their hash, and those that have none on record.
   std::size_t verified_tensors = 0;
   std::size_t unhashed_tensors = 0;
+  // Of config.json, of tensors' names and shapes, and of their hashes on record: what tells this checkpoint from others
+  // (PromptCacheFile). Without a hash for each tensor it has the files' sizes and times instead.
+  std::string identity;
+  bool identity_has_values = false;
 
   // Units: bytes.
   std::uint64_t bytes_with(Placement placement) const noexcept;

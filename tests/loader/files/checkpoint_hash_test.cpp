@@ -1,6 +1,7 @@
 // The hash by which a checkpoint is known again: what it is made of, and that each byte changes it.
 #include <halfbyte/verify.h>
 
+#include "loader/files/checkpoint_hash.h"
 #include "loader/files/hash.h"
 #include "loader/files/verify.h"
 #include "tests/loader/files/packed_checkpoint.h"
@@ -82,4 +83,33 @@ TEST_CASE("checkpoint hash: another one is refused with both", "[verify][hash]")
   check_error(ErrorCode::kCorrupt, {"/m ", found.hash, other}, [&] { verify(scratch / "m", {.expect = other}); });
   for (const std::string& none : {found.hash.substr(1), std::string(32, 'g'), std::string(32, 'A')})
     check_error(ErrorCode::kInvalidArgument, {none, "no hash"}, [&] { verify(scratch / "m", {.expect = none}); });
+}
+
+TEST_CASE("checkpoint identity: hashes on record say it, wherever the files are", "[hash]") {
+  const Scratch scratch;
+  write_packed_checkpoint(scratch / "m");
+  const auto identity = [](const fs::path& path) { return files::checkpoint_identity(files::open_checkpoint(path)); };
+  const std::string wanted = identity(scratch / "m").hash;
+  CHECK(files::is_hash_hex(wanted));
+  CHECK(identity(scratch / "m").knows_values);
+  fs::copy(scratch / "m", scratch / "copy");
+  fs::last_write_time(scratch / "copy" / "model.safetensors", fs::file_time_type::min());
+  CHECK(identity(scratch / "copy").hash == wanted);
+  const std::string config = read_text(scratch / "m" / "config.json");
+  write_text(scratch / "copy" / "config.json", config + " \n");
+  CHECK(identity(scratch / "copy").hash == wanted);
+  write_text(scratch / "copy" / "config.json", R"({"rope_theta": 5})");
+  CHECK(identity(scratch / "copy").hash != wanted);
+}
+
+TEST_CASE("checkpoint identity: without hashes on record the files' times count", "[hash]") {
+  const Scratch scratch;
+  const fs::path file = scratch / "m" / "model.safetensors";
+  write_checkpoint(scratch / "m", {float_tensor("a.weight", {2, 4})}, {{"model_type", "foo"}});
+  const auto identity = [&] { return files::checkpoint_identity(files::open_checkpoint(scratch / "m")); };
+  const auto before = identity();
+  CHECK_FALSE(before.knows_values);
+  CHECK(identity().hash == before.hash);
+  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+  CHECK(identity().hash != before.hash);
 }
