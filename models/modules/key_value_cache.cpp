@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "models/modules/key_value_codes.h"
+#include "models/modules/stored_state.h"
 #include "quant/activations.h"
 #include "quant/int8_blocks.h"
 
@@ -146,6 +147,60 @@ std::int64_t KeyValueCache::bytes() const noexcept {
     if (block->values.defined()) all += static_cast<std::int64_t>(block->values.nbytes());
   }
   return all;
+}
+
+const KeyValueCache::Part KeyValueCache::kParts[] = {{"keys", &Block::keys}, {"values", &Block::values}};
+
+// Of all tokens that are there in one piece, so that what is stored knows nothing of blocks.
+std::vector<StateTensor> KeyValueCache::tensors(std::int64_t length) const {
+  const std::int64_t begin = static_cast<std::int64_t>(let_go_) * kTokens;
+  std::vector<StateTensor> out;
+  for (const Part& part : kParts) {
+    const at::Tensor& one = (*blocks_[block_of(length - 1)]).*part.tensor;
+    if (!one.defined()) continue;
+    std::vector<std::int64_t> shape = one.sizes().vec();
+    shape[1] = length - begin;
+    out.push_back({part.name, shape, one.scalar_type(), [this, begin, length, which = part.tensor] {
+                     return gathered(which, begin, length - begin).contiguous();
+                   }});
+  }
+  return out;
+}
+
+std::int64_t KeyValueCache::begin_of_stored(std::int64_t length, const LayerSource& source) {
+  const auto dtype_of = [&](const char* name) {
+    const at::ScalarType dtype = source.entry(name).dtype;
+    if (!at::isFloatingType(dtype)) source.refuse(name, "is of whole numbers");
+    return dtype;
+  };
+  if (!key_dtype_) key_dtype_ = dtype_of("keys");
+  if (!value_dtype_ && shape_.value_dim > 0) value_dtype_ = dtype_of("values");
+  const std::vector<std::int64_t> shape = source.entry(kParts[0].name).shape;
+  const std::int64_t begin = shape.size() > 1 ? length - shape[1] : -1;
+  const bool is_block = begin >= 0 && begin < length && begin % kTokens == 0;
+  if (!is_block || (begin > 0 && shape_.reach.window == 0) || shape_.reach.least_past(begin) > length)
+    source.refuse(kParts[0].name, "has not those tokens of " + std::to_string(length) + " that this layer keeps");
+  return begin;
+}
+
+void KeyValueCache::restore(std::int64_t length, const LayerSource& source) {
+  const std::int64_t begin = begin_of_stored(length, source);
+  let_go_ = block_of(begin);
+  blocks_.resize(let_go_);
+  keys_.resize(let_go_);
+  values_.resize(let_go_);
+  make_room(begin, length - begin);
+  for (const Part& part : kParts) {
+    const at::Tensor& one = (*blocks_.back()).*part.tensor;
+    if (!one.defined()) continue;
+    std::vector<std::int64_t> shape = one.sizes().vec();
+    shape[1] = length - begin;
+    const at::Tensor all = source.take(part.name, shape, one.scalar_type());
+    for (std::int64_t at = begin; at < length; at += kTokens) {
+      const std::int64_t some = std::min(length - at, kTokens);
+      ((*blocks_[block_of(at)]).*part.tensor).narrow(1, 0, some).copy_(all.narrow(1, at - begin, some));
+    }
+  }
 }
 
 }  // namespace halfbyte::models

@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace halfbyte::models {
+
+class LayerSource;
+struct StateTensor;
 
 // A pass writes into it; what the next pass reads changes only when the session commits. One thread at a time, but
 // forks may be used by other threads.
@@ -22,6 +26,10 @@ class LayerState {
   // Memory that it holds, what it shares included, and that it holds of a sequence of so many tokens. Units: bytes.
   virtual std::int64_t bytes() const noexcept = 0;
   virtual std::int64_t bytes_for(std::int64_t tokens) const noexcept = 0;
+  // All that it keeps of a sequence of `length` tokens, 1 at least; and the same taken back by a state without tokens.
+  // Errors of restore(): kCorrupt for what this layer would not have kept.
+  virtual std::vector<StateTensor> tensors(std::int64_t length) const = 0;
+  virtual void restore(std::int64_t length, const LayerSource& source) = 0;
 };
 
 }  // namespace halfbyte::models

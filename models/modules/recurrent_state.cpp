@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "models/modules/pass.h"
+#include "models/modules/stored_state.h"
 
 namespace halfbyte::models {
 namespace {
@@ -42,6 +43,22 @@ std::int64_t RecurrentState::bytes() const noexcept {
   std::int64_t all = 0;
   for (const Part& part : parts_) all += static_cast<std::int64_t>(part.now.nbytes());
   return all;
+}
+
+std::vector<StateTensor> RecurrentState::tensors(std::int64_t) const {
+  std::vector<StateTensor> out;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const at::Tensor& now = parts_[i].now;
+    out.push_back({"state." + std::to_string(i), now.sizes().vec(), now.scalar_type(), [now] { return now; }});
+  }
+  return out;
+}
+
+void RecurrentState::restore(std::int64_t, const LayerSource& source) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    at::Tensor& now = parts_[i].now;
+    now = source.take("state." + std::to_string(i), now.sizes(), now.scalar_type()).to(now.device());
+  }
 }
 
 at::Tensor states_before(const Pass& pass, std::int64_t layer, std::size_t part) {

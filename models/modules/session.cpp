@@ -5,6 +5,11 @@
 #include <halfbyte/error.h>
 
 namespace halfbyte::models {
+namespace {
+
+std::string layer_prefix(std::size_t layer) { return "layers." + std::to_string(layer) + "."; }
+
+}  // namespace
 
 Session::Session(std::vector<std::unique_ptr<LayerState>> layers, std::vector<std::shared_ptr<const Rotary>> rotaries,
                  at::Device device)
@@ -81,6 +86,37 @@ std::int64_t Session::go_back(std::int64_t most, std::span<const Session> earlie
     cut(0);
   }
   return length_;
+}
+
+bool Session::is_cut_of(const Session* whole, std::size_t layer, std::int64_t length) const {
+  return whole && whole->expected_ == expected_ && whole->layers_[layer]->least(whole->length_) <= length;
+}
+
+std::vector<StateTensor> Session::tensors(const Session* whole) const {
+  std::vector<StateTensor> out;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (!layers_[i] || is_cut_of(whole, i, length_)) continue;
+    for (StateTensor& one : layers_[i]->tensors(length_)) {
+      one.name = layer_prefix(i) + one.name;
+      out.push_back(std::move(one));
+    }
+  }
+  return out;
+}
+
+void Session::restore(std::int64_t length, std::int64_t expected, const StateSource& source, const std::string& prefix,
+                      const Session* whole) {
+  expected_ = expected;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (!layers_[i]) continue;
+    if (is_cut_of(whole, i, length)) {
+      layers_[i] = whole->layers_[i]->fork();
+      layers_[i]->cut(length);
+    } else {
+      layers_[i]->restore(length, LayerSource(source, prefix + layer_prefix(i)));
+    }
+  }
+  length_ = length;
 }
 
 }  // namespace halfbyte::models

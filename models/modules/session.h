@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "models/modules/layer_state.h"
 #include "models/modules/rotary.h"
+#include "models/modules/stored_state.h"
 
 namespace halfbyte::models {
 
@@ -41,6 +43,7 @@ class Session {
   // Where frequencies depend on how long a sequence is (RopeConfig::fixed_length), it is taken to be at least this
   // long: what comes in several passes turns as if it came in one.
   void expect(std::int64_t tokens) noexcept { expected_ = tokens; }
+  std::int64_t expected() const noexcept { return expected_; }
   std::size_t ropes() const noexcept { return rotaries_.size(); }
   // Of `count` positions from `first` on. Shapes: (count, rotary_dim / 2).
   RotaryTable rotary(std::size_t rope, std::int64_t first, std::int64_t count) const;
@@ -63,7 +66,17 @@ class Session {
   // (forks of it, from when it was shorter) is, or to none. Returns how many.
   std::int64_t go_back(std::int64_t most, std::span<const Session> earlier);
 
+  // All that its layers keep, as "layers.3.keys". Precondition: it has tokens. `whole`: a session that goes on from
+  // these tokens; what cutting it gives is left out. Lives no longer than this session.
+  std::vector<StateTensor> tensors(const Session* whole = nullptr) const;
+  // The same taken back by a session without tokens; names begin with `prefix`, and `whole` is the same again.
+  // Errors: kCorrupt naming what is missing or not what these layers keep; the session is then to be thrown away.
+  void restore(std::int64_t length, std::int64_t expected, const StateSource& source, const std::string& prefix = "",
+               const Session* whole = nullptr);
+
  private:
+  bool is_cut_of(const Session* whole, std::size_t layer, std::int64_t length) const;
+
   std::vector<std::unique_ptr<LayerState>> layers_;
   std::vector<std::shared_ptr<const Rotary>> rotaries_;
   at::Device device_;

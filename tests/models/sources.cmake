@@ -19,5 +19,6 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/rotary_test.cpp
     models/modules/routing_test.cpp
     models/modules/session_test.cpp
+    models/modules/stored_state_test.cpp
     models/modules/tap_test.cpp
     models/quiet_families_test.cpp)
