@@ -198,6 +198,10 @@ class Generator {
     };
   }
 
+  std::int64_t most_a_pass() const {
+    return options_.cache ? options_.cache->state().most_a_pass(kPrefillTokens) : kPrefillTokens;
+  }
+
   // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least. False when
   // stopped.
   template <class Use>
@@ -205,11 +209,13 @@ class Generator {
     const auto size = static_cast<std::int64_t>(tokens.size());
     Session& session = sessions_[index];
     session.expect(static_cast<std::int64_t>(length));
-    for (std::int64_t begin = 0; begin < size; begin += kPrefillTokens) {
-      const auto count = static_cast<std::size_t>(std::min(kPrefillTokens, size - begin));
+    for (std::int64_t begin = 0, next = 0; begin < size; begin = next) {
+      next = begin + std::min(most_a_pass(), size - begin);
+      const auto count = static_cast<std::size_t>(next - begin);
       const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
       const auto pass = [&] { use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session)); };
       if (!unless_stopped(pass, prompt_progress(begin, static_cast<std::int64_t>(count)))) return false;
+      if (options_.cache) options_.cache->state().keep_branch();
     }
     return true;
   }
@@ -224,6 +230,7 @@ class Generator {
     };
     if (sequence.is_done || std::ranges::none_of(model_.config().ropes, is_outgrown)) return;
     sessions_[index].cut(0);
+    if (options_.cache) options_.cache->state().forget_earlier();
     const std::span tokens(sequence.tokens);
     read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
   }

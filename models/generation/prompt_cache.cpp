@@ -15,6 +15,9 @@ void PromptCache::clear() { *state_ = {}; }
 
 namespace {
 
+// A recurrent state may take as much memory as the keys and values of thousands of tokens.
+constexpr std::size_t kMostEarlier = 3;
+
 // Where frequencies depend on the sequence's length, keys of a short one do not serve a long one, nor the other way.
 // All that longrope knows of a length is whether it is beyond the limit.
 bool serves(const models::RopeConfig& rope, std::size_t one, std::size_t other) {
@@ -28,7 +31,9 @@ bool serves(const models::RopeConfig& rope, std::size_t one, std::size_t other) 
 
 std::int64_t PromptCache::State::usable(const models::CausalLM& owner, const TokenIds& prompt) const {
   if (!is_whole) return 0;
-  const auto is_served = [&](const models::RopeConfig& rope) { return serves(rope, tokens.size(), prompt.size()); };
+  // A prompt that was broken off was read as the beginning of all of it.
+  const std::size_t length = std::max(tokens.size(), static_cast<std::size_t>(session->expected()));
+  const auto is_served = [&](const models::RopeConfig& rope) { return serves(rope, length, prompt.size()); };
   if (!std::ranges::all_of(owner.config().ropes, is_served)) return 0;
   const auto common = std::ranges::mismatch(tokens, prompt).in2 - prompt.begin();
   return std::min<std::int64_t>(common, static_cast<std::int64_t>(prompt.size()) - 1);
@@ -40,22 +45,53 @@ std::int64_t PromptCache::State::open(const models::CausalLM& owner, const Token
     session.emplace(owner.make_session());
     is_whole = false;
   }
-  const std::int64_t kept = session->go_back(may_reuse ? usable(owner, prompt) : 0, earlier);
+  const std::int64_t common = may_reuse ? usable(owner, prompt) : 0;
+  const std::int64_t kept = session->go_back(common, earlier);
   std::erase_if(earlier, [&](const models::Session& one) { return one.length() > kept; });  // other tokens come there
   model = owner.weak_from_this();
   tokens.assign(prompt.begin(), prompt.begin() + kept);
+  prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  branch = kept < common ? common : 0;
   is_whole = false;
   return kept;
 }
 
-void PromptCache::State::keep_prompt() {
-  earlier.clear();
+std::int64_t PromptCache::State::most_a_pass(std::int64_t most) const {
+  return branch > session->length() ? std::min(most, branch - session->length()) : most;
+}
+
+void PromptCache::State::keep_branch() {
+  if (branch > 0 && session->length() == branch) keep_here();
+}
+
+void PromptCache::State::keep_prompt() { keep_here(); }
+
+// They are there by length. The shortest is what most prompts begin with, the longest where a conversation goes on.
+void PromptCache::State::keep_here() {
   earlier.push_back(session->fork());
+  if (earlier.size() > kMostEarlier) earlier.erase(earlier.begin() + 1);
+}
+
+void PromptCache::State::forget_earlier() {
+  earlier.clear();
+  branch = 0;
 }
 
 void PromptCache::State::close(const TokenIds& all) {
   tokens.assign(all.begin(), all.begin() + session->length());
   is_whole = true;
+}
+
+std::optional<PromptCache::State::Kept> PromptCache::State::kept(bool prompt_only) const {
+  if (!is_whole || tokens.empty()) return std::nullopt;
+  const auto of_prompt = std::ranges::find(earlier, prompt_tokens, &models::Session::length);
+  const bool is_cut = prompt_only && session->length() > prompt_tokens && of_prompt != earlier.end();
+  Kept out{tokens, (is_cut ? *of_prompt : *session).fork(), {}};
+  out.tokens.resize(static_cast<std::size_t>(out.session.length()));
+  for (const models::Session& one : earlier) {
+    if (one.length() < out.session.length() && one.length() < out.session.least()) out.earlier.push_back(one.fork());
+  }
+  return out;
 }
 
 }  // namespace halfbyte

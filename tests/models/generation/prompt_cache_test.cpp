@@ -49,16 +49,17 @@ void compare_with_scratch(const Model& model, std::int64_t longest) {
   }
 }
 
-// A model whose rope scaling changes once a sequence is longer than 16 tokens.
-std::filesystem::path outgrowing_model(const tests::Scratch& scratch, const std::string& type) {
+// A model whose rope scaling changes once a sequence is longer than `limit` tokens.
+std::filesystem::path outgrowing_model(const tests::Scratch& scratch, const std::string& type, int limit = 16) {
   const auto source = tests::data("families") / "phi3";
   std::ifstream in(source / "config.json");
   auto config = nlohmann::json::parse(in);
-  config["original_max_position_embeddings"] = 16;
+  config["original_max_position_embeddings"] = limit;
+  config["max_position_embeddings"] = 4 * limit;
   auto& rope = config["rope_parameters"];
   rope["rope_type"] = type;
   rope["factor"] = 4.0;
-  rope["original_max_position_embeddings"] = 16;
+  rope["original_max_position_embeddings"] = limit;
   for (int pair = 0; pair < 16 && type == "longrope"; ++pair) {
     rope["short_factor"].push_back(1.0);
     rope["long_factor"].push_back(1.0 + pair);
@@ -87,6 +88,23 @@ TEST_CASE("a kept cache serves every family", "[cache]") {
 TEST_CASE("a kept cache knows when a sequence outgrows its rope scaling", "[cache]") {
   const tests::Scratch scratch;
   compare_with_scratch(load(outgrowing_model(scratch, "longrope")), 48);
+}
+
+TEST_CASE("what was read of a long prompt before it was stopped does not begin a short one", "[cache]") {
+  const tests::Scratch scratch;
+  const Model model = load(outgrowing_model(scratch, "longrope", 600));
+  PromptCache cache;
+  std::stop_source stop;
+  GenerateOptions options{.max_gen_len = 4, .temperature = 0, .ignore_eos = true, .stop = stop.get_token()};
+  options.cache = &cache;
+  options.on_prompt = [&](std::int64_t done, std::int64_t) {
+    if (done > 520) stop.request_stop();  // in the second pass
+  };
+  CHECK(model.generate({token_run(5, 700)}, options)[0].finish_reason == FinishReason::kCancelled);
+  CHECK(cache.tokens() == 512);
+  const Generation out = model.generate({token_run(5, 560)}, {.max_gen_len = 4, .temperature = 0, .cache = &cache})[0];
+  CHECK(out.cached_tokens == 0);
+  CHECK(out.tokens == model.generate({token_run(5, 560)}, {.max_gen_len = 4, .temperature = 0})[0].tokens);
 }
 
 TEST_CASE("a turn reads only what is new", "[cache]") {
