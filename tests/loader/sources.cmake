@@ -12,6 +12,8 @@ set(HALFBYTE_LOADER_TESTS
     loader/overrides_test.cpp
     loader/peers_test.cpp
     loader/policies_test.cpp
+    loader/prompt_cache_file_test.cpp
+    loader/prompt_cache_refusals_test.cpp
     loader/restore_into_test.cpp
     loader/round_trip_test.cpp
     loader/soak_test.cpp
