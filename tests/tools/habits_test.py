@@ -54,6 +54,7 @@ MODEL = [
     (["generate", M, "--prompt", "a", "--dtype", "fp16"], "here it is 'float16'"),
     (["generate", M, "--prompt", "a", "--dtype", "int4"], "halfbyte quantize --scheme"),
     (["chat", M, "hello"], "standard input"),
+    (["generate", M, "--prompt", "a", "--prompt-cache-all"], "of a chat all is kept"),
     (["perplexity", M, "-f", "a"], "here it is '--text'"),
 ]
 

@@ -50,6 +50,8 @@ constexpr Habit kHabits[] = {
      "--echo", "so it is here: text alone on stdout, as it grows; the prompt only with --echo, no log with -q"},
     {"-sys --system-prompt --system-message --system-file", "--system"},
     {"--jinja --template --chat-template-file --prompt-template --conv-template", "--chat-template"},
+    {"--prompt-cache-all --prompt-cache-file --session", "--prompt-cache",
+     "of a chat all is kept, of generate the prompt"},
     {"-s --random-seed --manual-seed --rng-seed", "--seed"},
     {"-no-mmap --no-mmap --mlock --low-cpu-mem-usage --cpu-embedding --optimize-model --use-cache --flash-attn -fa "
      "--kv-cache-type "

@@ -20,6 +20,7 @@
 #include "tools/model/chat_session.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/prompt_cache_options.h"
 #include "tools/model/sampling_options.h"
 #include "tools/model/speculation_options.h"
 #include "tools/model/turn_reader.h"
@@ -34,6 +35,7 @@ struct Words {
   ChatWords chat;
   SamplingWords sampling{.options = {.max_gen_len = 1024}};
   SpeculationWords speculation;
+  PromptCacheWords cache;
 };
 
 void declare(OptionParser& parser, Words& words) {
@@ -41,6 +43,7 @@ void declare(OptionParser& parser, Words& words) {
   declare_chat(parser, words.chat);
   declare_sampling(parser, words.sampling);
   declare_speculation(parser, words.speculation);
+  declare_prompt_cache(parser, words.cache);
 }
 
 // What is said beside the conversation: on stderr, faint on a terminal.
@@ -272,7 +275,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   GenerateOptions& options = words.sampling.options;
   options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
   const Speculator speculator(words.speculation, words.model, tokenizer.get(), common, options);
-  ChatSession session(model, *tokenizer, *chat, words.sampling);
+  auto file = open_prompt_cache(words.cache, model, PromptCacheFileOptions::Kept::kAll);
+  PromptCache own;
+  ChatSession session(model, *tokenizer, *chat, words.sampling, file ? file->cache() : own);
   session.set_system(words.chat.system);
   const bool is_typed = stdin_is_terminal();
   if (is_typed && !common.is_quiet)
@@ -283,7 +288,9 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   } else {
     interrupt.request_only();
   }
-  return Chat(session, interrupt, common, is_typed).run();
+  const ExitStatus status = Chat(session, interrupt, common, is_typed).run();
+  save_prompt_cache(file, words.cache);
+  return status;
 }
 
 }  // namespace

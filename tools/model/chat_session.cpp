@@ -11,21 +11,21 @@ namespace halfbyte::cli {
 using models::Speaker;
 
 ChatSession::ChatSession(const Model& model, const models::Tokenizer& tokenizer, const models::ChatTemplate& chat,
-                         SamplingWords sampling)
+                         SamplingWords sampling, PromptCache& cache)
     : model_(model),
       tokenizer_(tokenizer),
       chat_(chat),
       options_(std::move(sampling.options)),
       stop_texts_(std::move(sampling.stop_texts)),
       context_(model.config().max_position_embeddings) {
-  options_.cache = &cache_;
+  options_.cache = &cache;
 }
 
 models::Conversation ChatSession::conversation() const { return conversation_of(system_, turns_); }
 
 void ChatSession::reset() {
   turns_.clear();
-  cache_.clear();
+  options_.cache->clear();
 }
 
 // A user's turn and its answer.

@@ -31,9 +31,10 @@ struct AnswerWatch {
 
 class ChatSession {
  public:
-  // `sampling`: how to answer; its stop tokens are complete. All else outlives the session.
+  // `sampling`: how to answer; its stop tokens are complete. `cache`: what it reads and makes is kept there. All else
+  // outlives the session.
   ChatSession(const Model& model, const models::Tokenizer& tokenizer, const models::ChatTemplate& chat,
-              SamplingWords sampling);
+              SamplingWords sampling, PromptCache& cache);
 
   // A broken-off answer stays in the conversation; a turn without any answer does not.
   // Errors: kInvalidArgument for a text that does not fit the context; the conversation is then as before.
@@ -58,7 +59,6 @@ class ChatSession {
   std::int64_t context_;
   std::optional<std::string> system_;
   models::Conversation turns_;
-  PromptCache cache_;
 };
 
 }  // namespace halfbyte::cli

@@ -18,6 +18,7 @@
 #include "tools/cli/progress.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/prompt_cache_options.h"
 #include "tools/model/prompts.h"
 #include "tools/model/sampling_options.h"
 #include "tools/model/speculation_options.h"
@@ -32,6 +33,7 @@ struct Words {
   PromptWords prompts;
   SamplingWords sampling;
   SpeculationWords speculation;
+  PromptCacheWords cache;
 };
 
 void declare(OptionParser& parser, Words& words) {
@@ -39,6 +41,7 @@ void declare(OptionParser& parser, Words& words) {
   declare_prompts(parser, words.prompts);
   declare_sampling(parser, words.sampling);
   declare_speculation(parser, words.speculation);
+  declare_prompt_cache(parser, words.cache);
   GenerateOptions& options = words.sampling.options;
   parser.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
   parser.add_flag("--echo", options.echo, "begin with the prompt");
@@ -123,6 +126,7 @@ ordered_json json_of(const std::vector<Generation>& generations, const Texts* te
   ordered_json list = ordered_json::array();
   for (const Generation& generation : generations) {
     ordered_json item = {{"tokens", generation.tokens}};
+    item["cached_tokens"] = generation.cached_tokens;
     item["finish_reason"] = finish_reason_name(generation.finish_reason);
     item["guessed_tokens"] = generation.guessed_tokens;
     item["right_guesses"] = generation.right_guesses;
@@ -220,6 +224,8 @@ std::vector<Generation> generated(const Model& model, const std::vector<TokenIds
 
 ExitStatus run(Words& words, const CommonOptions& common) {
   check_prompts(words.prompts);
+  if (!words.cache.path.empty() && prompt_count(words.prompts) > 1)
+    throw UsageError("--prompt-cache keeps one prompt; give one at a time");
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
@@ -230,6 +236,8 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   complete_stops(words, turns, tokenizer.get());
   read_prompts(words.prompts);
   const Model model = load_model(words.model, common);
+  auto cache = open_prompt_cache(words.cache, model, PromptCacheFileOptions::Kept::kPrompt);
+  if (cache) words.sampling.options.cache = &cache->cache();
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
   const bool is_shown = !common.is_json && prompts.size() == 1;
   const Speculator speculator(words.speculation, words.model, tokenizer.get(), common, words.sampling.options);
@@ -245,6 +253,10 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   if (!common.is_json && !is_shown) print_batch(generations, texts ? &*texts : nullptr);
   warn_of_full_context(generations, model.config().max_position_embeddings);
   if (!common.is_quiet) std::fprintf(stderr, "%s\n", (timing.line() + guesses_of(generations)).c_str());
+  if (cache)
+    log_info(counted(generations.front().cached_tokens, "token") + " of the prompt came from " +
+             printable(words.cache.path));
+  save_prompt_cache(cache, words.cache);
   return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
 }
 

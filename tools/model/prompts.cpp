@@ -86,6 +86,10 @@ void declare_prompts(OptionParser& parser, PromptWords& words) {
       .repeatable();
 }
 
+std::size_t prompt_count(const PromptWords& words) noexcept {
+  return words.texts.size() + words.files.size() + words.tokens.size() + words.messages.size();
+}
+
 void check_prompts(const PromptWords& words) {
   const bool has_text = !words.texts.empty() || !words.files.empty() || !words.messages.empty();
   if (!has_text && words.tokens.empty()) {

@@ -1,6 +1,7 @@
 // The prompts of `generate`: texts, files, token ids and conversations, as the command line has them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct PromptWords {
 };
 
 void declare_prompts(OptionParser& parser, PromptWords& words);
+
+std::size_t prompt_count(const PromptWords& words) noexcept;
 
 // Refuses what does not go together. Errors: UsageError.
 void check_prompts(const PromptWords& words);

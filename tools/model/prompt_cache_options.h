@@ -1,0 +1,28 @@
+// A prompt's keys and values in a file, for the verbs that make text.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <halfbyte/prompt_cache_file.h>
+
+namespace halfbyte::cli {
+
+class OptionParser;
+
+struct PromptCacheWords {
+  std::string path;  // empty: none
+  bool is_read_only = false;
+};
+
+void declare_prompt_cache(OptionParser& parser, PromptCacheWords& words);
+
+// The file that the words name, if they name one. Errors: as PromptCacheFile.
+std::optional<PromptCacheFile> open_prompt_cache(const PromptCacheWords& words, const Model& model,
+                                                 PromptCacheFileOptions::Kept kept);
+
+// Once the text is made and shown. That another process writes the same file just now is a warning. Errors: as
+// PromptCacheFile::save.
+void save_prompt_cache(std::optional<PromptCacheFile>& file, const PromptCacheWords& words);
+
+}  // namespace halfbyte::cli
