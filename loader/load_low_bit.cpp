@@ -14,6 +14,7 @@
 #include "loader/module_slots.h"
 #include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
+#include "models/modules/session.h"
 #include "quant/kernels/cpu_products.h"
 #include "quant/threads.h"
 
@@ -66,6 +67,16 @@ void move_derived_buffers(models::CausalLM& module, at::Device device) {
   }
 }
 
+// Whether 8 bits were had where they were asked for.
+void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadReport& report) {
+  const bool is_int8 = module.make_session().key_values() == KeyValues::kInt8;
+  report.key_values = is_int8 ? "int8" : report.operand_dtype;
+  if (wanted == KeyValues::kInt8 && !is_int8)
+    report.notes.emplace_back(
+        "keys and values stay as they are: this model keeps latent or recurrent states, and those have no form in 8 "
+        "bits");
+}
+
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   check_known(checkpoint);
   const models::ModelConfig config = checkpoint.model_config();
@@ -75,7 +86,6 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const Device chosen = begin_on_device(options.device, report).device;
   const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
-  report.key_values = options.key_values == KeyValues::kInt8 ? "int8" : report.operand_dtype;
   if (config.is_text_part)
     report.notes.emplace_back(
         "this model sees or hears too: its text part answers, to text alone; the rest is kept as "
@@ -85,6 +95,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   auto module =
       std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype, arithmetic,
                                          options.key_values);
+  note_key_values(*module, options.key_values, report);
   move_derived_buffers(*module, device);
   source.report_unused_buffers();
   if (device.is_cpu()) note_products(options.dtype, report);

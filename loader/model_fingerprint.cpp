@@ -67,6 +67,7 @@ std::vector<FingerprintPart> fingerprint_of(const Model& model) {
                                         : "another model, other weights, or some of them in other dtypes";
   return {{"policy", "another dtype policy", true, report.policy},
           {"compute", "another arithmetic of packed codes", true, report.compute},
+          {"key_values", "keys and values kept otherwise", true, report.key_values},
           {"model", model_differs, false, model_hash(model)},
           {"dtypes", "some tensors in other dtypes", false, dtypes_hash(report)}};
 }

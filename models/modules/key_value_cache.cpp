@@ -4,6 +4,8 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "models/modules/key_value_codes.h"
 #include "models/modules/stored_state.h"
@@ -151,8 +153,26 @@ std::int64_t KeyValueCache::bytes() const noexcept {
 
 const KeyValueCache::Part KeyValueCache::kParts[] = {{"keys", &Block::keys}, {"values", &Block::values}};
 
+// Codes block by block, as they lie. Shape: (blocks, bytes).
+std::vector<StateTensor> KeyValueCache::coded_tensors(std::int64_t length) const {
+  const auto count = static_cast<std::int64_t>(block_of(length - 1) + 1 - let_go_);
+  std::vector<StateTensor> out;
+  for (const Part& part : kParts) {
+    const at::Tensor& one = (*blocks_[block_of(length - 1)]).*part.tensor;
+    if (!one.defined()) continue;
+    out.push_back({part.name, {count, one.numel()}, one.scalar_type(), [this, count, which = part.tensor] {
+                     std::vector<at::Tensor> codes;
+                     for (std::int64_t i = 0; i < count; ++i)
+                       codes.push_back((*blocks_[let_go_ + static_cast<std::size_t>(i)]).*which);
+                     return at::stack(codes);
+                   }});
+  }
+  return out;
+}
+
 // Of all tokens that are there in one piece, so that what is stored knows nothing of blocks.
 std::vector<StateTensor> KeyValueCache::tensors(std::int64_t length) const {
+  if (is_int8()) return coded_tensors(length);
   const std::int64_t begin = static_cast<std::int64_t>(let_go_) * kTokens;
   std::vector<StateTensor> out;
   for (const Part& part : kParts) {
@@ -173,14 +193,21 @@ std::int64_t KeyValueCache::begin_of_stored(std::int64_t length, const LayerSour
     if (!at::isFloatingType(dtype)) source.refuse(name, "is of whole numbers");
     return dtype;
   };
-  if (!key_dtype_) key_dtype_ = dtype_of("keys");
-  if (!value_dtype_ && shape_.value_dim > 0) value_dtype_ = dtype_of("values");
+  if (!is_int8() && !key_dtype_) key_dtype_ = dtype_of("keys");
+  if (!is_int8() && !value_dtype_ && shape_.value_dim > 0) value_dtype_ = dtype_of("values");
   const std::vector<std::int64_t> shape = source.entry(kParts[0].name).shape;
-  const std::int64_t begin = shape.size() > 1 ? length - shape[1] : -1;
+  std::int64_t begin = -1;
+  if (shape.size() > 1 && is_int8()) begin = (static_cast<std::int64_t>(block_of(length - 1)) + 1 - shape[0]) * kTokens;
+  if (shape.size() > 1 && !is_int8()) begin = length - shape[1];
   const bool is_block = begin >= 0 && begin < length && begin % kTokens == 0;
   if (!is_block || (begin > 0 && shape_.reach.window == 0) || shape_.reach.least_past(begin) > length)
     source.refuse(kParts[0].name, "has not those tokens of " + std::to_string(length) + " that this layer keeps");
   return begin;
+}
+
+void KeyValueCache::restore_codes(const Part& part, const at::Tensor& all) {
+  for (std::size_t i = let_go_; i < blocks_.size(); ++i)
+    ((*blocks_[i]).*part.tensor).copy_(all.select(0, static_cast<std::int64_t>(i - let_go_)));
 }
 
 void KeyValueCache::restore(std::int64_t length, const LayerSource& source) {
@@ -194,6 +221,11 @@ void KeyValueCache::restore(std::int64_t length, const LayerSource& source) {
     const at::Tensor& one = (*blocks_.back()).*part.tensor;
     if (!one.defined()) continue;
     std::vector<std::int64_t> shape = one.sizes().vec();
+    if (is_int8()) {
+      restore_codes(part, source.take(part.name, {static_cast<std::int64_t>(blocks_.size() - let_go_), one.numel()},
+                                      one.scalar_type()));
+      continue;
+    }
     shape[1] = length - begin;
     const at::Tensor all = source.take(part.name, shape, one.scalar_type());
     for (std::int64_t at = begin; at < length; at += kTokens) {

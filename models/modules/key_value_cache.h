@@ -47,6 +47,7 @@ class KeyValueCache final : public LayerState {
   std::optional<at::ScalarType> value_dtype() const noexcept { return value_dtype_; }
   const Shape& shape() const noexcept { return shape_; }
   bool is_int8() const noexcept { return key_values_ == KeyValues::kInt8; }
+  KeyValues key_values() const noexcept override { return key_values_; }
   // What a token takes. Units: bytes.
   std::int64_t bytes_of_token() const noexcept;
 
@@ -70,6 +71,8 @@ class KeyValueCache final : public LayerState {
   static const Part kParts[];  // all that a block may have
   at::Tensor gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const;
   void make_room(std::int64_t begin, std::int64_t count);
+  std::vector<StateTensor> coded_tensors(std::int64_t length) const;
+  void restore_codes(const Part& part, const at::Tensor& all);
   // Of what is stored: the first token whose keys are there. Sets the dtypes, where the cache has none yet.
   std::int64_t begin_of_stored(std::int64_t length, const LayerSource& source);
   void place(std::size_t index, std::shared_ptr<Block> block);

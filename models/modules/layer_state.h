@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include <halfbyte/key_values.h>
+
 namespace halfbyte::models {
 
 class LayerSource;
@@ -26,6 +28,8 @@ class LayerState {
   // Memory that it holds, what it shares included, and that it holds of a sequence of so many tokens. Units: bytes.
   virtual std::int64_t bytes() const noexcept = 0;
   virtual std::int64_t bytes_for(std::int64_t tokens) const noexcept = 0;
+  // In which form it keeps what grows with the sequence.
+  virtual KeyValues key_values() const noexcept { return KeyValues::kOperand; }
   // All that it keeps of a sequence of `length` tokens, 1 at least; and the same taken back by a state without tokens.
   // Errors of restore(): kCorrupt for what this layer would not have kept.
   virtual std::vector<StateTensor> tensors(std::int64_t length) const = 0;

@@ -54,6 +54,11 @@ void Session::commit(std::int64_t tokens) {
   }
 }
 
+KeyValues Session::key_values() const noexcept {
+  const auto is_int8 = [](const auto& layer) { return layer && layer->key_values() == KeyValues::kInt8; };
+  return std::ranges::any_of(layers_, is_int8) ? KeyValues::kInt8 : KeyValues::kOperand;
+}
+
 std::int64_t Session::least() const noexcept {
   std::int64_t out = 0;
   for (const auto& layer : layers_) out = std::max(out, layer ? layer->least(length_) : 0);

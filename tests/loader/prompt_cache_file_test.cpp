@@ -71,6 +71,27 @@ TEST_CASE("a prompt cache gives from a file what it gives from memory under ever
   }
 }
 
+TEST_CASE("a prompt cache in 8 bits gives from a file what it gives from memory, and serves no other kind",
+          "[prompt_cache]") {
+  for (const char* name : {"llama2", "gemma2", "gpt-oss", "qwen3-next"}) {
+    INFO(name);
+    const tests::Scratch scratch;
+    const auto path = tests::data("families") / name;
+    const Model coded = load_low_bit(path, {.key_values = KeyValues::kInt8});
+    CHECK(coded.report().key_values == "int8");
+    compare_with_memory(coded, scratch / "cache");
+    CHECK_THROWS_WITH(PromptCacheFile(load_low_bit(path), scratch / "cache"),
+                      Catch::Contains("keys and values kept otherwise"));
+  }
+}
+
+TEST_CASE("8 bits are said of the models that have them", "[prompt_cache]") {
+  const auto path = tests::data("families") / "deepseek-v3";
+  const Model latent = load_low_bit(path, {.key_values = KeyValues::kInt8});
+  CHECK(latent.report().key_values == latent.report().operand_dtype);
+  CHECK_THAT(latent.report().notes.back(), Catch::Contains("keys and values stay as they are"));
+}
+
 TEST_CASE("a file keeps the prompt, or all of a sequence, as it is asked", "[prompt_cache]") {
   const tests::Scratch scratch;
   const TokenIds prompt = token_run(5, 40);

@@ -157,5 +157,31 @@ TEST_CASE("stored tensors that a session would not have are refused by name", "[
   }
 }
 
+TEST_CASE("keys and values in 8 bits are stored as codes, and other shapes of them are refused", "[session][stored]") {
+  const auto make = [] {
+    std::vector<std::unique_ptr<LayerState>> layers;
+    layers.push_back(std::make_unique<KeyValueCache>(KeyValueCache::Shape{2, 64, 64}, at::kHalf, at::kCPU,
+                                                     KeyValues::kInt8));
+    return Session(std::move(layers), {}, at::kCPU);
+  };
+  Session session = make();
+  for (std::int64_t done = 0; done < 100; done += 50) {
+    session.state<KeyValueCache>(0).store(done, at::randn({50, 2, 64}), at::randn({50, 2, 64}));
+    session.commit(50);
+  }
+  Stored file = stored(session);
+  Session again = make();
+  again.restore(100, 0, file);
+  check_equal(again, session);
+  const at::Tensor codes = file["layers.0.keys"];
+  const at::Tensor others[] = {codes.narrow(0, 0, 1), codes.view({-1}), codes.narrow(1, 1, codes.size(1) - 1),
+                               at::cat({codes, codes}), codes.to(at::kHalf), codes.narrow(0, 0, 0)};
+  for (const at::Tensor& other : others) {
+    file["layers.0.keys"] = other;
+    Session refused = make();
+    CHECK_THROWS_WITH(refused.restore(100, 0, file), Catch::Contains("layers.0.keys"));
+  }
+}
+
 }  // namespace
 }  // namespace halfbyte::models
