@@ -1,5 +1,7 @@
 #include "quant/thread_pool.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -8,11 +10,16 @@
 #include <thread>
 #include <utility>
 
+#include "quant/call_watch.h"
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
 
 namespace halfbyte::quant {
+
+constinit thread_local CallWatch* CallWatch::innermost_ = nullptr;
+
 namespace {
 
 // How long a thread looks for what it waits for before it sleeps. Longer than what stands between two products of a
@@ -69,12 +76,15 @@ class Pool {
     threads_ = static_cast<std::size_t>(threads);
     ++number_;
     error_ = nullptr;
+    watch_ = CallWatch::of_this_thread();
+    const std::int64_t begin = watch_ ? begin_times() : 0;
     if (made_.load(std::memory_order_relaxed) + 1 < threads_) grow_if_possible(threads);
     state_.store(kOpen, std::memory_order_release);
     calls_.fetch_add(1);
     calls_.notify_all();
     call(0);
     wait_for_all();
+    if (watch_) watch_->note({begin, steady_now(), watched()});
     const std::exception_ptr error = std::move(error_);
     is_taken_.store(false, std::memory_order_release);
     if (error) std::rethrow_exception(error);
@@ -98,7 +108,19 @@ class Pool {
     }
   }
 
+  // Of the threads that are asked.
+  std::span<const ThreadTimes> watched() const noexcept {
+    return std::span(times_).first(std::min(threads_, times_.size()));
+  }
+
+  std::int64_t begin_times() noexcept {
+    std::fill_n(times_.begin(), watched().size(), ThreadTimes{});
+    return steady_now();
+  }
+
   void call(std::size_t thread) noexcept {
+    ThreadTimes* const times = watch_ && thread < times_.size() ? &times_[thread] : nullptr;
+    if (times) times->came = steady_now();
     is_in_call = true;
     try {
       work_(context_, thread);
@@ -107,6 +129,7 @@ class Pool {
       if (!error_) error_ = std::current_exception();
     }
     is_in_call = false;
+    if (times) times->left = steady_now();
   }
 
   // Nobody comes in any more; those inside finish their pieces.
@@ -150,6 +173,8 @@ class Pool {
   std::size_t threads_ = 0;
   std::uint32_t number_ = 0;
   std::exception_ptr error_;
+  CallWatch* watch_ = nullptr;  // null: nobody asks for the times
+  std::array<ThreadTimes, kMostWatched> times_;
   alignas(64) std::atomic<std::uint32_t> state_ = 0;
   alignas(64) std::atomic<std::uint32_t> calls_ = 0;
 };

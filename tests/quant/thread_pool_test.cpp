@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "quant/call_watch.h"
 #include "tests/catch.h"
 
 namespace halfbyte::quant {
@@ -84,6 +85,57 @@ TEST_CASE("several threads of a host call at once", "[threads]") {
   }
   hosts.clear();
   CHECK(right == 1200);
+}
+
+// Keeps what it is told.
+class Watch : public CallWatch {
+ public:
+  void note(const SharedCall& call) noexcept override {
+    begin = call.begin;
+    end = call.end;
+    threads.assign(call.threads.begin(), call.threads.end());
+    ++calls;
+  }
+  int calls = 0;
+  std::int64_t begin = 0, end = 0;
+  std::vector<ThreadTimes> threads;
+};
+
+TEST_CASE("a watch is told when each thread of a shared call came, and when nothing was left for it", "[threads]") {
+  Watch watch;
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(sum_of_pieces(3, 50) == 1225);
+    REQUIRE(watch.calls == i + 1);
+    REQUIRE(watch.threads.size() == 3);
+    CHECK(watch.begin <= watch.threads[0].came);
+    for (const ThreadTimes& thread : watch.threads) {
+      if (thread.came == 0) continue;  // it was not there in time
+      CHECK(watch.begin <= thread.came);
+      CHECK(thread.came <= thread.left);
+      CHECK(thread.left <= watch.end);
+    }
+  }
+}
+
+TEST_CASE("a watch is told of its own thread's shared calls, and not of those that the caller does alone",
+          "[threads]") {
+  Watch outer;
+  sum_of_pieces(1, 10);
+  CHECK(outer.calls == 0);
+  std::jthread([] { sum_of_pieces(3, 10); }).join();
+  CHECK(outer.calls == 0);
+  run_together(2, [](std::size_t) { sum_of_pieces(2, 10); });
+  CHECK(outer.calls == 1);
+  {
+    Watch inner;
+    sum_of_pieces(2, 10);
+    CHECK(inner.calls == 1);
+  }
+  CHECK(outer.calls == 1);
+  CHECK_THROWS(run_together(2, [](std::size_t) { throw std::runtime_error("piece"); }));
+  CHECK(outer.calls == 2);
+  sum_of_pieces(static_cast<int>(kMostWatched) + 8, 10);
+  CHECK(outer.threads.size() == kMostWatched);
 }
 
 TEST_CASE("after a fork the caller does everything", "[threads]") {
