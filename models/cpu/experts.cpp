@@ -7,6 +7,7 @@
 
 #include <halfbyte/linear.h>
 
+#include "models/cpu/costs.h"
 #include "models/cpu/gates.h"
 #include "models/cpu/multiply.h"
 #include "models/modules/routing.h"
@@ -53,6 +54,7 @@ class Experts {
     if (!route(*router)) return false;
     sort();
     if (!run_chosen() || !run_shared()) return false;
+    const WorkScope work(WorkKind::kExpertRows);
     quant::mix_rows({.rows = tokens_,
                      .size = hidden_,
                      .count = config_.experts_per_token,
@@ -82,6 +84,7 @@ class Experts {
                      reinterpret_cast<std::byte*>(work_.correction.data()), Dtype::kFloat32, experts);
       correction = work_.correction.data();
     }
+    const WorkScope work(WorkKind::kExpertRows);
     quant::for_each_piece(tokens_, tokens_ * experts > kParallelValues, [&](std::int64_t token) {
       route_token({scores + token * experts, scores + (tokens_ + token) * experts, correction}, config_,
                   work_.chosen.data() + token * chosen, work_.shares.data() + token * chosen);
@@ -94,6 +97,7 @@ class Experts {
   void multiply_router(const quant::Product& product, float* output) const {
     constexpr std::int64_t kRows = quant::kDirectRows;
     const std::int64_t width = product.weight.out_features;
+    const WorkScope work(WorkKind::kRouter, [&] { return router_cost(product); });
     quant::for_each_piece((tokens_ + kRows - 1) / kRows, tokens_ * width * hidden_ > kParallelProducts,
                           [&](std::int64_t piece) {
                             const std::int64_t first = piece * kRows;
@@ -105,8 +109,14 @@ class Experts {
                           });
   }
 
+  WorkCost router_cost(quant::Product product) const {
+    product.arguments.rows = tokens_;
+    return cost_of(std::span(&product, 1));
+  }
+
   // Rows in the order of their experts.
   void sort() {
+    const WorkScope work(WorkKind::kExpertRows);
     work_.begins.assign(to_size(config_.num_experts) + 1, 0);
     for (const std::int64_t expert : work_.chosen) ++work_.begins[to_size(expert) + 1];
     for (std::size_t e = 1; e < work_.begins.size(); ++e) work_.begins[e] += work_.begins[e - 1];
@@ -207,6 +217,7 @@ class Experts {
 
   // Each row's token, where there are several.
   void gather(Dtype dtype) {
+    const WorkScope work(WorkKind::kExpertRows);
     const std::byte* const input = operand(dtype);
     gathered_ = input;
     if (tokens_ == 1) return;

@@ -7,6 +7,7 @@
 
 #include <halfbyte/linear.h>
 
+#include "models/cpu/costs.h"
 #include "models/cpu/experts.h"
 #include "models/cpu/fusible.h"
 #include "models/cpu/gates.h"
@@ -50,6 +51,7 @@ class Forward {
       const auto attempt = [&] {
         return decoder_.path() + "." + std::to_string(i) + ", given " + std::to_string(count_) + " tokens";
       };
+      const auto scope = WorkScope::layer(static_cast<std::int64_t>(i));
       translated(attempt, [&] { layer(work_.model.layers[i]); });
       PassWatch::layer_done(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(work_.model.layers.size()));
     }
@@ -93,6 +95,7 @@ class Forward {
   void embed(const std::int64_t* ids) {
     const at::Tensor& weight = decoder_.embedding().weight();
     const Dtype dtype = dtype_of(weight);
+    const WorkScope work(WorkKind::kEmbedding, [&] { return WorkCost{count_ * hidden_ * size_bytes(dtype), 0}; });
     const auto scale = static_cast<float>(decoder_.embedding().scale());
     stream_ = work_.stream.floats(count_ * hidden_);
     base_ = stream_;
@@ -106,6 +109,7 @@ class Forward {
 
   // Adds what waits to the stream, and writes its norm for `next` to multiply, as float32 where that is asked for.
   void normalise(const quant::Norm& norm, const ProductsView* next, float* normalised) {
+    const WorkScope work(WorkKind::kNorms);
     quant::ResidualNorm a{};
     a.rows = count_;
     a.size = hidden_;
@@ -156,6 +160,7 @@ class Forward {
     normalise({}, nullptr, nullptr);
     delta_ = nullptr;
     base_ = stream_;
+    const WorkScope work(WorkKind::kModules);
     for (const ModulePart& part : parts()) {
       const at::Tensor stream = of_part(stream_, part);
       stream.copy_(layer.completed(stream, part.pass));
@@ -189,6 +194,7 @@ class Forward {
 
   // What runs as a module takes what was normalised, and gives what waits.
   const float* mix(const DecoderLayer& layer) {
+    const WorkScope work(WorkKind::kModules);
     float* const out = work_.delta.floats(count_ * hidden_);
     for (const ModulePart& part : parts())
       of_part(out, part).copy_(layer.mixer().forward(of_part(normalised_, part), part.pass));
@@ -198,6 +204,7 @@ class Forward {
   const float* experts(const LayerView& view) {
     if (view.experts && run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta))
       return work_.delta.floats(0);
+    const WorkScope work(WorkKind::kModules);
     const at::Tensor x = at::from_blob(normalised_, {1, count_, hidden_}, at::kFloat);
     experts_result_ = view.layer->feed_forward().forward(x).to(at::kFloat).contiguous();
     return experts_result_.const_data_ptr<float>();
@@ -263,6 +270,7 @@ class Forward {
   }
 
   void place(const LayerView& view, const Attention& attention) {
+    const WorkScope work(WorkKind::kPlaceHeads);
     const auto [query, key, value] = heads_of(attention);
     auto a = over_cache<quant::PlaceHeads>(attention);
     if (!attention.has_own_keys()) a.kv_heads = 0;
@@ -307,6 +315,7 @@ class Forward {
 
   // What the heads gave, times the sigmoid of the gates beside their queries.
   void gate(const Attention& attention, Dtype dtype, std::byte* output) {
+    const WorkScope work(WorkKind::kGates);
     quant::GateRows a{};
     a.gate = quant::Gate::kSigmoid;
     a.rows = count_ * attention.heads();
@@ -321,6 +330,7 @@ class Forward {
 
   // A sequence's tokens some at a time where they look far back.
   void attend_in_slices(quant::Attend a) {
+    const WorkScope work(WorkKind::kAttention, [&] { return cost_of(a); });
     PassWatch::check();
     const auto step_of = [&](const quant::SequenceBlocks& row) {
       return rows_between_looks(row.tokens, 2 * a.heads * a.head_dim * (row.past + row.tokens));

@@ -5,6 +5,7 @@
 
 #include <halfbyte/linear.h>
 
+#include "models/cpu/costs.h"
 #include "models/modules/pass_watch.h"
 #include "quant/activations.h"
 
@@ -36,7 +37,9 @@ void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, B
   for (std::size_t i = 0; i < view.count; ++i) {
     columns += view.out_features(i);
     outputs[i].floats(tokens * view.out_features(i));
+    view.products[i].arguments.rows = tokens;
   }
+  const WorkScope work(view.work, [&] { return cost_of(std::span(view.products).first(view.count)); });
   const std::int64_t step = rows_between_looks(tokens, width * columns);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     PassWatch::check();
@@ -70,6 +73,7 @@ void multiply_watched(std::span<const quant::Product> products) {
   const auto work_of = [](const quant::Product& p) {
     return p.arguments.rows * p.weight.in_features * p.weight.out_features;
   };
+  const WorkScope scope(WorkKind::kExperts, [&] { return cost_of(products); });
   const std::int64_t most = PassWatch::products_between_looks();
   for (std::size_t begin = 0, end; begin < products.size(); begin = end) {
     std::int64_t work = work_of(products[begin]);

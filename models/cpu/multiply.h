@@ -14,7 +14,8 @@ namespace halfbyte::models::cpu {
 // (tokens, in_features), in the view's operand dtype; outputs (tokens, out_features) each, float32.
 void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, Buffer& reordered, Buffer* outputs);
 
-// Products with rows and inputs of their own; asks the watch between them, and between slices of a large one.
+// Products of experts, with rows and inputs of their own; asks the watch between them, and between slices of a large
+// one.
 void multiply_watched(std::span<const quant::Product> products);
 
 }  // namespace halfbyte::models::cpu

@@ -162,6 +162,10 @@ bool set(const Mlp& mlp, std::int64_t hidden_size, LayerView& view) {
 bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {
   view = {};
   view.layer = &layer;
+  view.inputs.work = WorkKind::kQkv;
+  view.output.work = WorkKind::kAttentionOutput;
+  view.gate_up.work = WorkKind::kGateUp;
+  view.down.work = WorkKind::kDown;
   if (layer.attention() && !is_special(*layer.attention())) view.attention = layer.attention();
   const bool has_norms = set(layer.input_norm(), hidden_size, view.input_norm) &&
                          set(layer.mlp_norm(), hidden_size, view.mlp_norm) &&

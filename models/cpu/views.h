@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <halfbyte/linear.h>
+#include <halfbyte/profile.h>
 
 #include "models/modules/decoder.h"
 #include "quant/activations.h"
@@ -21,7 +22,8 @@ struct ProductsView {
   // The input's columns in the order that each weight's are in; null: as they are. Products of equal orders have one.
   std::array<const std::int64_t*, 3> orders = {};
   std::size_t count = 0;
-  Dtype operand = Dtype::kFloat32;  // what the input must be
+  Dtype operand = Dtype::kFloat32;   // what the input must be
+  WorkKind work = WorkKind::kOther;  // what a profile calls them
 
   std::int64_t out_features(std::size_t index) const { return products[index].weight.out_features; }
 };

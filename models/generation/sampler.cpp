@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 
+#include "models/profile/recorder.h"
+
 namespace halfbyte::models {
 namespace {
 
@@ -59,6 +61,7 @@ std::span<const float> Sampler::penalised(std::span<const float> logits) {
 }
 
 std::int64_t Sampler::sample(std::span<const float> raw) {
+  const WorkScope work(WorkKind::kSampling);
   const std::span<const float> logits = penalised(raw);
   const std::int64_t token = sampling_.temperature == 0.0 ? std::ranges::find(logits, largest(logits)) - logits.begin()
                                                           : sample_nucleus(logits);

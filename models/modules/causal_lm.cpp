@@ -11,6 +11,7 @@
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
+#include "models/modules/product_cost.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -98,6 +99,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session) const {
 
 at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
   check_rows(tokens, rows);
+  const auto work = WorkScope::pass(tokens.size(0));
   if (tokens.device() != device()) {
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
                                           device().str() + "; move one of them with .to()");
@@ -118,10 +120,12 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
-  at::Tensor products = lm_head_->multiply(hidden, at::kFloat);
-  if (!is_finite(products)) {
-    explain_not_finite(*this, policy_, [&] { return lm_head_->multiply(hidden, at::kFloat); });
-  }
+  const auto run = [&] {
+    const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, hidden); });
+    return lm_head_->multiply(hidden, at::kFloat);
+  };
+  at::Tensor products = run();
+  if (!is_finite(products)) explain_not_finite(*this, policy_, run);
   return logits_of(std::move(products), *config_);
 }
 

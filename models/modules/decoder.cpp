@@ -13,6 +13,7 @@
 #include "models/modules/module_path.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/short_convolution.h"
+#include "models/profile/recorder.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -148,12 +149,18 @@ at::Tensor Decoder::forward(const at::Tensor& tokens, std::span<const StepRow> r
 }
 
 at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> sessions) const {
-  auto [x, pass] = begin(tokens, std::move(sessions));
+  auto [x, pass] = [&] {
+    const WorkScope work(WorkKind::kModules);
+    return begin(tokens, std::move(sessions));
+  }();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const auto scope = WorkScope::layer(static_cast<std::int64_t>(layer));
+    const WorkScope work(WorkKind::kModules);
     x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
                    [&] { return layers_[layer]->forward(x, pass); });
     PassWatch::layer_done(static_cast<std::int64_t>(layer) + 1, static_cast<std::int64_t>(layers_.size()));
   }
+  const WorkScope work(WorkKind::kModules);
   return norm_ ? norm_->forward(x) : x;
 }
 

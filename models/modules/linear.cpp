@@ -9,6 +9,7 @@
 
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/product_cost.h"
 #include "models/modules/tap.h"
 #include "quant/operators/translate.h"
 
@@ -20,6 +21,7 @@ DenseLinear::DenseLinear(at::Tensor weight, const std::optional<at::Tensor>& bia
 }
 
 at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
+  const auto work = WorkScope::module_product([&] { return product_cost(*this, input); });
   try {
     Tap::given(*this, input);
     const at::Tensor x = operand(input);

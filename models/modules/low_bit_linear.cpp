@@ -10,6 +10,7 @@
 #include "models/modules/compute.h"
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
+#include "models/modules/product_cost.h"
 #include "models/modules/tap.h"
 #include "quant/operators/translate.h"
 
@@ -75,6 +76,7 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
     : Linear((check_weight(weight, bias), dtypes), bias), weight_(std::move(weight)) {}
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
+  const auto work = models::WorkScope::module_product([&] { return models::product_cost(*this, input); });
   try {
     models::Tap::given(*this, input);
     const at::Tensor x = operand(input);

@@ -17,7 +17,7 @@ TOP_LEVEL = {*FOLDERS, "tests", "cmake", "docs", ".ci", "CMakeLists.txt", "CMake
              ".gitignore", "LICENSE", "README.md", "CONTRIBUTING.md", "SECURITY.md"}
 # Where LibTorch may be included; everything else must build and run without it.
 TORCH_FOLDERS = ["quant/operators/", "models/", "loader/", "convert/calibrate/", "tools/model/"]
-TORCH_FREE_INSIDE = ["models/architectures/", "models/json/", "loader/files/"]
+TORCH_FREE_INSIDE = ["models/architectures/", "models/json/", "models/profile/", "loader/files/"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 PUBLIC = re.compile(r"^\w+(?:/\w+)*/include/(halfbyte/.+)$")

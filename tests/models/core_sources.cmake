@@ -8,6 +8,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/chat/own_template_test.cpp
     models/dtype_rules_test.cpp
     models/json/field_test.cpp
+    models/profile/profile_test.cpp
     models/tokenizers/fixtures_test.cpp
     models/tokenizers/huggingface_test.cpp
     models/tokenizers/sentencepiece_test.cpp

@@ -1,6 +1,7 @@
 set(HALFBYTE_MODELS_TESTS
     models/cpu/experts_test.cpp
     models/cpu/fused_test.cpp
+    models/cpu/profile_test.cpp
     models/evaluation/accuracy_test.cpp
     models/families_test.cpp
     models/family_sessions_test.cpp

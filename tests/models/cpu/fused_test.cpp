@@ -12,6 +12,7 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
+#include <halfbyte/profile.h>
 
 #include "models/architectures/model_config.h"
 #include "models/cpu/workspace.h"
@@ -257,6 +258,12 @@ TEST_CASE("a token allocates the tensors it gives back and nothing that grows wi
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 201);
   CHECK(tensor_memory == kTokens);  // the hidden state
   CHECK(made <= 2 * kTokens);       // that tensor's own two objects
+  const Profile profile({.traced_passes = kTokens});
+  const std::int64_t before_profiled = news;
+  for (int i = 0; i < kTokens; ++i) model.module().step(token, row);
+  const std::int64_t made_profiled = news - before_profiled;
+  CHECK(made_profiled <= 2 * kTokens);  // no more where a profile keeps events
+  CHECK(profile.record().events.size() > kTokens);
 }
 
 }  // namespace
