@@ -8,6 +8,7 @@ from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, write_safet
 
 SIZES = {"prompt_tokens": 12, "gen_tokens": 5, "batch": 3, "depth": 7, "runs": 4, "loads": 2}
 WORDS = [word for name, value in SIZES.items() for word in ("--" + name.replace("_", "-"), value)]
+SHAPE_BYTES = 16  # beside packed codes: two whole numbers that products do not read
 RATES = {"prefill_tokens_per_s", "decode_tokens_per_s", "memory_bytes_per_s"}
 
 
@@ -101,6 +102,62 @@ class Bench(CommandLineTest):
         self.fails(2, ["--depth", str(context + 2), f"context is {context}"], "bench", self.checkpoint, "--depth", context, "--prompt-tokens", "1", "--gen-tokens", "1")
         found = self.bench("--depth", context - 20, "--gen-tokens", "5", "--runs", "1")
         self.assertEqual(found["prompt_tokens"], 15)
+
+    def profile(self, *words, checkpoint=None):
+        return self.bench("--prompt-tokens", "12", "--gen-tokens", "6", "--runs", "2", *words, checkpoint=checkpoint)["profile"]
+
+    def test_without_the_option_there_is_no_profile(self):
+        self.assertNotIn("profile", self.bench("--prompt-tokens", "4", "--gen-tokens", "1", "--runs", "1"))
+
+    def test_a_profile_is_of_the_whole_pass_and_of_what_it_reads(self):
+        found = self.profile("--profile")
+        self.assertEqual((found["lost_events"], found["trace"]), (0, None))
+        self.assertEqual((found["prefill"]["passes"], found["prefill"]["tokens"]), (1, 12))
+        self.assertEqual((found["decode"]["passes"], found["decode"]["tokens"]), (6, 6))
+        tensors = {tensor["name"]: tensor["bytes"] for tensor in self.json_of("inspect", self.checkpoint, "--tensors")["tensors"]}
+        for part in (found["prefill"], found["decode"]):
+            kinds = {work["kind"]: work for work in part["work"]}
+            self.assertEqual(list(kinds), ["embedding", "norms", "qkv", "place_heads", "attention", "attention_output", "gate_up", "gates", "down", "head", "sampling", "other"])
+            self.assertAlmostEqual(sum(work["seconds"] for work in part["work"]) / part["pass_s"], 1, 9)
+            self.assertAlmostEqual(sum(work["share"] for work in part["work"]), 1, 9)
+            self.assertEqual(kinds["qkv"]["calls"], self.config["num_hidden_layers"])
+            self.assertEqual(kinds["down"]["bytes"], sum(size - SHAPE_BYTES for name, size in tensors.items() if "down_proj" in name))
+            self.assertEqual(kinds["head"]["flop"], 2 * self.config["vocab_size"] * self.config["hidden_size"])
+            self.assertAlmostEqual(kinds["down"]["bytes_per_s"] * kinds["down"]["seconds"] / kinds["down"]["bytes"], 1, 9)
+            self.assertTrue(all(kinds["norms"][key] is None for key in ("bytes", "flop", "bytes_per_s", "memory_share", "gflops")))
+            self.assertIsNone(kinds["other"]["calls"])
+            self.assertEqual(part["threads"].pop("count"), 2)
+            self.assertAlmostEqual(sum(part["threads"].values()), 1, 9)
+            self.assertTrue(all(0 <= share <= 1 for share in part["threads"].values()), part["threads"])
+
+    def test_a_mixture_of_experts_and_a_recurrent_family_have_their_kinds(self):
+        families = TINY_LLAMA.parent / "families"
+        for family, wanted in [("mixtral", {"router", "expert_rows", "experts"}), ("lfm2", {"modules", "module_products"})]:
+            found = self.profile("--profile", checkpoint=families / family)
+            self.assertLessEqual(wanted, {work["kind"] for work in found["decode"]["work"]}, family)
+
+    def test_a_trace_has_the_prefill_and_some_steps(self):
+        path = self.scratch / "steps.json"
+        found = self.profile("--profile-trace", path)
+        self.assertEqual(found["trace"], str(path))
+        events = [event for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"]
+        self.assertEqual([event["args"]["tokens"] for event in events if event["name"] == "pass"], [12, 1, 1, 1, 1])
+        layers = self.config["num_hidden_layers"]
+        self.assertEqual(sum(event["name"] == f"layers.{layers - 1} down" and event["tid"] == 0 for event in events), 5)
+        self.assertTrue(all(event["ts"] >= 0 and event["dur"] >= 0 for event in events))
+        self.assertEqual([name.name for name in self.scratch.iterdir() if name.name.startswith("steps")], ["steps.json"])
+
+    def test_a_trace_that_cannot_be_written_is_refused_before_the_model_is_read(self):
+        for path in (self.scratch, self.scratch / "none" / "steps.json"):
+            self.fails(1, str(path), "bench", self.checkpoint, "--profile-trace", path)
+
+    def test_people_read_the_profile_too(self):
+        text = self.succeeds("bench", self.checkpoint, *WORDS, "--profile-trace", self.scratch / "t.json", "--threads", "2", "-q")
+        self.assertRegex(text, r"a pass of prefill, of 36 tokens, [\d.]+ ms\n")
+        self.assertRegex(text, r"a step of decode, of 5 steps, [\d.]+ ms\n")
+        self.assertRegex(text, r"queries, keys, values +\d+ +[\d.]+ +[\d.]+ % +[\d.]+ +[\d.]+ % +[\d.]+ +[\d.]+ %\n")
+        self.assertRegex(text, r"2 threads: [\d.]+ % at work together, [\d.]+ % with nothing left to do, [\d.]+ % coming, [\d.]+ % outside of shared calls\n")
+        self.assertIn(f"trace     {self.scratch}/t.json", text)
 
     def test_people_read_the_same(self):
         text = self.succeeds("bench", self.checkpoint, *WORDS, "--device", "cpu", "-q")

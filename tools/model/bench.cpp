@@ -19,6 +19,8 @@
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/whole_file.h"
+#include "tools/model/bench_profile.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/step_cost.h"
@@ -34,6 +36,10 @@ struct Words {
   RunSizes sizes{.gen_tokens = 64};  // prompt_tokens 0: kPromptTokens, or what the context has room for
   std::int64_t runs = 5;
   std::int64_t loads = 1;
+  bool has_profile = false;
+  std::string trace;  // of the profile; empty: none
+
+  bool wants_profile() const { return has_profile || !trace.empty(); }
 };
 
 constexpr std::int64_t kPromptTokens = 512;
@@ -61,6 +67,24 @@ void declare(OptionParser& parser, Words& words) {
   parser.add_option("--loads", words.loads, "times to load the model, for the median of the time to a first token")
       .check(whole_number(1, 1000))
       .show_default();
+  parser.add_flag("--profile", words.has_profile,
+                  "also where the time goes, kind of work by kind, in as many more runs");
+  parser
+      .add_option("--profile-trace", words.trace,
+                  "write the profile's prefill and first steps for chrome://tracing or Perfetto; implies --profile")
+      .type_name("FILE");
+}
+
+// Errors: UsageError.
+void check_device(const Words& words, const std::string& device) {
+  if (!words.wants_profile() || device == "cpu") return;
+  throw UsageError("--profile sees what the CPU's threads do; this model is on " + device + ": ask with --device cpu");
+}
+
+// Errors: as write_whole().
+void write_trace(const std::string& path, const RunProfile& profile) {
+  const ProfileRecord records[] = {profile.prefill, profile.decode};
+  write_whole(path, chrome_trace(records));
 }
 
 // The command line's sizes, made to fit the model where the user left them open. Errors: UsageError.
@@ -99,7 +123,14 @@ struct Rates {
   std::vector<double> prefill, decode, memory;
   std::uint64_t peak_rss_bytes = 0;  // before the memory's reader took its buffer
   double cache_value_bytes = 0;
+  std::optional<RunProfile> profile;
 };
+
+RunProfile profiled_runs(TimedRuns& runs, std::int64_t count) {
+  std::vector<RunProfile> profiles(static_cast<std::size_t>(count));
+  for (RunProfile& profile : profiles) runs.run(&profile);
+  return median_of(profiles);
+}
 
 // Memory is read before each run and after the last: what slows one slows its neighbours.
 Rates timed_runs(const Model& model, const Words& words) {
@@ -117,6 +148,7 @@ Rates timed_runs(const Model& model, const Words& words) {
     rates.decode.push_back(batch * static_cast<double>(words.sizes.gen_tokens) / times.decode);
   }
   rates.memory.push_back(memory.bytes_per_second());
+  if (words.wants_profile()) rates.profile = profiled_runs(runs, words.runs);
   return rates;
 }
 
@@ -210,22 +242,35 @@ void print(const Words& words, const LoadReport& report, const Loads& loads, con
              ", " + report.policy + ", " + report.compute + ", " + report.device);
 }
 
+void print_profile(const Words& words, const RunProfile& profile, double memory) {
+  print(profile, memory);
+  if (!words.trace.empty()) print_line("\ntrace     " + words.trace + ", for chrome://tracing or ui.perfetto.dev");
+}
+
 ExitStatus run(Words& words, const CommonOptions& common) {
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
+  if (!words.trace.empty()) check_writable(words.trace);
   Loads loads;
   const Model model = timed_loads(words, common, loads);
+  check_device(words, model.report().device);
   const models::ModelConfig& config = model.config();
   fit_context(words.sizes, config.max_position_embeddings);
   const Rates rates = timed_runs(model, words);
   const Findings found = summary(config, model.report(), words.sizes, rates);
+  if (!words.trace.empty()) write_trace(words.trace, *rates.profile);
   if (common.is_json) {
     nlohmann::ordered_json json = json_of(words, model.report(), loads, rates, found);
     if (model.report().device != "cpu")
       json["memory_share"] = nullptr;  // it was this machine's memory, not the device's
+    if (rates.profile) {
+      json["profile"] = json_of(*rates.profile, found.memory);
+      json["profile"]["trace"] = words.trace.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(words.trace);
+    }
     print_json(json);
   } else {
     print(words, model.report(), loads, rates, found);
+    if (rates.profile) print_profile(words, *rates.profile, found.memory);
   }
   return ExitStatus::kDone;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -12,6 +13,7 @@
 #include "models/generation/sampler.h"
 #include "models/modules/key_value_cache.h"
 #include "models/modules/session.h"
+#include "models/profile/recorder.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -21,7 +23,19 @@ using Clock = std::chrono::steady_clock;
 // Tokens of the depth that go through the model at once.
 constexpr std::int64_t kChunk = 512;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+constexpr std::int64_t kTracedSteps = 4;
+
+// `record`: null, or where the time went.
+template <class Work>
+double seconds_of(const Work& work, ProfileRecord* record) {
+  std::optional<Profile> profile;
+  if (record) profile.emplace(ProfileOptions{.traced_passes = kTracedSteps});
+  const auto start = Clock::now();
+  work();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (record) *record = profile->record();
+  return seconds;
+}
 
 // Some token ids, the same in every run. Shape: (batch, tokens).
 at::Tensor tokens_of(const models::CausalLM& model, std::int64_t batch, std::int64_t tokens) {
@@ -33,6 +47,7 @@ at::Tensor tokens_of(const models::CausalLM& model, std::int64_t batch, std::int
 // there only then. LibTorch's argmax of several rows would wake OpenMP's threads, which then look for more on the cores
 // that ours want. Shapes: logits (batch, 1, vocab_size) -> (batch, 1).
 at::Tensor likeliest(const at::Tensor& logits) {
+  const models::WorkScope work(WorkKind::kSampling);
   const at::Tensor rows = logits.flatten(0, 1).cpu().contiguous();
   const auto size = static_cast<std::size_t>(rows.size(1));
   models::Sampler greedy({.temperature = 0}, /*seed=*/0, /*stream=*/0);
@@ -67,20 +82,21 @@ TimedRuns::TimedRuns(const Model& model, const RunSizes& sizes) : sizes_(sizes) 
     module.hidden(tokens_of(module, sizes.batch, std::min(kChunk, sizes.depth - past)), state_->start);
 }
 
-RunTimes TimedRuns::run() {
+RunTimes TimedRuns::run(RunProfile* profile) {
   const c10::InferenceMode guard;
   const models::CausalLM& model = state_->model;
   std::vector<models::Session> sessions;
   for (const models::Session& session : state_->start) sessions.push_back(session.fork());
   const at::Tensor prompt = tokens_of(model, sizes_.batch, sizes_.prompt_tokens);
-  const auto start = Clock::now();
-  const at::Tensor hidden = model.hidden(prompt, sessions);
-  at::Tensor next = likeliest(model.head(hidden.narrow(1, sizes_.prompt_tokens - 1, 1)));
-  const double prefill = seconds_since(start);
-  const auto decode_start = Clock::now();
-  for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) next = likeliest(model.head(model.hidden(next, sessions)));
-  const double decode = seconds_since(decode_start);
-  return {prefill, decode};
+  at::Tensor next;
+  const auto prefill = [&] {
+    next = likeliest(model.head(model.hidden(prompt, sessions).narrow(1, sizes_.prompt_tokens - 1, 1)));
+  };
+  const auto decode = [&] {
+    for (std::int64_t i = 0; i < sizes_.gen_tokens; ++i) next = likeliest(model.head(model.hidden(next, sessions)));
+  };
+  const double prefill_time = seconds_of(prefill, profile ? &profile->prefill : nullptr);
+  return {prefill_time, seconds_of(decode, profile ? &profile->decode : nullptr)};
 }
 
 double TimedRuns::cache_value_bytes() const {

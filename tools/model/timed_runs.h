@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <halfbyte/load_low_bit.h>
+#include <halfbyte/profile.h>
 
 namespace halfbyte::cli {
 
@@ -22,6 +23,11 @@ struct RunTimes {
   double decode;   // of gen_tokens more
 };
 
+// Where those went. Events are kept of the prefill and of a few steps.
+struct RunProfile {
+  ProfileRecord prefill, decode;
+};
+
 double median(std::vector<double> values);
 
 // Reads the depth when it is made; every run starts there again. Errors: as CausalLM::hidden().
@@ -29,7 +35,7 @@ class TimedRuns {
  public:
   TimedRuns(const Model& model, const RunSizes& sizes);  // the model outlives it
   ~TimedRuns();
-  RunTimes run();
+  RunTimes run(RunProfile* profile = nullptr);  // null: nobody asks
   // Of one value of keys and values; 0: no layer keeps any. Units: bytes.
   double cache_value_bytes() const;
 

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/files/platform.h"
 #include "loader/files/system_error.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
+#include "tools/cli/whole_file.h"
 #include "tools/report/charts.h"
 #include "tools/report/html.h"
 #include "tools/report/page.h"
@@ -26,19 +26,6 @@ std::string size_sentence(const ordered_json& report) {
   if (!checkpoint["linear_bits"].is_null())
     out += " (" + fixed(checkpoint["linear_bits"], 2) + " of what was quantised)";
   return out + ".";
-}
-
-// Under another name until it is whole; takes the place of an earlier one.
-void write_whole(const fs::path& path, const std::string& text) {
-  const fs::path unfinished = path.string() + ".part";
-  std::error_code error;
-  fs::remove(unfinished, error);
-  {
-    files::OutputFile file(unfinished, text.size());
-    file.write(0, std::as_bytes(std::span(text)));
-  }
-  fs::rename(unfinished, path, error);
-  if (error) files::fail_on(path, "writing", error.value());
 }
 
 }  // namespace
