@@ -302,8 +302,7 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
   return value;
 }
 
-models::LinearWeights CheckpointSource::linear(const std::string& module, bool has_bias) {
-  const std::string name = module + ".weight";
+models::LinearWeights CheckpointSource::weight(const std::string& name) {
   models::LinearWeights weights;
   weights.policy = choice_.of(name).policy;
   if (record(name).scheme) {
@@ -311,6 +310,14 @@ models::LinearWeights CheckpointSource::linear(const std::string& module, bool h
   } else {
     weights.weight = dense(name);
   }
+  return weights;
+}
+
+models::LinearWeights CheckpointSource::embedding(const std::string& module) { return weight(module + ".weight"); }
+
+models::LinearWeights CheckpointSource::linear(const std::string& module, bool has_bias) {
+  const std::string name = module + ".weight";
+  models::LinearWeights weights = weight(name);
   report_.tensors.back().operand = choice_.operand_of(name);
   if (has_bias) weights.bias = dense(module + ".bias");
   return weights;

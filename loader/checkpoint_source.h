@@ -31,6 +31,7 @@ class CheckpointSource : public models::TensorSource {
 
   // For the modules: "X.weight" packed if it is packed.
   models::LinearWeights linear(const std::string& module, bool has_bias) override;
+  models::LinearWeights embedding(const std::string& module) override;
   models::LinearWeights stacked(const std::string& name, std::int64_t index, bool holds_columns) override;
   at::Tensor parameter(const std::string& name) override { return dense(name); }
   at::ScalarType derived_buffer_dtype(const std::string& name) override;
@@ -67,6 +68,8 @@ class CheckpointSource : public models::TensorSource {
   using Stack = std::variant<at::Tensor, LowBitTensor>;
 
   at::Tensor stored(const std::string& name);
+  // Packed if it is packed, with its policy.
+  models::LinearWeights weight(const std::string& name);
   // `value`, not all of which is finite, with what only quantising took beyond float16's end at that end. Errors: as
   // read().
   at::Tensor within_float16(const files::TensorRecord& record, at::Tensor value);

@@ -53,7 +53,7 @@ class Estimate {
       return;
     }
     LoadedTensor line = line_of(record);
-    if (record.scheme && role != Role::kEmbedding) {
+    if (record.scheme) {
       line.loaded = scheme_text(record);
       line.bytes = record.size_bytes;
       add_note(line, choice_.of(record.name).why);

@@ -54,8 +54,7 @@ models::Embedding LayerRunner::embedding() const {
   LoadOptions as_stored;
   as_stored.dtype = DtypePolicy::original();
   CheckpointSource tensors(source_, as_stored, report);
-  const std::string name = std::string(config_.naming->embedding) + ".weight";
-  return {tensors.parameter(name), config_.embedding_scale, compute_};
+  return {tensors.embedding(std::string(config_.naming->embedding)), config_.embedding_scale, compute_};
 }
 
 at::Tensor LayerRunner::embed(const at::Tensor& tokens) const { return embedding().forward(tokens).to(at::kFloat); }

@@ -35,6 +35,10 @@ WorkCost cost_of(std::span<const quant::Product> products) noexcept {
   return out;
 }
 
+WorkCost cost_of_rows(const quant::WeightMatrix& weight, std::int64_t rows) noexcept {
+  return {bytes_of(weight) / weight.out_features * rows, 0};
+}
+
 WorkCost cost_of(const quant::Attend& a) noexcept {
   WorkCost out;
   for (const quant::SequenceBlocks& sequence : std::span(a.sequences, static_cast<std::size_t>(a.count))) {

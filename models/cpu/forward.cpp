@@ -17,7 +17,6 @@
 #include "models/modules/pass_watch.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
-#include "quant/operators/weight_matrix.h"
 
 namespace halfbyte::models::cpu {
 namespace {
@@ -25,8 +24,6 @@ namespace {
 std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
   return static_cast<std::size_t>(count * size_bytes(dtype));
 }
-
-Dtype dtype_of(const at::Tensor& tensor) { return from_torch(tensor.scalar_type()).value_or(Dtype::kFloat32); }
 
 // By QueryKeyNorm; the first without norms.
 constexpr quant::HeadNorm kHeadNorms[] = {quant::HeadNorm::kEachHead, quant::HeadNorm::kEachHead,
@@ -40,7 +37,7 @@ class Forward {
         work_(workspace),
         ids_(tokens),
         rows_(rows),
-        hidden_(decoder.embedding().weight().size(1)),
+        hidden_(workspace.model.embedding.in_features),
         count_(tokens.numel()) {
     set_rows();
     embed(tokens.const_data_ptr<std::int64_t>());
@@ -93,16 +90,13 @@ class Forward {
   }
 
   void embed(const std::int64_t* ids) {
-    const at::Tensor& weight = decoder_.embedding().weight();
-    const Dtype dtype = dtype_of(weight);
-    const WorkScope work(WorkKind::kEmbedding, [&] { return WorkCost{count_ * hidden_ * size_bytes(dtype), 0}; });
+    const WorkScope work(WorkKind::kEmbedding, [&] { return cost_of_rows(work_.model.embedding, count_); });
     const auto scale = static_cast<float>(decoder_.embedding().scale());
     stream_ = work_.stream.floats(count_ * hidden_);
     base_ = stream_;
     for (std::int64_t i = 0; i < count_; ++i) {
       float* row = stream_ + i * hidden_;
-      quant::convert(operators::bytes_of(weight) + bytes_of_values(ids[i] * hidden_, dtype), dtype,
-                     reinterpret_cast<std::byte*>(row), Dtype::kFloat32, hidden_);
+      quant::dequantize(work_.model.embedding, ids[i], ids[i] + 1, reinterpret_cast<std::byte*>(row), Dtype::kFloat32);
       for (std::int64_t column = 0; scale != 1.0f && column < hidden_; ++column) row[column] *= scale;
     }
   }

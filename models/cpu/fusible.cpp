@@ -7,7 +7,6 @@
 
 #include "models/modules/overflow.h"
 #include "models/modules/tap.h"
-#include "quant/operators/weight_matrix.h"
 
 namespace halfbyte::models::cpu {
 namespace {
@@ -23,16 +22,15 @@ bool is_wanted(const Compute& compute) {
          !Tap::is_there() && !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
-bool takes(const at::Tensor& tokens, const at::Tensor& embedding) {
+bool takes(const at::Tensor& tokens, const Embedding& embedding) {
   return tokens.is_cpu() && tokens.dim() == 1 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
-         tokens.numel() > 0 && operators::is_plain(embedding) && embedding.dim() == 2 &&
-         are_known(tokens, embedding.size(0));
+         tokens.numel() > 0 && are_known(tokens, embedding.vocab_size());
 }
 
 }  // namespace
 
 bool is_fusible(const Decoder& decoder, const at::Tensor& tokens) {
-  return is_wanted(decoder.compute()) && takes(tokens, decoder.embedding().weight());
+  return is_wanted(decoder.compute()) && takes(tokens, decoder.embedding());
 }
 
 }  // namespace halfbyte::models::cpu

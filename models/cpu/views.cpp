@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <variant>
 
 #include "models/cpu/experts.h"
 #include "quant/operators/torch_dtype.h"
@@ -11,14 +12,26 @@
 namespace halfbyte::models::cpu {
 namespace {
 
+std::optional<quant::WeightMatrix> matrix_of(const LowBitTensor& weight) {
+  return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.packed()});
+}
+
+std::optional<quant::WeightMatrix> matrix_of(const at::Tensor& weight) {
+  if (!operators::is_plain(weight) || weight.dim() != 2) return std::nullopt;
+  return operators::dense_matrix(weight);
+}
+
 std::optional<quant::WeightMatrix> matrix_of(const Linear& linear) {
-  if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) {
-    const LowBitTensor& weight = packed->weight();
-    return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.packed()});
-  }
+  if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) return matrix_of(packed->weight());
   const auto* dense = dynamic_cast<const DenseLinear*>(&linear);
-  if (!dense || !operators::is_plain(dense->weight()) || dense->weight().dim() != 2) return std::nullopt;
-  return operators::dense_matrix(dense->weight());
+  return dense ? matrix_of(dense->weight()) : std::nullopt;
+}
+
+bool set(const Embedding& embedding, quant::WeightMatrix& view) {
+  if (embedding.packed() && embedding.packed()->column_order) return false;
+  const auto matrix = std::visit([](const auto& weight) { return matrix_of(weight); }, embedding.weight());
+  if (matrix) view = *matrix;
+  return matrix.has_value();
 }
 
 // False where it does not lie as kernels read it.
@@ -187,7 +200,8 @@ std::optional<quant::Product> product_of(const Linear& linear, std::optional<Dty
 }
 
 bool view(const Decoder& decoder, ModelView& out) {
-  const std::int64_t hidden_size = decoder.embedding().weight().size(1);
+  if (!set(decoder.embedding(), out.embedding)) return false;
+  const std::int64_t hidden_size = out.embedding.in_features;
   out.layers.resize(decoder.layers().size());
   for (std::size_t i = 0; i < out.layers.size(); ++i) {
     if (!set(*decoder.layers()[i], hidden_size, out.layers[i])) return false;

@@ -44,11 +44,12 @@ struct LayerView {
 };
 
 struct ModelView {
+  quant::WeightMatrix embedding;
   std::vector<LayerView> layers;
   quant::Norm norm;  // without a weight: none
 };
 
-// The embedding is a matrix. False where a tensor does not lie as kernels read it (another device, dtype or order),
+// False where a tensor does not lie as kernels read it (another device, dtype or order),
 // shapes do not fit each other, or the dtypes of products that share an input differ: then the modules run one by one,
 // and say what is wrong if anything is.
 bool view(const Decoder& decoder, ModelView& out);

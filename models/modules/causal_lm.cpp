@@ -28,6 +28,8 @@ void check_device(const std::string& name, const torch::nn::Module& module, at::
   for (const auto& item : module.named_parameters(/*recurse=*/false)) check(item.key(), item.value().device());
   for (const auto& item : module.named_buffers(/*recurse=*/false)) check(item.key(), item.value().device());
   if (const auto* packed = dynamic_cast<const LowBitLinear*>(&module)) check("weight", packed->device());
+  const auto* embedding = dynamic_cast<const Embedding*>(&module);
+  if (embedding && embedding->packed()) check("weight", embedding->packed()->device());
 }
 
 [[noreturn]] void fail_query_or_key(const DtypePolicy& policy) {

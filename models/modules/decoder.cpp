@@ -98,8 +98,7 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
                  const Compute& compute)
     : compute_(compute), path_(config.naming->layers), reaches_(reaches_of(config)) {
   const Naming& names = *config.naming;
-  embedding_ =
-      std::make_shared<Embedding>(*weights.modules.parameter(&Naming::embedding), config.embedding_scale, compute);
+  embedding_ = std::make_shared<Embedding>(weights.modules.linear(&Naming::embedding), config.embedding_scale, compute);
   register_at(root, names.embedding, embedding_);
   if (config.layer_input_size > 0)
     layer_inputs_ = std::make_shared<LayerInputs>(root, weights.modules, config, compute);

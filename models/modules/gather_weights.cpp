@@ -43,6 +43,7 @@ void gather(const ModuleAt& module, TensorSource& source, const Naming& names, M
     return gather_stack(module, source, names, weights.layers.at(static_cast<std::size_t>(module.layer)));
   if (row.role == Role::kLinear || row.role == Role::kHead)
     return set_of(module, weights).add(row.module, source.linear(module.path, module.has_bias));
+  if (row.role == Role::kEmbedding) return set_of(module, weights).add(row.module, source.embedding(module.path));
   LinearWeights parameters{source.parameter(module.weight()), std::nullopt};
   if (module.has_bias) parameters.bias = source.parameter(module.bias());
   set_of(module, weights).add(row.module, std::move(parameters));

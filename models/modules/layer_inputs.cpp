@@ -26,7 +26,7 @@ LayerInputs::LayerInputs(torch::nn::Module& root_module, const WeightSet& weight
                          const Compute& compute)
     : layers_(config.num_hidden_layers), size_(config.layer_input_size), scale_(1.0 / root(config.hidden_size)) {
   const Naming& names = *config.naming;
-  embedding_ = std::make_shared<Embedding>(*weights.parameter(&Naming::layer_embedding), root(size_), compute);
+  embedding_ = std::make_shared<Embedding>(weights.linear(&Naming::layer_embedding), root(size_), compute);
   register_at(root_module, names.layer_embedding, embedding_);
   projection_ = linear(root_module, weights, &Naming::layer_projection, names, compute);
   norm_ = add_norm(root_module, weights, &Naming::layer_projection_norm, config, compute);

@@ -1,5 +1,7 @@
 #include <halfbyte/low_bit_tensor.h>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 
 #include "quant/operators/torch_dtype.h"
@@ -12,6 +14,21 @@ constexpr LowBitTensor::Extra kExtras[] = {{Part::kZeroPoint, &LowBitTensor::zer
                                            {Part::kOffset, &LowBitTensor::offsets, "offsets"},
                                            {Part::kRowScale, &LowBitTensor::row_scales, "row scales"},
                                            {Part::kColumnOrder, &LowBitTensor::column_order, "column order"}};
+
+constexpr std::int64_t kFields = 8;  // rows that share a word of zero points
+
+// Those of some rows, eight to a word again. Shapes: words (rows / 8, groups) -> (count / 8, groups), each rounded up.
+at::Tensor zero_points_of(const at::Tensor& words, const at::Tensor& indices) {
+  const at::Tensor own = words.index_select(0, indices.div(kFields, "floor"));
+  const at::Tensor shift = indices.remainder(kFields).mul(4).to(at::kInt).unsqueeze(1);
+  const at::Tensor fields = own.bitwise_right_shift(shift).bitwise_and(15);
+  const std::int64_t missing = (kFields - indices.size(0) % kFields) % kFields;
+  const at::Tensor shifts = at::arange(0, 4 * kFields, 4, fields.options()).view({kFields, 1});
+  return at::constant_pad_nd(fields, {0, 0, 0, missing})
+      .view({-1, kFields, words.size(1)})
+      .bitwise_left_shift(shifts)
+      .sum(1, /*keepdim=*/false, at::kInt);
+}
 
 }  // namespace
 
@@ -44,6 +61,16 @@ at::Tensor LowBitTensor::multiply(const at::Tensor& input, const std::optional<a
   const bool is_reordered = column_order && input.dim() > 0 && input.size(-1) == in_features;
   const at::Tensor x = is_reordered ? input.index_select(-1, *column_order) : input;
   return operators::low_bit_linear(x, packed(), bias, result, arithmetic);
+}
+
+LowBitTensor LowBitTensor::rows(const at::Tensor& indices) const {
+  LowBitTensor out = *this;
+  out.codes = codes.index_select(0, indices);
+  out.scales = scales.index_select(0, indices);
+  if (zero_points) out.zero_points = zero_points_of(*zero_points, indices);
+  if (offsets) out.offsets = offsets->index_select(0, indices);
+  if (row_scales) out.row_scales = row_scales->index_select(0, indices);
+  return out;
 }
 
 LowBitTensor LowBitTensor::to(at::Device device, bool non_blocking) const {

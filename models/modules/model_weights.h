@@ -23,7 +23,7 @@ class WeightSet {
   bool has(ModuleName module) const { return find(module) != nullptr; }
   // Precondition: has(module).
   const LinearWeights& linear(ModuleName module) const { return *find(module); }
-  // A weight that is no product's. Nothing: there is none.
+  // A weight that is no product's and no embedding's. Nothing: there is none.
   std::optional<at::Tensor> parameter(ModuleName module) const {
     const LinearWeights* found = find(module);
     return found ? std::optional(std::get<at::Tensor>(found->weight)) : std::nullopt;

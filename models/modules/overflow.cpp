@@ -10,6 +10,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/low_bit_linear.h>
 
+#include "models/modules/embedding.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte::models {
@@ -132,6 +133,8 @@ class Explanation {
   void check_parameters() const {
     for (const auto& item : root_.named_modules("", /*include_self=*/false)) {
       if (dynamic_cast<const Linear*>(item.value().get())) continue;
+      const auto* embedding = dynamic_cast<const Embedding*>(item.value().get());
+      if (embedding && embedding->packed()) check_packed(*embedding->packed(), " of " + item.key() + ".weight");
       for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false)) {
         check_tensor(item.key() + "." + parameter.key(), parameter.value());
       }

@@ -12,6 +12,8 @@ class TensorSource {
   virtual ~TensorSource() = default;
   // "X.weight" as it is stored, and "X.bias" when `has_bias`, both in the dtype the policy gives them.
   virtual LinearWeights linear(const std::string& module, bool has_bias) = 0;
+  // "X.weight" of an embedding, as linear() gives it.
+  virtual LinearWeights embedding(const std::string& module) = 0;
   // One of the matrices that the rank-3 tensor `name` is a stack of, its rows being outputs. `holds_columns`: dense,
   // the stack holds columns.
   virtual LinearWeights stacked(const std::string& name, std::int64_t index, bool holds_columns) = 0;

@@ -24,6 +24,7 @@ class RandomSource : public models::TensorSource {
     if (has_bias) out.bias = parameter(module + ".bias");
     return out;
   }
+  models::LinearWeights embedding(const std::string& module) override { return linear(module, false); }
   models::LinearWeights stacked(const std::string& name, std::int64_t index, bool) override {
     return {parameter(name).select(0, index), std::nullopt};
   }

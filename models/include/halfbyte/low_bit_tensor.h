@@ -41,6 +41,10 @@ struct LowBitTensor {
   // Errors: kContract.
   at::Tensor dequantize(std::optional<at::ScalarType> type = std::nullopt) const;
 
+  // The rows of these indices, packed as all of it is. Shapes: indices int64 (count), on the same device ->
+  // (count, in_features). Errors: LibTorch's, where an index is beyond the last row.
+  LowBitTensor rows(const at::Tensor& indices) const;
+
   // x W^T + b, without ever unpacking the whole matrix on the CPU. Gradients flow to the input and the bias.
   // Shapes: input (..., in_features), bias (out_features) -> (..., out_features) in `result`, or the input's dtype.
   // `arithmetic` is the CPU's; other devices multiply in floats. Errors: kContract, kInvalidArgument naming the
@@ -60,7 +64,7 @@ struct LowBitTensor {
   // What a weight may have beside codes and scales.
   struct Extra {
     Part part;
-    std::optional<at::Tensor> LowBitTensor::*tensor;
+    std::optional<at::Tensor> LowBitTensor::* tensor;
     const char* title;  // "zero points"
   };
   static std::span<const Extra> extras() noexcept;
