@@ -10,6 +10,7 @@
 #include "convert/group_sizes.h"
 #include "convert/quantization_config.h"
 #include "convert/unknown_family.h"
+#include "convert/wishes.h"
 #include "loader/files/derive.h"
 #include "loader/files/family.h"
 #include "loader/files/packed_parts.h"
@@ -20,11 +21,8 @@ namespace halfbyte::convert {
 namespace {
 
 using files::in_quotes;
-using files::matches_pattern;
 using files::StoredTensor;
 using models::Role;
-
-constexpr std::string_view kKeepWord = "keep";
 
 struct RoleReason {
   Role role;
@@ -33,8 +31,8 @@ struct RoleReason {
 
 // Why a tensor of a role stays when nobody asked for it.
 const auto kRoleReasons = std::to_array<RoleReason>({
-    {Role::kEmbedding, "an embedding, not a Linear"},
-    {Role::kHead, "the output head; quantised when " + Option::kSchemeFor + " asks for it"},
+    {Role::kEmbedding, "an embedding; packed when " + Option::kEmbedding + " asks for it"},
+    {Role::kHead, "the output head; quantised when " + Option::kHead + " asks for it"},
     {Role::kNorm, "a norm"},
     {Role::kBias, "a bias"},
     {Role::kBuffer, "a buffer"},
@@ -52,39 +50,15 @@ const Text& role_reason(Role role) { return std::ranges::find(kRoleReasons, role
 
 [[noreturn]] void invalid(const Text& message) { throw Error(ErrorCode::kInvalidArgument, message); }
 
-const Scheme& scheme_or_fail(const std::string& name) {
-  if (const Scheme* found = find_scheme(name)) return *found;
-  std::string known;
-  for (const Scheme& scheme : schemes()) known += (known.empty() ? "" : ", ") + std::string(scheme.name);
-  invalid("scheme " + in_quotes(name) + " is not known; known are " + known);
-}
-
-// What the user said about one tensor.
-struct Wish {
-  const Scheme* scheme = nullptr;
-  Text keep_reason = {};               // not empty: keep it
-  const std::string* asked = nullptr;  // the pattern of scheme_for that names it
-  std::int64_t group_size = 0;
-};
-
 class Planner {
  public:
   Planner(const files::Checkpoint& source, const QuantizeOptions& options)
       : source_(source),
         options_(options),
-        scheme_(scheme_or_fail(options.scheme.value_or(kDefaultScheme))),
-        group_size_(options.group_size.value_or(scheme_.default_group)),
         ties_(files::declared_ties(source)),
-        unknown_(source) {
-    check_group_size(group_size_, scheme_);
-    if (options.nested_scales && !has_part(scheme_, Part::kNestedScale))
-      invalid(Option::kNestedScales + " is for nf4 and fp4; " + std::string(scheme_.name) + " has no nested scales");
-    for (const auto& [pattern, scheme] : options.scheme_for) {
-      if (scheme != kKeepWord) scheme_or_fail(scheme);
-    }
+        unknown_(source),
+        wishes_(source, options, ties_) {
     look_at_packed();
-    for (const std::string& pattern : options.keep) check_pattern(Option::kKeep, pattern);
-    for (const auto& [pattern, scheme] : options.scheme_for) check_pattern(Option::kSchemeFor, pattern);
   }
 
   Plan run() {
@@ -94,7 +68,7 @@ class Planner {
       out.bytes_before += out.tensors.back().bytes_before;
       out.bytes_after += out.tensors.back().bytes_after;
     }
-    refuse_unusable_wishes();
+    wishes_.check_granted();
     add_notes(out);
     decide_readers(out);
     return out;
@@ -104,10 +78,10 @@ class Planner {
   void look_at_packed() {
     for (const files::TensorRecord& record : source_.manifest.tensors) {
       if (!record.scheme) continue;
-      if (options_.keep_packed) {
-        look_at_packed(record);
-        continue;
+      for (const std::string& part : record.parts.names) {
+        if (!part.empty()) packed_parts_.emplace(part, &record);
       }
+      if (options_.keep_packed) continue;
       throw Error(ErrorCode::kUnsupported, files::printable_path(source_.directory) + ": tensor " +
                                                in_quotes(record.name) + " is quantised already (" +
                                                std::string(record.scheme->name) +
@@ -116,55 +90,9 @@ class Planner {
     }
   }
 
-  void look_at_packed(const files::TensorRecord& record) {
-    for (const std::string& part : record.parts.names) {
-      if (!part.empty()) packed_parts_.emplace(part, &record);
-    }
-    for (const auto& [pattern, scheme] : options_.scheme_for) {
-      if (scheme == kKeepWord || !matches_pattern(pattern, record.name)) continue;
-      refused_.emplace(pattern, in_quotes(record.name) + ": it is " + std::string(record.scheme->name) +
-                                    " already and keeps its codes");
-    }
-  }
-
-  void check_pattern(Option option, const std::string& pattern) const {
-    const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
-    if (std::ranges::any_of(source_.tensors, matches, &StoredTensor::name)) return;
-    if (std::ranges::any_of(source_.manifest.tensors, matches, &files::TensorRecord::name)) return;
-    for (const auto& [alias, owner] : ties_) {
-      if (!matches(alias)) continue;
-      if (option == Option::kKeep) return;
-      invalid(option + " " + in_quotes(pattern) + " names " + alias + ", which is tied to " + owner +
-              ": it has no weights of its own");
-    }
-    invalid(option + " " + in_quotes(pattern) + " matches no tensor of " + files::printable_path(source_.directory));
-  }
-
-  Wish wish(const std::string& name) const {
-    Wish out{&scheme_, {}, nullptr, group_size_};
-    if (const auto choice = options_.choices.find(name); choice != options_.choices.end()) out = chosen(choice->second);
-    for (const std::string& pattern : options_.keep) {
-      if (matches_pattern(pattern, name)) return {nullptr, "matched " + Option::kKeep + " " + pattern};
-    }
-    for (const auto& [pattern, scheme] : options_.scheme_for) {
-      if (!matches_pattern(pattern, name)) continue;
-      if (scheme == kKeepWord) {
-        out = {nullptr, "matched " + Option::kSchemeFor + " " + pattern + "=keep"};
-      } else {
-        out = {find_scheme(scheme), {}, &pattern, group_size_};
-      }
-    }
-    return out;
-  }
-
-  static Wish chosen(const TensorChoice& choice) {
-    if (choice.scheme == kKeepWord) return {nullptr, "there is room for the original"};
-    return {&scheme_or_fail(choice.scheme), {}, nullptr, choice.group_size};
-  }
-
   // Empty: the tensor can be packed so that readers of compressed-tensors find it.
-  static std::string obstacle(const StoredTensor& tensor, Role role) {
-    if (role == Role::kEmbedding) return "an embedding; readers of the packed layout know it for Linear layers only";
+  static Text obstacle(const StoredTensor& tensor, Role role, const Wish& wanted) {
+    if (role == Role::kEmbedding && !wanted.asked->role) return "an embedding, which " + Option::kEmbedding + " packs";
     const bool is_stack = tensor.shape.size() == 3 && role == Role::kLinear;
     if (tensor.shape.size() != 2 && !is_stack)
       return "rank " + std::to_string(tensor.shape.size()) + "; only matrices are quantised";
@@ -254,12 +182,12 @@ class Planner {
       out.reason = "tied to " + *owner + ", stored once";
       return out;
     }
-    const Wish wanted = wish(tensor.name);
+    const Wish wanted = wishes_.of(tensor.name, out.role);
     if (!wanted.keep_reason.empty()) return keep(std::move(out), wanted.keep_reason);
     if (Text reason = wanted.asked ? Text() : reason_to_keep(tensor, out.role); !reason.empty())
       return keep(std::move(out), std::move(reason));
-    if (auto reason = obstacle(tensor, out.role); !reason.empty()) {
-      if (wanted.asked) refused_.emplace(*wanted.asked, in_quotes(tensor.name) + ": " + reason);
+    if (Text reason = obstacle(tensor, out.role, wanted); !reason.empty()) {
+      Wishes::refuse(wanted, tensor.name, reason);
       return keep(std::move(out), std::move(reason));
     }
     return pack(tensor, wanted, std::move(out));
@@ -286,7 +214,7 @@ class Planner {
     out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
     if (auto taken = taken_part_name(tensor, out); !taken.empty())
       return keep(std::move(out), in_quotes(taken) + " is there already");
-    if (wanted.asked) granted_.push_back(*wanted.asked);
+    if (wanted.asked) wanted.asked->is_granted = true;
     out.bytes_after = packed_bytes(tensor, out);
     return out;
   }
@@ -299,15 +227,6 @@ class Planner {
       total += size;
     }
     return static_cast<std::uint64_t>(total);
-  }
-
-  // A pattern may name some tensors in vain ("*=sym_int8"), but not all of them.
-  void refuse_unusable_wishes() const {
-    for (const auto& [pattern, reason] : refused_) {
-      if (std::ranges::find(granted_, pattern) != granted_.end()) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  Option::kSchemeFor + " " + pattern + " names nothing that can be quantised; " + reason);
-    }
   }
 
   // transformers 5 dequantises every tensor as the first group of config.json says.
@@ -339,6 +258,7 @@ class Planner {
 
   void add_notes(Plan& out) const {
     out.notes = file_notes(source_);
+    std::ranges::copy(wishes_.notes(), std::back_inserter(out.notes));
     if (!source_.architecture && source_.has_config()) {
       out.notes.insert(
           out.notes.begin(),
@@ -353,13 +273,10 @@ class Planner {
 
   const files::Checkpoint& source_;
   const QuantizeOptions& options_;
-  const Scheme& scheme_;
-  std::int64_t group_size_;
-  std::vector<std::pair<std::string, std::string>> ties_;
+  Ties ties_;
   UnknownFamily unknown_;
+  Wishes wishes_;
   std::map<std::string, const files::TensorRecord*> packed_parts_;  // of what keeps its codes, by the part's name
-  std::map<std::string, std::string> refused_;  // pattern -> the first tensor it named in vain, and why
-  std::vector<std::string> granted_;
 };
 
 }  // namespace

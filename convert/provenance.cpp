@@ -113,7 +113,7 @@ std::string program_and_version() { return "halfbyte " HALFBYTE_VERSION; }
 bool chooses_codes(const QuantizeOptions& options) noexcept {
   return options.calibrator || options.sensitivity || !options.choices.empty() || options.scheme ||
          options.group_size || options.search || options.nested_scales || !options.keep.empty() ||
-         !options.scheme_for.empty();
+         !options.scheme_for.empty() || options.embedding || options.head;
 }
 
 bool may_requantize(const QuantizeOptions& options) noexcept {
@@ -129,6 +129,8 @@ json conversion_record(const QuantizeOptions& options) {
            {"search", name_of(options.search.value_or(kDefaultSearch))},
            {"keep", options.keep},
            {"scheme_for", options.scheme_for}};
+  if (options.embedding) out["embedding"] = *options.embedding;
+  if (options.head) out["head"] = *options.head;
   if (options.calibrator) out["calibration"] = options.calibrator->record();
   if (options.mix) out["budget"] = budget_record(*options.mix);
   if (options.nested_scales) out["nested_scales"] = true;

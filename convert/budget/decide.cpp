@@ -64,7 +64,7 @@ class Decider {
     for (const Candidate& candidate : candidates_) plans.push_back(plan_of(source, options, candidate));
     rest_bytes_ = base.bytes_after;
     for (std::size_t i = 0; i < base.tensors.size(); ++i) {
-      if (!base.tensors[i].scheme || !base.tensors[i].tied_to.empty()) continue;
+      if (!base.tensors[i].scheme || !base.tensors[i].tied_to.empty() || is_apart(base.tensors[i])) continue;
       rest_bytes_ -= base.tensors[i].bytes_after;
       add(base.tensors[i], plans, i);
     }
@@ -106,6 +106,11 @@ class Decider {
   bool is_asked_for(const std::string& name) const {
     return std::ranges::any_of(options_.scheme_for,
                                [&](const auto& pair) { return files::matches_pattern(pair.first, name); });
+  }
+
+  // Neither chosen for nor counted: what is asked for by its role.
+  bool is_apart(const PlannedTensor& planned) const {
+    return planned.role == models::Role::kEmbedding || (planned.role == models::Role::kHead && options_.head);
   }
 
   const files::StoredTensor& stored(std::size_t i) const { return source_.tensors[tensors_[i].tensor]; }

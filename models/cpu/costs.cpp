@@ -18,6 +18,11 @@ std::int64_t bytes_of(const quant::WeightMatrix& weight) noexcept {
   return out;
 }
 
+// Of a token's key or value: codes come with a scale in bfloat16.
+std::int64_t bytes_of_head(std::int64_t head_dim, Dtype dtype) noexcept {
+  return head_dim * size_bytes(dtype) + (dtype == Dtype::kInt8 ? size_bytes(Dtype::kBfloat16) : 0);
+}
+
 // The first key that a token after `past` others sees.
 std::int64_t first_seen(const quant::Attend& a, std::int64_t past) noexcept {
   if (a.window == 0) return 0;
@@ -46,8 +51,8 @@ WorkCost cost_of(const quant::Attend& a) noexcept {
     std::int64_t pairs = 0;
     for (std::int64_t past = sequence.past; past < end; ++past) pairs += past + 1 - first_seen(a, past);
     out.flop += 4 * a.heads * a.head_dim * pairs;
-    out.bytes += (end - first_seen(a, sequence.past)) * a.kv_heads * a.head_dim *
-                 (size_bytes(a.key_dtype) + size_bytes(a.value_dtype));
+    out.bytes += (end - first_seen(a, sequence.past)) * a.kv_heads *
+                 (bytes_of_head(a.head_dim, a.key_dtype) + bytes_of_head(a.head_dim, a.value_dtype));
   }
   return out;
 }

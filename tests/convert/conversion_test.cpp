@@ -128,10 +128,10 @@ TEST_CASE("conversion: the record spells options as the host does", "[conversion
   };
   const auto in_cpp = kept({.keep = {"a"}, .overwrite = true});
   CHECK(in_cpp.at("a.weight") == "matched keep a");
-  CHECK(in_cpp.at("lm_head.weight") == "the output head; quantised when scheme_for asks for it");
+  CHECK(in_cpp.at("lm_head.weight") == "the output head; quantised when head asks for it");
   constexpr Spelling kShouted{.option = [](Option option) { return "<" + std::string(name(option)) + ">"; },
                               .call = [](const OperationCall&) { return std::string(); }};
   const auto shouted = kept({.keep = {"a"}, .overwrite = true, .spelling = kShouted});
   CHECK(shouted.at("a.weight") == "matched <keep> a");
-  CHECK(shouted.at("lm_head.weight") == "the output head; quantised when <scheme_for> asks for it");
+  CHECK(shouted.at("lm_head.weight") == "the output head; quantised when <head> asks for it");
 }

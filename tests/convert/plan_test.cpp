@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/convert/described.h"
 #include "tests/loader/files/packed_checkpoint.h"
 
 using namespace halfbyte;
@@ -11,20 +12,6 @@ using convert::PlannedTensor;
 using convert::QuantizeOptions;
 
 namespace {
-
-// A checkpoint that is not on disk: plan() looks at names, shapes and dtypes only.
-files::Checkpoint described(const std::vector<TestTensor>& tensors, const ordered_json& config = nullptr) {
-  const Scratch scratch;
-  write_checkpoint(scratch / "m", tensors, config);
-  return files::open_checkpoint(scratch / "m");
-}
-
-const PlannedTensor& of(const Plan& plan, const files::Checkpoint& source, const std::string& name) {
-  const auto found =
-      std::ranges::find_if(plan.tensors, [&](const PlannedTensor& t) { return source.tensors[t.source].name == name; });
-  REQUIRE(found != plan.tensors.end());
-  return *found;
-}
 
 std::string sized(std::size_t bytes) { return std::string(bytes, '\1'); }
 
@@ -114,7 +101,7 @@ TEST_CASE("plan: one tensor and what becomes of it", "[plan]") {
        none,
        nullptr,
        0,
-       "the output head; quantised when scheme_for asks for it"},
+       "the output head; quantised when head asks for it"},
       {"head asked for",
        {"lm_head.weight", "BF16", {4, 64}, sized(512)},
        {.scheme_for = {{"lm_head", "sym_int8"}}},
@@ -126,7 +113,37 @@ TEST_CASE("plan: one tensor and what becomes of it", "[plan]") {
        none,
        nullptr,
        0,
-       "an embedding, not a Linear"},
+       "an embedding; packed when embedding asks for it"},
+      {"head asked for by its role",
+       {"lm_head.weight", "BF16", {4, 64}, sized(512)},
+       {.scheme_for = {{"*", "keep"}}, .head = "sym_int8"},
+       "sym_int8",
+       64,
+       ""},
+      {"embedding asked for",
+       {"model.embed_tokens.weight", "BF16", {4, 64}, sized(512)},
+       {.halfbyte_only = true, .scheme_for = {{"*", "sym_int4"}}, .embedding = "sym_int8"},
+       "sym_int8",
+       64,
+       ""},
+      {"embedding asked for, of rows that groups do not divide",
+       {"wte.weight", "BF16", {4, 100}, sized(800)},
+       {.halfbyte_only = true, .embedding = "sym_int8"},
+       nullptr,
+       0,
+       "in_features 100: no group size of 128, 64, 32, 16 divides it"},
+      {"embedding asked to stay",
+       {"model.embed_tokens.weight", "BF16", {4, 64}, sized(512)},
+       {.embedding = "keep"},
+       nullptr,
+       0,
+       "matched embedding keep"},
+      {"keep wins over roles",
+       {"model.embed_tokens.weight", "BF16", {4, 64}, sized(512)},
+       {.keep = {"*embed*"}, .embedding = "sym_int8"},
+       nullptr,
+       0,
+       "matched keep *embed*"},
   };
   for (const Row& row : rows) {
     INFO(row.what);

@@ -23,4 +23,5 @@ set(HALFBYTE_CONVERT_TESTS
     convert/quantize_test.cpp
     convert/repack_test.cpp
     convert/resume_test.cpp
-    convert/synth_test.cpp)
+    convert/synth_test.cpp
+    convert/wishes_test.cpp)

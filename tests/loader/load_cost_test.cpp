@@ -63,7 +63,9 @@ TEST_CASE("a policy's cost is foretold to the byte", "[policy]") {
   const auto source = tests::data("tiny-llama");
   convert::quantize(source, scratch / "quantized");
   convert::quantize(source, scratch / "head", {.scheme_for = {{"lm_head", "sym_int8"}}});
-  for (const auto& path : {source, scratch / "quantized", scratch / "head"}) check_all_policies(path);
+  convert::quantize(source, scratch / "embedding", {.halfbyte_only = true, .embedding = "asym_int4"});
+  for (const auto& path : {source, scratch / "quantized", scratch / "head", scratch / "embedding"})
+    check_all_policies(path);
 }
 
 TEST_CASE("a tied model's cost is foretold to the byte", "[policy]") {
@@ -71,7 +73,8 @@ TEST_CASE("a tied model's cost is foretold to the byte", "[policy]") {
   if (!directory) HALFBYTE_SKIP("../shared/fixtures/families is not here");
   tests::Scratch scratch;
   convert::quantize(*directory, scratch / "tied");
-  for (const auto& path : {*directory, scratch / "tied"}) check_all_policies(path);
+  convert::quantize(*directory, scratch / "packed", {.halfbyte_only = true, .embedding = "sym_int8"});
+  for (const auto& path : {*directory, scratch / "tied", scratch / "packed"}) check_all_policies(path);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ set(HALFBYTE_MODELS_TESTS
     models/generation/sampler_test.cpp
     models/generation/speculation_test.cpp
     models/generation/stopping_test.cpp
+    models/modules/embedding_test.cpp
     models/modules/gather_weights_test.cpp
     models/modules/key_values_test.cpp
     models/modules/layers_test.cpp

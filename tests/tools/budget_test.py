@@ -32,7 +32,7 @@ class Budget(HeldOutTest):
         self.succeeds("verify", once, "--against", TINY_LLAMA, "-q")
 
     def test_without_a_text_a_size_is_met_and_named_tensors_stay_as_asked(self):
-        words = ("--keep", "*q_proj*", "--scheme-for", "*v_proj*=sym_int8")
+        words = ("--keep", "*q_proj*", "--scheme-for", "*v_proj*=sym_int8", "--head", "sym_int8", "--embedding", "sym_int8", "--halfbyte-only")
         size = self.plan(*words)["bytes_after"]
         plan = self.plan("--target-size", size, *words)
         self.assertLessEqual(plan["bytes_after"], size)
@@ -40,7 +40,9 @@ class Budget(HeldOutTest):
         schemes = {tensor["name"]: tensor["scheme"] for tensor in plan["tensors"]}
         self.assertEqual({scheme for name, scheme in schemes.items() if "q_proj" in name}, {None})
         self.assertEqual({scheme for name, scheme in schemes.items() if "v_proj" in name}, {"sym_int8"})
-        self.assertEqual({scheme for scheme in schemes.values() if scheme} - {"sym_int4", "sym_int8"}, set())
+        self.assertEqual({schemes["lm_head.weight"], schemes["model.embed_tokens.weight"]}, {"sym_int8"})
+        self.assertEqual({tensor["ways"] for tensor in plan["tensors"] if tensor["role"] in ("head", "embedding")}, {None})
+        self.assertEqual({scheme for scheme in schemes.values() if scheme} - {"hb4", "hb4_fine", "sym_int8"}, set())
 
     def test_what_cannot_be_met_is_refused_with_what_can(self):
         words = ("quantize", TINY_LLAMA, self.scratch / "none", "-q")

@@ -159,7 +159,7 @@ class RoundTrip(CommandLineTest):
     def test_options_are_flags_wherever_the_program_names_them(self):
         plan = self.json_of("quantize", TINY_LLAMA, self.result, "--dry-run", "--keep", "*.up_proj.*", "--scheme-for", "*.o_proj.*=keep")
         reasons = {tensor["name"]: tensor["reason"] for tensor in plan["tensors"]}
-        self.assertEqual(reasons["lm_head.weight"], "the output head; quantised when --scheme-for asks for it")
+        self.assertEqual(reasons["lm_head.weight"], "the output head; quantised when --head asks for it")
         self.assertEqual(reasons["model.layers.0.mlp.up_proj.weight"], "matched --keep *.up_proj.*")
         self.assertEqual(reasons["model.layers.0.self_attn.o_proj.weight"], "matched --scheme-for *.o_proj.*=keep")
         self.succeeds("quantize", TINY_LLAMA, self.result, "--keep", "*.up_proj.*", "--scheme-for", "*.o_proj.*=keep")

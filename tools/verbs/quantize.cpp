@@ -37,6 +37,8 @@ struct Words {
   std::string search{quant::searches().front().name};
   std::vector<std::string> keep;
   std::vector<std::string> scheme_for;
+  std::string embedding;
+  std::string head;
   int threads = 0;
   std::string memory_limit = "512MiB";
   std::string shard_size;
@@ -81,16 +83,20 @@ std::vector<std::string> search_names() {
   return names;
 }
 
+std::vector<std::string> scheme_names_and_keep() {
+  std::vector<std::string> names = scheme_names();
+  names.emplace_back("keep");
+  return names;
+}
+
 // PATTERN=SCHEME, split at the last '='; "keep" is a scheme here.
 Check scheme_assignment() {
   const auto check = [](std::string& value) -> std::string {
     const std::size_t equals = value.rfind('=');
     if (equals == std::string::npos || equals == 0)
       return "'" + value + "' is not PATTERN=SCHEME ('*down_proj*=sym_int8')";
-    std::vector<std::string> names = scheme_names();
-    names.emplace_back("keep");
     std::string scheme = value.substr(equals + 1);
-    return one_of(names).problem_with(scheme);
+    return one_of(scheme_names_and_keep()).problem_with(scheme);
   };
   return {check};
 }
@@ -130,13 +136,20 @@ void declare(OptionParser& parser, Words& words) {
       .type_name("PATTERN=SCHEME")
       .check(scheme_assignment())
       .repeatable();
+  parser.add_option("--head", words.head, "how the output head is stored, which stays as it is if not said")
+      .check(one_of(scheme_names_and_keep()));
+  parser
+      .add_option("--embedding", words.embedding,
+                  "how the embedding is stored, which stays as it is if not said; halfbyte alone reads a packed one "
+                  "(--halfbyte-only)")
+      .check(one_of(scheme_names_and_keep()));
   parser
       .add_option("--assume-original", words.assume_original,
                   "dtype to record where SRC does not say what a tensor was")
       .check(one_of({"float32", "float16", "bfloat16"}));
-  parser.add_flag(
-      "--halfbyte-only", words.halfbyte_only,
-      "allow what no other program reads: " + own_schemes() + ", or schemes of two families in one checkpoint");
+  parser.add_flag("--halfbyte-only", words.halfbyte_only,
+                  "allow what no other program reads: " + own_schemes() +
+                      ", a packed embedding, or schemes of two families in one checkpoint");
   parser.add_flag(
       "--keep-packed", words.keep_packed,
       "what of SRC is packed keeps its codes, and the rest is quantised (gpt-oss, whose experts are MXFP4)");
@@ -177,6 +190,8 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
     const std::size_t equals = pair.rfind('=');
     options.scheme_for.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
   }
+  if (!words.head.empty()) options.head = words.head;
+  if (!words.embedding.empty()) options.embedding = words.embedding;
   options.target_bpw = words.budget.bits;
   if (!words.budget.size.empty()) options.target_size = parse_bytes(words.budget.size);
   options.threads = words.threads;

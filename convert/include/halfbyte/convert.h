@@ -48,6 +48,11 @@ struct QuantizeOptions {
   std::vector<std::string> keep = {};  // patterns of tensors to leave as they are; win over scheme_for
   // pattern -> scheme; the last match wins; "keep" leaves as is
   std::vector<std::pair<std::string, std::string>> scheme_for = {};
+  // A scheme for the embedding (of every layer too, where a model has those), and one for the output head; "keep"
+  // leaves it; nothing: as it is. `keep` wins over them, they over scheme_for. Where head and embedding are tied, one
+  // of them speaks for both. A packed embedding is read by halfbyte alone, and wants `halfbyte_only`.
+  std::optional<std::string> embedding = {};
+  std::optional<std::string> head = {};
   // By whole name, for Linears that nothing above names; win over scheme and group_size.
   std::map<std::string, TensorChoice> choices = {};
   // Bits a weight of what is quantised, or bytes of the whole result's tensors: choices are then made, such that the
@@ -68,7 +73,7 @@ struct QuantizeOptions {
   // with `requantize`.
   bool keep_packed = false;
   // It keeps its codes, as with repack(), unless something above says how to quantise (scheme, group_size, search,
-  // nested_scales, keep, scheme_for): then it is quantised again. With neither it is refused.
+  // nested_scales, keep, scheme_for, embedding, head): then it is quantised again. With neither it is refused.
   bool keep_codes = false;
   bool overwrite = false;
   // How the result's record, which people read, spells options (`kept` in halfbyte.json).
