@@ -10,6 +10,7 @@
 #include "convert/calibrator.h"
 #include "convert/conversion.h"
 #include "convert/convert_tensors.h"
+#include "convert/embedding_advice.h"
 #include "convert/kept_packed.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
@@ -130,6 +131,7 @@ class Run {
     Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = true});
     QuantizeSummary summary = summary_of(source_, plan_, convert_into(destination));
     summary.warnings = destination.warnings();
+    summary.advice = embedding_advice(source_, plan_, options_);
     if (options_.calibrator) {
       const std::vector<Text> notes = options_.calibrator->notes();
       summary.notes.insert(summary.notes.end(), notes.begin(), notes.end());

@@ -2,6 +2,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/budget/knapsack_test.cpp
     convert/conversion_test.cpp
     convert/convert_tensors_test.cpp
+    convert/embedding_advice_test.cpp
     convert/export/changes_test.cpp
     convert/export/checkpoint_test.cpp
     convert/export/dequantize_test.cpp

@@ -80,7 +80,8 @@ TEST_CASE("synth: shapes have as many weights as the published models", "[synth]
   const std::map<std::string, double> published = {
       {"llama-1.1b", 1.10},  {"llama-7b", 6.74},    {"llama-3.2-1b", 1.24},    {"llama-3.1-8b", 8.03},
       {"qwen3-0.6b", 0.596}, {"qwen3-4b", 4.02},    {"qwen3-30b-a3b", 30.5},   {"qwen3.6-35b-a3b", 34.7},
-      {"mixtral", 46.7},     {"gpt-oss-20b", 20.9}, {"gemma-4-26b-a4b", 25.2}, {"deepseek-v3", 671.0}};
+      {"mixtral", 46.7},     {"gpt-oss-20b", 20.9}, {"gemma-4-26b-a4b", 25.2}, {"deepseek-v3", 671.0},
+      {"gemma-3-1b", 1.00}};
   for (const std::string_view like : convert::synth_shapes()) {
     INFO(like);
     const nlohmann::json config = convert::synth_config(std::string(like), 0);

@@ -66,6 +66,16 @@ class Embedding(CommandLineTest):
         self.fails(2, ["lm_head.weight, which is tied to", "--embedding is for both"], "quantize", model, self.scratch / "none", "-q",
                    "--scheme-for", "lm_head=sym_int8")
 
+    def test_a_large_embedding_is_worth_a_line(self):
+        model = self.scratch / "tied"
+        write_tiny_model(model)
+        advice = "the embedding, which is the output head too, is "
+        self.assertIn(advice, self.succeeds("quantize", model, self.scratch / "none", "--dry-run"))
+        self.assertIn(advice, self.succeeds("quantize", model, self.scratch / "dense"))
+        said = self.json_of("quantize", model, self.scratch / "none", "--dry-run")["advice"]
+        self.assertIn("; --embedding sym_int8 --halfbyte-only makes that ", said)
+        self.assertIsNone(self.json_of("quantize", model, self.scratch / "none", "--dry-run", "--embedding", "keep")["advice"])
+
     def test_what_cannot_be_had_is_refused(self):
         words = ("quantize", TINY_LLAMA, self.scratch / "none", "-q")
         self.fails(2, ["a packed embedding", "--halfbyte-only"], *words, "--embedding", "sym_int8")

@@ -106,7 +106,8 @@ class RoundTrip(CommandLineTest):
 
     def test_quantize_inspect_verify(self):
         line = self.succeeds("quantize", TINY_LLAMA, self.result)
-        self.assertRegex(line, r"^3\.94 MB -> 1\.63 MB in .* \(28 tensors to sym_int4, 11 kept; relative error 0\.0\d\d\)\n(by the weights alone: [^\n]*\n)?$")
+        self.assertRegex(line, r"^3\.94 MB -> 1\.63 MB in .* \(28 tensors to sym_int4, 11 kept; relative error 0\.0\d\d\)\n"
+                               r"the embedding and the output head are [^\n]*\n(by the weights alone: [^\n]*\n)?$")
         self.assertEqual(os.listdir(self.scratch), ["tiny-4bit"])
         text = self.succeeds("inspect", self.result)
         for part in ["llama", "sym_int4 g64", "bits per weight", "original dtype", "kept", "error", "halfbyte.json"]:

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convert/embedding_advice.h"
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/spelling.h"
@@ -42,7 +43,7 @@ ordered_json ways_json(const std::vector<convert::WayLoss>& ways) {
 }
 
 void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan, const convert::Mix* mix,
-                     const ordered_json& calibration) {
+                     const ordered_json& calibration, const Text& advice) {
   ordered_json tensors = ordered_json::array();
   for (const convert::PlannedTensor& tensor : plan.tensors) {
     const files::StoredTensor& stored = source.tensors[tensor.source];
@@ -55,6 +56,7 @@ void print_plan_json(const files::Checkpoint& source, const convert::Plan& plan,
                       {"bytes_after", plan.bytes_after},
                       {"notes", said(plan.notes)},
                       {"calibration", calibration},
+                      {"advice", advice.empty() ? ordered_json(nullptr) : ordered_json(said(advice))},
                       {"tensors", std::move(tensors)}};
   if (mix) out["budget"] = mix_json(*mix);
   print_json(out);
@@ -136,11 +138,15 @@ std::string mix_line(const convert::Mix& mix) {
          said(mix.basis) + ")";
 }
 
-void print_plan(const files::Checkpoint& source, const convert::Plan& plan, const convert::Mix* mix,
+void print_plan(const convert::Conversion& conversion, const convert::Quantization& quantization,
                 const ordered_json& calibration, bool is_json) {
-  if (is_json) return print_plan_json(source, plan, mix, calibration);
-  print_plan_table(source, plan, calibration);
+  const files::Checkpoint& source = *conversion.source;
+  const convert::Mix* const mix = conversion.options.mix.get();
+  const Text advice = convert::embedding_advice(source, quantization.plan, conversion.options);
+  if (is_json) return print_plan_json(source, quantization.plan, mix, calibration, advice);
+  print_plan_table(source, quantization.plan, calibration);
   if (mix) print_mix(*mix);
+  if (!advice.empty()) print_line(said(advice));
 }
 
 }  // namespace halfbyte::cli

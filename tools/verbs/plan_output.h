@@ -5,15 +5,15 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "convert/plan.h"
+#include "convert/conversion.h"
 
 namespace halfbyte::cli {
 
 // "gptq on 32768 tokens", of a calibration's record.
 std::string calibration_words(const nlohmann::ordered_json& calibration);
 
-// `mix`: what a target came to; null: there was none. `calibration`: its record, or null.
-void print_plan(const files::Checkpoint& source, const convert::Plan& plan, const convert::Mix* mix,
+// `calibration`: its record, or null.
+void print_plan(const convert::Conversion& conversion, const convert::Quantization& quantization,
                 const nlohmann::ordered_json& calibration, bool is_json);
 nlohmann::ordered_json mix_json(const convert::Mix& mix);
 // "5.00 bits a weight, predicted KL divergence 0.00041 (measured on ...)"

@@ -247,6 +247,7 @@ ordered_json json_of(const Words& words, const convert::QuantizeOptions& options
           {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
           {"seconds", summary.seconds},
           {"calibration", calibration_of(options)},
+          {"advice", summary.advice.empty() ? ordered_json(nullptr) : ordered_json(said(summary.advice))},
           {"notes", said(summary.notes)},
           {"warnings", said(summary.warnings)}};
 }
@@ -289,8 +290,7 @@ ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   if (!quantization) throw UsageError(flag(Option::kDryRun) + ": " + said(convert::keeps_codes_text()));
   log_notes(quantization->plan.notes);
-  print_plan(*conversion.source, quantization->plan, conversion.options.mix.get(), calibration_of(conversion.options),
-             is_json);
+  print_plan(conversion, *quantization, calibration_of(conversion.options), is_json);
   return ExitStatus::kDone;
 }
 
@@ -341,7 +341,9 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
   if (!words.report.empty()) report_conversion(words.report, conversion, words.source, words.destination);
   print_done(words, conversion, summary, common.is_json);
   if (!words.report.empty() && !common.is_json) print_line("report: " + printable(words.report) + "/report.html");
-  if (!common.is_json && !common.is_quiet && !summary.was_complete && could_be_calibrated(conversion))
+  if (common.is_json || common.is_quiet || summary.was_complete) return ExitStatus::kDone;
+  if (!summary.advice.empty()) print_line(said(summary.advice));
+  if (could_be_calibrated(conversion))
     print_line("by the weights alone: --calibrate builtin, or a text of yours, loses about half as much");
   return ExitStatus::kDone;
 }

@@ -99,6 +99,7 @@ struct QuantizeSummary {
   double rel_rmse = 0;              // over all quantised weights together
   double seconds = 0;
   std::vector<Text> notes;  // for the user: files that were not copied, an unknown family ...
+  Text advice;              // what would make the result smaller still at little loss; empty: nothing
   // What a user must hear, whatever else they asked to be spared: work of an earlier run that was deleted because this
   // one is another conversion; what is left over and could not be deleted.
   std::vector<Text> warnings;
