@@ -25,27 +25,36 @@ inline Vector load_vector(const float* from) noexcept {
 
 inline void store_vector(float* to, Vector value) noexcept { __builtin_memcpy(to, &value, sizeof value); }
 
-inline float clamp(float x, float low, float high) noexcept {  // lets NaN through
-  x = x < low ? low : x;
-  return x > high ? high : x;
+typedef std::uint32_t Words __attribute__((vector_size(kWidth * sizeof(std::uint32_t))));
+
+inline std::uint32_t bits_of(float x) noexcept { return __builtin_bit_cast(std::uint32_t, x); }
+inline Words bits_of(Vector x) noexcept { return (Words)x; }
+inline float from_bits(std::uint32_t bits) noexcept { return __builtin_bit_cast(float, bits); }
+inline Vector from_bits(Words bits) noexcept { return (Vector)bits; }
+
+// Lets NaN through. Of a float or a Vector, as what follows: for GCC makes branches of the limits in a loop of floats.
+template <class T>
+inline T clamp(T x, float low, float high) noexcept {
+  const T least = T{} + low, most = T{} + high;
+  x = x < least ? least : x;
+  return x > most ? most : x;
 }
 
 // exp(x), relative error below 2e-7; x is held to [-87, 88]. NaN stays. Source: Cephes, expf.
-inline float exponential(float x) noexcept {
+template <class T>
+inline T exponential(T x) noexcept {
   x = clamp(x, -87.0f, 88.0f);
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which the lowest bits hold
-  const float shifted = x * 1.44269504088896341f + kMagic;
-  const float n = shifted - kMagic;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
+  const T shifted = x * 1.44269504088896341f + kMagic;
+  const T n = shifted - kMagic;
+  const T r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  T p = 1.9875691500e-4f * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const std::uint32_t bits = (__builtin_bit_cast(std::uint32_t, shifted) + 127u) << 23;
-  return p * __builtin_bit_cast(float, bits);
+  return p * from_bits((bits_of(shifted) + 127u) << 23);
 }
 
 }  // namespace halfbyte::quant::kernels::HALFBYTE_LEVEL
