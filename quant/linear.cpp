@@ -23,7 +23,7 @@ void write_bias(const Call& call) {
   }
 }
 
-enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kPanels, kOnednn };
+enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kDirectWide, kPanels, kOnednn };
 
 bool is_int8(const Call& call) {
   return call.arithmetic == Arithmetic::kInt8 && call.table->int8 && int8_group_size(call.weight) != 0;
@@ -33,7 +33,9 @@ Way way_of(const Call& call) {
   if (call.rows == 0 || call.weight.out_features == 0) return Way::kNothing;
   if (call.weight.in_features == 0) return Way::kBias;
   const bool is_few = call.rows <= static_cast<std::size_t>(kDirectRows);
-  if (!(is_few && RowsAlike::is_wanted()) && has_panels(call)) return Way::kPanels;
+  const bool is_alike = is_few && RowsAlike::is_wanted();
+  if (is_wide(call) && (is_alike || call.rows <= call.table->wide->most_rows)) return Way::kDirectWide;
+  if (!is_alike && has_panels(call)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
   return is_few ? Way::kDirectFloat : Way::kOnednn;
 }
@@ -43,6 +45,7 @@ bool shares_input(Way way, const Call& a, const Call& b) {
     case Way::kDirectFloat:
       return a.weight.in_features == b.weight.in_features && shares_direct_input(a, b);
     case Way::kDirectInt8:
+    case Way::kDirectWide:
       return a.weight.in_features == b.weight.in_features && shares_int8_input(a, b);
     case Way::kPanels:
       return has_same_input(a, b) && shares_panels(a, b);
@@ -61,6 +64,8 @@ void run(Way way, std::span<const Call> calls) {
       return direct_float(calls);
     case Way::kDirectInt8:
       return direct_int8(calls);
+    case Way::kDirectWide:
+      return direct_wide(calls);
     case Way::kPanels:
       return by_panels(calls);
     case Way::kOnednn:

@@ -329,6 +329,7 @@ const Table kAvx2 = {
     .attention = &kAvx2Attention,
     .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
+    .wide = &kAvx2Wide,
     .int8_panels = &kAvx2Int8Panels,
     .bfloat16_panels = &kAvx2Bfloat16Panels,
     .is_int8_fast = true,

@@ -56,9 +56,10 @@ float largest_magnitude(const float* x, std::size_t n) {
 }
 
 // Values in units of the scale, rounded; zero where they are not finite.
+template <int kMost>
 Ints round_values(Floats scaled) {
   const Floats magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), scaled);
-  const Floats is_finite = _mm256_cmp_ps(magnitude, _mm256_set1_ps(128.0f), _CMP_LT_OQ);
+  const Floats is_finite = _mm256_cmp_ps(magnitude, _mm256_set1_ps(kMost + 1), _CMP_LT_OQ);
   return _mm256_cvtps_epi32(_mm256_and_ps(scaled, is_finite));
 }
 
@@ -106,7 +107,7 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
     const Floats inverse = Floats{} + (largest > kSmallest ? 127.0f / largest : 0.0f);
     Words sums = {};
     for (std::size_t i = 0; i < out.group_size; i += kWidth) {
-      const Ints codes = round_values(load_floats(values + i) * inverse);
+      const Ints codes = round_values<127>(load_floats(values + i) * inverse);
       sums += (Words)codes;
       store_codes(out.codes + group * out.group_size + i, codes);
     }
@@ -176,52 +177,72 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
 }
 
 // What the codes' offset takes away from the sum of a group is the same for all of its codes: it is taken away once a
-// row, group by group, beside the scales.
-template <bool kHasOffsets>
-Floats combine_scales_and_offset(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
-  const Floats offset = Floats{} - 8.0f;
-  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
-  const float* sums = a.input_sums + m * a.group_stride;
-  Floats added = combine_scales<kHasOffsets>(a, r, m, out);
+// row, group by group, beside the scales. Every loop over sums is unrolled, so that they stay in registers.
+template <bool kHasOffsets, std::size_t kRows>
+inline __attribute__((always_inline)) void begin_sums(const Int8DotArguments& a, std::size_t r, std::size_t m,
+                                                      Floats (&sums)[kRows]) {
+  const std::size_t at = (r - a.begin) * a.scale_stride, stride = a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
-  for (std::size_t g = 0; g < groups; g += kWidth)
-    added = fused(load_floats(scales + g) * offset, load_floats(sums + g), added);
-  return added;
+  const float *input_scales = a.input_scales + m * stride, *input_sums = a.input_sums + m * stride;
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < kRows; ++i) sums[i] = Floats{};
+  for (std::size_t g = 0; g < groups; g += kWidth) {
+    const Floats scale = load_floats(a.scales + at + g);
+    Floats offset = scale * -8.0f;
+    if constexpr (kHasOffsets) offset += load_floats(a.offsets + at + g);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kRows; ++i) {
+      store_floats(a.scratch + i * stride + g, scale * load_floats(input_scales + i * stride + g));
+      sums[i] = fused(offset, load_floats(input_sums + i * stride + g), sums[i]);
+    }
+  }
+}
+
+template <class Block, std::size_t kBlocks, std::size_t kRows>
+inline __attribute__((always_inline)) void add_group(const Block (&blocks)[kBlocks], const signed char* input,
+                                                     std::size_t stride, const float* scale, std::size_t scale_stride,
+                                                     Floats (&sums)[kRows]) {
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < kRows; ++i) {
+    const Ints products = Block::template raw_products<kBlocks>(blocks, input + i * stride);
+    sums[i] = fused(to_floats(products), _mm256_broadcast_ss(scale + i * scale_stride), sums[i]);
+  }
+}
+
+// The blocks of a group of which `words` words are there: others are zeros.
+template <class Block, std::size_t kBlocks, std::size_t kRows>
+inline __attribute__((always_inline)) void add_last_group(const Byte* row, std::size_t words, const signed char* input,
+                                                          std::size_t stride, const float* scale,
+                                                          std::size_t scale_stride, Floats (&sums)[kRows]) {
+  const std::size_t more = words > kWidth ? words - kWidth : 0;
+  const Block first(load_words(row, words), Ints{});
+  if constexpr (kBlocks == 1) add_group<Block, 1>({first}, input, stride, scale, scale_stride, sums);
+  if constexpr (kBlocks == 2)
+    add_group<Block, 2>({first, Block(more ? load_words(row + 32, more) : Ints{}, Ints{})}, input, stride, scale,
+                        scale_stride, sums);
 }
 
 // As dot_row, of groups of a block or two: their products are added up as integers, so that a group costs one product
 // with its scale.
 template <class Block, std::size_t kBlocks, bool kHasOffsets, std::size_t kRows>
 void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kWords = kBlocks * kWidth;
+  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kGroupBytes = kBlocks * sizeof(Ints);
   const Byte* row = a.rows + r * a.row_bytes;
-  const std::size_t words = (a.in_features + 7) / 8, stride = a.input_stride, group_stride = a.group_stride;
+  const std::size_t words = (a.in_features + 7) / 8, left = words % (kGroupBytes / 4);
+  const std::size_t stride = a.input_stride, scale_stride = a.group_stride;
   const signed char* input = a.input + m * stride;
   const float* scale = a.scratch;
   Floats sums[kRows];
-  for (std::size_t i = 0; i < kRows; ++i)
-    sums[i] = combine_scales_and_offset<kHasOffsets>(a, r, m + i, a.scratch + i * group_stride);
-  const auto add_group = [&](const Block(&blocks)[kBlocks]) {
-    for (std::size_t i = 0; i < kRows; ++i) {
-      const Ints products = Block::template raw_products<kBlocks>(blocks, input + i * stride);
-      sums[i] = fused(to_floats(products), _mm256_broadcast_ss(scale + i * group_stride), sums[i]);
-    }
-    input += kGroup;
-    ++scale;
-  };
-  std::size_t word = 0;
-  for (; word + kWords <= words; word += kWords) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T1);
-    if constexpr (kBlocks == 1) add_group({Block(load(row + word * 4), Ints{})});
+  begin_sums<kHasOffsets>(a, r, m, sums);
+  for (const Byte* const end = row + (words - left) * 4; row < end; row += kGroupBytes, input += kGroup, ++scale) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + kPrefetchBytes), _MM_HINT_T1);
+    const Block first(load(row), Ints{});
+    if constexpr (kBlocks == 1) add_group<Block, 1>({first}, input, stride, scale, scale_stride, sums);
     if constexpr (kBlocks == 2)
-      add_group({Block(load(row + word * 4), Ints{}), Block(load(row + word * 4 + 32), Ints{})});
+      add_group<Block, 2>({first, Block(load(row + 32), Ints{})}, input, stride, scale, scale_stride, sums);
   }
-  if (word < words) {  // the last group has zeros behind
-    const std::size_t left = words - word, more = left > kWidth ? left - kWidth : 0;
-    const Block first(load_words(row + word * 4, left), Ints{});
-    if constexpr (kBlocks == 1) add_group({first});
-    if constexpr (kBlocks == 2) add_group({first, Block(more ? load_words(row + word * 4 + 32, more) : Ints{}, Ints{})});
-  }
+  if (left > 0) add_last_group<Block, kBlocks>(row, left, input, stride, scale, scale_stride, sums);
+#pragma GCC unroll 8
   for (std::size_t i = 0; i < kRows; ++i)
     a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
@@ -283,8 +304,28 @@ void dot(const Int8DotArguments& a) noexcept {
   dot_groups<Block, 1>(a);
 }
 
+Ints load_codes(const Byte* from) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+Ints add_wide_products(Ints sums, Ints weights, const std::int16_t* x) {
+  return add(sums, _mm256_madd_epi16(weights, load(x)));
+}
+Ints first_lane(std::int32_t value) { return _mm256_zextsi128_si256(_mm_cvtsi32_si128(value)); }
+
+// Zero where they are not finite. Gives the codes.
+Ints round_wide(std::int16_t* to, const float* x, float inverse) {
+  const Ints codes = round_values<32767>(load_floats(x) * inverse);
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+  return codes;
+}
+
+#include "quant/kernels/wide.inc"
+
 }  // namespace
 
+const WideTable kAvx2Wide = {.most_rows = kAnyRows, .quantize = wide::quantize, .dot = wide::dot};
 const Int8Table kAvx2Int8 = {
     .quantize = quantize, .arrange = arrange, .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>}};
 const Int8Table kAvx2VnniInt8 = {

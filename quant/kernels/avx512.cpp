@@ -282,6 +282,7 @@ const Table kAvx512 = {
     .attention = &kAvx512Attention,
     .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
+    .wide = &kAvx2Wide,
     .int8_panels = &kAvx2Int8Panels,
     .bfloat16_panels = nullptr,
     .is_int8_fast = true,

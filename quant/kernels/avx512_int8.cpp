@@ -29,6 +29,13 @@ float largest_magnitude(const float* x, std::size_t n) {
   return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
 }
 
+// Values in units of the scale, rounded; zero where they are not finite.
+template <int kMost>
+Ints round_values(Floats scaled) {
+  const __mmask16 is_finite = _mm512_cmp_ps_mask(_mm512_abs_ps(scaled), _mm512_set1_ps(kMost + 1), _CMP_LT_OQ);
+  return _mm512_maskz_cvtps_epi32(is_finite, scaled);
+}
+
 void quantize(const float* x, const Int8Groups& out) noexcept {
   for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
     const float* values = x + group * out.group_size;
@@ -37,9 +44,7 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
     const Floats inverse = _mm512_set1_ps(largest > kSmallest ? 127.0f / largest : 0.0f);
     Ints sums = _mm512_setzero_si512();
     for (std::size_t i = 0; i < out.group_size; i += kWidth) {
-      const Floats scaled = _mm512_mul_ps(_mm512_loadu_ps(values + i), inverse);
-      const __mmask16 is_finite = _mm512_cmp_ps_mask(_mm512_abs_ps(scaled), _mm512_set1_ps(128.0f), _CMP_LT_OQ);
-      const Ints code = _mm512_maskz_cvtps_epi32(is_finite, scaled);
+      const Ints code = round_values<127>(_mm512_mul_ps(_mm512_loadu_ps(values + i), inverse));
       sums = _mm512_add_epi32(sums, code);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(code));
     }
@@ -271,8 +276,32 @@ void dot(const Int8DotArguments& a) noexcept {
   dot_groups<kWay, 1>(a);
 }
 
+Ints load_codes(const Byte* from) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+Ints add_wide_products(Ints sums, Ints weights, const std::int16_t* x) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(weights), "m"(*reinterpret_cast<const char(*)[64]>(x)));
+  return sums;
+}
+Ints first_lane(std::int32_t value) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128(value)); }
+Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
+Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
+std::int32_t sum_of(Ints value) { return _mm512_reduce_add_epi32(value); }
+float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
+
+// Zero where they are not finite. Gives the codes.
+Ints round_wide(std::int16_t* to, const float* x, float inverse) {
+  const Ints codes = round_values<32767>(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(codes));
+  return codes;
+}
+
+#include "quant/kernels/wide.inc"
+
 }  // namespace
 
+const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot};
 const Int8Table kAvx512Int8 = {
     .quantize = quantize, .arrange = arrange, .dot = {dot<kIntegers4>, dot<kIntegers8>, dot<kLevels4>}};
 

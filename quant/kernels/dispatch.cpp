@@ -44,6 +44,7 @@ Table with_products(const char* name, Table table, const Int8Table& int8, const 
 Table avx512_with_int8() {
   Table table = kAvx512;
   table.int8_attention = &kAvx512Int8Attention;
+  table.wide = &kAvx512Wide;
   return table;
 }
 

@@ -110,9 +110,47 @@ struct PanelTable {
   void (*split_pairs)(signed char* codes, std::size_t n) noexcept;
 };
 
+// 8-bit codes times activations in 16 bits, in groups of 32, 64 or 128: the activations' rounding is 256 times finer than
+// that of 8 bits, and sums are exact.
+struct WideGroups {
+  std::size_t n;           // values, a multiple of kInputUnit
+  std::size_t group_size;  // 32, 64 or 128
+  std::int16_t* codes;     // (n)
+  float* scales;           // (n / group_size): largest magnitude / 32767
+  std::int32_t* sums;      // (n / group_size), of the codes times the weights' offset of 128, negated
+};
+
+struct WideDotArguments {
+  const Byte* rows;
+  std::size_t row_bytes;
+  std::size_t begin, end;  // weight rows
+  std::size_t in_features;
+  std::size_t group_size;           // of the activations, and of the scales here
+  const float* scales;              // (end - begin, scale_stride), of row `begin` on
+  std::size_t scale_stride;         // at least the groups of a row
+  const std::int16_t* input;        // (m, input_stride), zeros beyond in_features
+  std::size_t input_stride;         // a multiple of kInputUnit
+  const float* input_scales;        // (m, input_stride / group_size)
+  const std::int32_t* input_sums;   // as input_scales: WideGroups::sums
+  std::size_t m;                    // 1 to kMaxDotRows
+  float* output;                    // (m, output_stride): column r - begin for weight row r
+  std::size_t output_stride;
+};
+
+inline constexpr std::size_t kAnyRows = ~std::size_t{0};
+
+struct WideTable {
+  std::size_t most_rows;  // of input: for more, panels of bfloat16 values are faster
+  // Shape of x: (n). Rounds half to even. A group that holds NaN or an infinity has a scale that is not finite.
+  void (*quantize)(const float* x, const WideGroups& out) noexcept;
+  void (*dot)(const WideDotArguments& arguments) noexcept;
+};
+
 extern const Int8Table kRefInt8;
+extern const WideTable kRefWide;
 #ifdef HALFBYTE_X86
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
+extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;
 #endif

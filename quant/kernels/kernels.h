@@ -182,6 +182,7 @@ struct Table {
   const AttentionTable* attention;
   const Int8AttentionTable* int8_attention;  // of keys and values in 8 bits; null: they are expanded first
   const Int8Table* int8;              // products of few rows in 8-bit integers
+  const WideTable* wide;              // of 8-bit codes and activations in 16 bits
   const PanelTable* int8_panels;      // of many rows; null: none
   const PanelTable* bfloat16_panels;  // the same in bfloat16; null: none
   bool is_int8_fast;                  // than floats

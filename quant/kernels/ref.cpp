@@ -204,6 +204,7 @@ const Table kRef = {
     .attention = &kRefAttention,
     .int8_attention = nullptr,
     .int8 = &kRefInt8,
+    .wide = &kRefWide,
     .int8_panels = nullptr,
     .bfloat16_panels = nullptr,
     .is_int8_fast = false,

@@ -24,20 +24,24 @@ float largest_magnitude(const float* x, std::size_t n) noexcept {
   return value;
 }
 
-void quantize(const float* x, const Int8Groups& out) noexcept {
-  for (std::size_t group = 0; group * out.group_size < out.n; ++group) {
-    const float* values = x + group * out.group_size;
-    signed char* codes = out.codes + group * out.group_size;
-    const float largest = largest_magnitude(values, out.group_size);
-    const float inverse = largest > kSmallest ? 127.0f / largest : 0.0f;
-    out.scales[group] = largest * (1.0f / 127.0f);
-    out.sums[group] = 0;
-    for (std::size_t i = 0; i < out.group_size; ++i) {
-      const float scaled = values[i] * inverse;
-      codes[i] = static_cast<signed char>(std::isfinite(scaled) ? std::nearbyint(scaled) : 0.0f);
-      out.sums[group] += codes[i];
-    }
+// Of a group, whose codes go from -kMost to kMost. Returns their sum.
+template <int kMost, class Code>
+std::int32_t quantize_group(const float* values, std::size_t n, Code* codes, float* scale) noexcept {
+  const float largest = largest_magnitude(values, n);
+  const float inverse = largest > kSmallest ? static_cast<float>(kMost) / largest : 0.0f;
+  *scale = largest * (1.0f / static_cast<float>(kMost));
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float scaled = values[i] * inverse;
+    codes[i] = static_cast<Code>(std::isfinite(scaled) ? std::nearbyint(scaled) : 0.0f);
+    sum += codes[i];
   }
+  return sum;
+}
+
+void quantize(const float* x, const Int8Groups& out) noexcept {
+  for (std::size_t g = 0, at = 0; at < out.n; ++g, at += out.group_size)
+    out.sums[g] = quantize_group<127>(x + at, out.group_size, out.codes + at, out.scales + g);
 }
 
 void arrange(const signed char* codes, std::size_t n, Int8Dot, signed char* out, std::int32_t*) noexcept {
@@ -75,9 +79,35 @@ void dot(const Int8DotArguments& a) noexcept {
   }
 }
 
+void quantize_wide(const float* x, const WideGroups& out) noexcept {
+  for (std::size_t g = 0, at = 0; at < out.n; ++g, at += out.group_size)
+    out.sums[g] = -128 * quantize_group<32767>(x + at, out.group_size, out.codes + at, out.scales + g);
+}
+
+float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noexcept {
+  const Byte* row = a.rows + r * a.row_bytes;
+  const std::int16_t* input = a.input + m * a.input_stride;
+  const std::size_t groups = a.input_stride / a.group_size;
+  float sum = 0;
+  for (std::size_t first = 0, g = 0; first < a.in_features; first += a.group_size, ++g) {
+    const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
+    std::int32_t products = a.input_sums[m * groups + g];
+    for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
+    sum += static_cast<float>(products) * (a.scales[(r - a.begin) * a.scale_stride + g] * a.input_scales[m * groups + g]);
+  }
+  return sum;
+}
+
+void dot_wide(const WideDotArguments& a) noexcept {
+  for (std::size_t r = a.begin; r < a.end; ++r) {
+    for (std::size_t m = 0; m < a.m; ++m) a.output[m * a.output_stride + (r - a.begin)] = dot_wide_row(a, r, m);
+  }
+}
+
 }  // namespace
 
 const Int8Table kRefInt8 = {
     .quantize = quantize, .arrange = arrange, .dot = {dot<kIntegers4>, dot<kIntegers8>, dot<kLevels4>}};
+const WideTable kRefWide = {.most_rows = kAnyRows, .quantize = quantize_wide, .dot = dot_wide};
 
 }  // namespace halfbyte::quant::kernels

@@ -12,7 +12,7 @@ constexpr std::size_t kParallelBytes = 32 << 10;
 
 Arithmetic arithmetic_for(const WeightMatrix& weight, Arithmetic asked) {
   if (asked != Arithmetic::kMixed) return asked;
-  return weight.scheme && weight.scheme->bits == 4 ? Arithmetic::kInt8 : Arithmetic::kFloat;
+  return weight.scheme && weight.scheme->bits == 4 ? Arithmetic::kInt8 : Arithmetic::kMixed;
 }
 
 }  // namespace

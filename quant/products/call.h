@@ -163,6 +163,8 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
 // inputs are prepared alike (shares_direct_input), and they have one, or together at most kInputRows rows.
 void direct_float(std::span<const Call> calls);
 void direct_int8(std::span<const Call> calls);
+// The same of 8-bit codes and activations in 16 bits.
+void direct_wide(std::span<const Call> calls);
 // Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.
 void by_panels(std::span<const Call> calls);
 // False when oneDNN is absent or has no fast kernel; the output is then not complete.
@@ -170,6 +172,8 @@ bool by_onednn(const Call& call);
 
 // Values that share a scale in 8-bit activations that multiply this weight; 0: its groups do not allow them.
 std::size_t int8_group_size(const WeightView& weight) noexcept;
+// Whether activations in 16 bits are what the call's arithmetic wants.
+bool is_wide(const Call& call) noexcept;
 // Whether by_panels can do it.
 bool has_panels(const Call& call) noexcept;
 bool shares_direct_input(const Call& a, const Call& b) noexcept;

@@ -2,16 +2,16 @@
 #include <algorithm>
 
 #include "quant/products/call.h"
+#include "quant/products/input_groups.h"
 
 namespace halfbyte::quant {
 namespace {
 
 // One thread's buffers, kept from call to call.
 struct Scratch {
-  GroupValues groups;
   Aligned<signed char> codes, arranged;
   Aligned<std::int32_t> inits, code_sums;
-  Floats natural, input_scales, input_sums, scales, offsets, combined, products;
+  Floats natural, input_scales, input_sums, combined, products;
 };
 
 Scratch& scratch() {
@@ -61,39 +61,6 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const P
   }
 }
 
-// One value for each group of the activations, `share` of which lie in one group of the weight. Shapes: values (rows,
-// groups), out (rows, in_groups) and padding.
-const float* spread_groups(const std::vector<float>& values, std::size_t rows, std::size_t groups, std::size_t share,
-                           std::size_t in_groups, Floats& buffer) {
-  float* const spread = buffer.at_least(rows * in_groups + kernels::kScalePadding);
-  float* out = spread;
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t g = 0, left = in_groups; left > 0; ++g) {
-      const std::size_t some = std::min(share, left);
-      out = std::fill_n(out, some, values[row * groups + g]);
-      left -= some;
-    }
-  }
-  std::fill_n(out, kernels::kScalePadding, 0.0f);
-  return spread;
-}
-
-void set_scales(const Chunks::Chunk& chunk, const PreparedInput& input, kernels::Int8DotArguments& a) {
-  const WeightView& weight = chunk.call->weight;
-  Scratch& buffers = scratch();
-  load_int8_groups(*chunk.call->table, weight, chunk.begin, chunk.end, buffers.groups);
-  a.scales = buffers.groups.scales.data();
-  a.offsets = buffers.groups.offsets_or_null();
-  a.scale_stride = weight.groups;
-  if (weight.group_size == input.group_size) return;
-  const std::size_t rows = chunk.end - chunk.begin;
-  const std::size_t share = weight.is_channel() ? a.in_features : weight.group_size / input.group_size;
-  a.scale_stride = (weight.in_features + input.group_size - 1) / input.group_size;
-  a.scales = spread_groups(buffers.groups.scales, rows, weight.groups, share, a.scale_stride, buffers.scales);
-  if (a.offsets)
-    a.offsets = spread_groups(buffers.groups.offsets, rows, weight.groups, share, a.scale_stride, buffers.offsets);
-}
-
 // Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on.
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
                     std::size_t rows) {
@@ -109,7 +76,10 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.levels = call.weight.byte_levels;
   a.group_stride = input.group_stride;
   a.input_stride = input.stride;
-  set_scales(chunk, input, a);
+  const InputGroupScales scales = scales_by_input_groups(chunk, input.group_size);
+  a.scales = scales.scales;
+  a.offsets = scales.offsets;
+  a.scale_stride = scales.stride;
   a.scratch = buffers.combined.at_least(kernels::kMaxDotRows * input.group_stride);
   a.output_stride = chunk.end - chunk.begin;
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
@@ -125,13 +95,6 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
 }
 
 }  // namespace
-
-std::size_t int8_group_size(const WeightView& weight) noexcept {
-  if (!weight.has_int8()) return 0;
-  if (weight.is_channel() || weight.group_size % 128 == 0) return 128;
-  const bool is_known = weight.group_size == 64 || weight.group_size == 32 || weight.group_size == 16;
-  return is_known ? weight.group_size : 0;
-}
 
 bool shares_int8_input(const Call& a, const Call& b) noexcept {
   return a.weight.int8_dot() == b.weight.int8_dot() && int8_group_size(a.weight) == int8_group_size(b.weight);

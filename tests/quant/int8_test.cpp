@@ -7,6 +7,7 @@
 
 #include "quant/with_kernels.h"
 #include "tests/catch.h"
+#include "tests/quant/exact_products.h"
 #include "tests/quant/float_rows.h"
 #include "tests/quant/levels.h"
 
@@ -68,22 +69,9 @@ TEST_CASE("every level rounds activations to the same bits", "[quant][int8][leve
   }
 }
 
-struct Shape {
-  std::int64_t out_features, in_features, group_size, input_group;  // 0: one scale a row; floats
-};
-constexpr Shape kShapes[] = {{5, 16, 16, 16},     {1, 32, 32, 32},    {13, 192, 64, 64}, {7, 384, 128, 128},
-                             {67, 512, 64, 64},   {65, 1024, 32, 32}, {9, 144, 16, 16},  {130, 256, 0, 128},
-                             {11, 172, 0, 128},   {3, 7, 0, 128},     {2, 1, 0, 128},    {96, 1024, 128, 128},
-                             {4, 512, 256, 128},  {5, 144, 24, 0},    {3, 1000, 40, 0},  {8, 1536, 768, 128},
-                             {3, 5632, 128, 128}, {4, 4096, 0, 128},  {31, 1088, 64, 64}};
 constexpr std::int64_t kRows[] = {1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 25, 600};
 constexpr SchemeId kIntegers[] = {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kAffineInt4,
                                   SchemeId::kFp4E2m1, SchemeId::kIq4Nl,    SchemeId::kSymInt8};
-
-Packed packed_for(const Shape& shape, SchemeId id) {
-  return quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3), shape.in_features,
-                   {&scheme(id), shape.group_size ? shape.group_size : shape.in_features, Search::kAbsmax});
-}
 
 // The input as the product sees it: rounded group by group.
 std::vector<float> seen(const std::vector<float>& input, const Shape& shape) {
@@ -96,45 +84,6 @@ std::vector<float> seen(const std::vector<float>& input, const Shape& shape) {
     out.insert(out.end(), values.begin(), values.begin() + n);
   }
   return out;
-}
-
-// Double precision: each product, and the sum of |w x| that its rounding is a share of.
-struct Exact {
-  std::vector<double> sums, magnitudes;
-
-  Exact(const std::vector<float>& x, const std::vector<float>& weights, std::int64_t in_features) {
-    const auto k = static_cast<std::size_t>(in_features), n = weights.size() / k;
-    for (std::size_t i = 0; i < x.size() / k * n; ++i) {
-      double sum = 0, magnitude = 1e-3;
-      for (std::size_t j = 0; j < k; ++j) {
-        const double term = static_cast<double>(x[i / n * k + j]) * weights[i % n * k + j];
-        sum += term;
-        magnitude += std::fabs(term);
-      }
-      sums.push_back(sum);
-      magnitudes.push_back(magnitude);
-    }
-  }
-
-  double worst_error(const std::vector<float>& y) const {
-    double worst = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      if (!std::isfinite(y[i])) return INFINITY;
-      worst = std::max(worst, std::fabs(y[i] - sums[i]) / magnitudes[i]);
-    }
-    return worst;
-  }
-};
-
-std::vector<float> multiply(const kernels::Table& table, const WeightMatrix& weight, const std::vector<float>& input,
-                            Dtype input_dtype, Arithmetic arithmetic) {
-  const auto rows = static_cast<std::int64_t>(input.size()) / weight.in_features;
-  const std::vector<std::byte> bytes = to_dtype(input, input_dtype);
-  std::vector<float> output(static_cast<std::size_t>(rows * weight.out_features), NAN);
-  linear(table, weight,
-         {bytes.data(), input_dtype, rows, nullptr, Dtype::kFloat32, reinterpret_cast<std::byte*>(output.data()),
-          Dtype::kFloat32, arithmetic});
-  return output;
 }
 
 TEST_CASE("int8 products equal double precision on the rounded activations", "[quant][int8][levels]") {
@@ -215,7 +164,7 @@ TEST_CASE("products that share their input are what each is alone", "[quant][lev
   const Packed* all[] = {&first,        &second, &with_zeros, &with_offsets, &other_group,
                          &other_scheme, &first,  &first,      &second,       &first};
   for (const kernels::Table* table : tables()) {
-    for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
+    for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8, Arithmetic::kMixed}) {
       for (const std::int64_t rows : {1, 3, 9, 30}) {
         CAPTURE(table->name, name(arithmetic), rows);
         const auto input = to_dtype(gaussian(static_cast<std::size_t>(rows * 256), 31, 1.0f), Dtype::kBfloat16);

@@ -16,4 +16,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/scale_search_test.cpp
     quant/special_numbers_test.cpp
     quant/text_test.cpp
-    quant/thread_pool_test.cpp)
+    quant/thread_pool_test.cpp
+    quant/wide_test.cpp)

@@ -43,7 +43,8 @@ const std::byte* WeightMatrix::* operand_of(Part part) noexcept;
 enum class Arithmetic : std::uint8_t {
   kFloat,  // codes are dequantised in registers, sums are accumulated in float32
   kInt8,   // the activation is rounded to 8 bits, group by group; within a group, sums are exact integers
-  kMixed,  // kInt8 for 4-bit codes, kFloat for 8-bit ones, which somebody chose to lose next to nothing
+  kMixed,  // kInt8 for 4-bit codes; 8-bit ones, which somebody chose to lose next to nothing, meet activations in 16 bits
+           // or, many rows at a time, bfloat16
 };
 std::string_view name(Arithmetic arithmetic) noexcept;  // "float", "int8", "mixed"
 // Whether this CPU multiplies 8-bit integers faster than floats, with the kernels in use.

@@ -1,0 +1,93 @@
+// The product of 8-bit codes with activations in 16 bits, as each weight row is read.
+#include <algorithm>
+
+#include "quant/products/call.h"
+#include "quant/products/input_groups.h"
+
+namespace halfbyte::quant {
+namespace {
+
+// One thread's buffers, kept from call to call.
+struct Scratch {
+  Floats natural, scales, products;
+  Aligned<std::int16_t> codes;
+  Aligned<std::int32_t> sums;
+};
+
+Scratch& scratch() {
+  thread_local Scratch buffers;
+  return buffers;
+}
+
+// Rows of activations, in 16 bits.
+struct PreparedInput {
+  std::int16_t* codes;
+  float* scales;
+  std::int32_t* sums;
+  std::size_t stride, group_size, groups;
+};
+
+PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
+  const std::size_t stride = round_up(weight.in_features, kernels::kInputUnit), group_size = int8_group_size(weight);
+  const std::size_t groups = stride / group_size;
+  Scratch& buffers = scratch();
+  return {buffers.codes.at_least(rows * stride),
+          buffers.scales.at_least(rows * groups),
+          buffers.sums.at_least(rows * groups),
+          stride,
+          group_size,
+          groups};
+}
+
+// Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+  const std::size_t n = call.weight.in_features;
+  float* natural = scratch().natural.at_least(out.stride);
+  for (std::size_t m = to; m < to + rows; ++m) {
+    call.table->load(call.input_dtype, call.input_row(first + m - to), n, natural);
+    std::fill(natural + n, natural + out.stride, 0.0f);
+    call.table->wide->quantize(natural, {out.stride, out.group_size, out.codes + m * out.stride,
+                                         out.scales + m * out.groups, out.sums + m * out.groups});
+  }
+}
+
+// Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on.
+void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
+                    std::size_t rows) {
+  const Call& call = *chunk.call;
+  const InputGroupScales scales = scales_by_input_groups(chunk, input.group_size);
+  kernels::WideDotArguments a{};
+  a.rows = call.weight.rows;
+  a.row_bytes = call.weight.row_bytes;
+  a.begin = chunk.begin;
+  a.end = chunk.end;
+  a.in_features = call.weight.in_features;
+  a.group_size = input.group_size;
+  a.scales = scales.scales;
+  a.scale_stride = scales.stride;
+  a.input_stride = input.stride;
+  a.output_stride = chunk.end - chunk.begin;
+  a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
+  for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
+    a.m = std::min(kernels::kMaxDotRows, rows - m);
+    a.input = input.codes + (prepared + m) * input.stride;
+    a.input_scales = input.scales + (prepared + m) * input.groups;
+    a.input_sums = input.sums + (prepared + m) * input.groups;
+    call.table->wide->dot(a);
+    write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
+  }
+}
+
+}  // namespace
+
+bool is_wide(const Call& call) noexcept {
+  return call.arithmetic == Arithmetic::kMixed && call.weight.is_coded && call.weight.dot == kernels::kDotInt8 &&
+         int8_group_size(call.weight) >= 32;
+}
+
+void direct_wide(std::span<const Call> calls) {
+  const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
+  multiply_directly(calls, room, prepare_rows, multiply_chunk);
+}
+
+}  // namespace halfbyte::quant
