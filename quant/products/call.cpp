@@ -29,6 +29,14 @@ Call::Call(const kernels::Table& table_, const WeightMatrix& weight_, const Line
       output(reinterpret_cast<Byte*>(a.output)),
       output_dtype(kernels::to_float(a.output_dtype)) {}
 
+const float* load_padded_row(const Call& call, std::size_t row, std::size_t padded, Floats& buffer) {
+  const std::size_t n = call.weight.in_features;
+  float* const values = buffer.at_least(padded);
+  call.table->load(call.input_dtype, call.input_row(row), n, values);
+  std::fill(values + n, values + padded, 0.0f);
+  return values;
+}
+
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
                     std::size_t column, std::size_t n) {
   thread_local Floats buffer;

@@ -68,6 +68,9 @@ class Aligned {
 };
 using Floats = Aligned<float>;
 
+// Values of row `row` of the input, with zeros behind up to `padded`.
+const float* load_padded_row(const Call& call, std::size_t row, std::size_t padded, Floats& buffer);
+
 // Adds the bias to products (rows, n), of which row m begins at m * stride, and writes them to output rows
 // [first_row, first_row + rows), columns [column, column + n).
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,

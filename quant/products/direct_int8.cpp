@@ -42,16 +42,14 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
-  const std::size_t n = call.weight.in_features, groups = out.stride / out.group_size;
+  const std::size_t groups = out.stride / out.group_size;
   Scratch& buffers = scratch();
-  float* natural = buffers.natural.at_least(out.stride);
   signed char* codes = buffers.codes.at_least(out.stride);
   std::int32_t* code_sums = buffers.code_sums.at_least(groups);
   std::fill_n(out.scales + to * out.group_stride, rows * out.group_stride, 0.0f);
   std::fill_n(out.sums + to * out.group_stride, rows * out.group_stride, 0.0f);
   for (std::size_t m = to; m < to + rows; ++m) {
-    call.table->load(call.input_dtype, call.input_row(first + m - to), n, natural);
-    std::fill(natural + n, natural + out.stride, 0.0f);
+    const float* natural = load_padded_row(call, first + m - to, out.stride, buffers.natural);
     float* row_scales = out.scales + m * out.group_stride;
     call.table->int8->quantize(natural, {out.stride, out.group_size, codes, row_scales, code_sums});
     for (std::size_t g = 0; g < groups; ++g)

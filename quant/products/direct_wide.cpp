@@ -41,11 +41,8 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
-  const std::size_t n = call.weight.in_features;
-  float* natural = scratch().natural.at_least(out.stride);
   for (std::size_t m = to; m < to + rows; ++m) {
-    call.table->load(call.input_dtype, call.input_row(first + m - to), n, natural);
-    std::fill(natural + n, natural + out.stride, 0.0f);
+    const float* natural = load_padded_row(call, first + m - to, out.stride, scratch().natural);
     call.table->wide->quantize(natural, {out.stride, out.group_size, out.codes + m * out.stride,
                                          out.scales + m * out.groups, out.sums + m * out.groups});
   }

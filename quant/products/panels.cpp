@@ -117,15 +117,6 @@ Panel panel_at(const Plan& plan, const Panels& panels, std::size_t index) {
           panels.sums + at};
 }
 
-// The values of one row of the input, padded with zeros.
-const float* load_row(const Call& call, const Plan& plan, std::size_t row) {
-  const std::size_t n = call.weight.in_features;
-  float* values = scratch().natural.at_least(plan.padded);
-  call.table->load(call.input_dtype, call.input_row(row), n, values);
-  std::fill(values + n, values + plan.padded, 0.0f);
-  return values;
-}
-
 // Shape: (height, groups) -> (groups, height).
 template <class T>
 void interleave_groups(const Plan& plan, const T* values, std::size_t stride, std::size_t height, T* out) {
@@ -141,7 +132,7 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
   std::int32_t* sums = buffers.row_code_sums.at_least(kPanelRows * groups);
   for (std::size_t row = 0; row < to.height; ++row) {
     auto* codes = reinterpret_cast<signed char*>(rows + row * plan.padded);
-    call.table->int8->quantize(load_row(call, plan, first_row + to.first + row),
+    call.table->int8->quantize(load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural),
                                {plan.padded, plan.group_size, codes, scales + row * groups, sums + row * groups});
     if (bits_of(call.weight) == 4) plan.kernels->split_pairs(codes, plan.padded);
   }
@@ -169,7 +160,7 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
     Byte* copies = scratch().rows.at_least(kPanelRows * row_bytes);
     float* sums = scratch().row_sums.at_least(kPanelRows * plan.groups);
     for (std::size_t row = 0; row < to.height; ++row) {
-      const float* values = load_row(call, plan, first_row + to.first + row);
+      const float* values = load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural);
       call.table->store(kernels::kBfloat16, values, plan.padded, copies + row * row_bytes);
       if (has_offsets) sum_groups(plan, values, sums + row * plan.groups);
     }
