@@ -3,36 +3,27 @@
 #include <cerrno>
 #include <span>
 
-#include "loader/files/platform.h"
+#include "loader/files/file_tree.h"
+#include "loader/files/replaced_file.h"
 #include "loader/files/system_error.h"
 
 namespace halfbyte::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Gives its name.
-fs::path write_unfinished(const fs::path& path, std::string_view text) {
-  const fs::path unfinished = path.string() + ".part";
-  std::error_code error;
-  fs::remove(unfinished, error);
-  files::OutputFile(unfinished, text.size()).write(0, std::as_bytes(std::span(text)));
-  return unfinished;
+files::ReplacedFile begin(const std::filesystem::path& path, std::size_t size_bytes) {
+  if (!files::is_directory(files::absolute(path).parent_path())) files::fail_on(path, "writing", ENOENT);
+  if (files::is_directory(path)) files::fail_on(path, "writing", EISDIR);
+  return {path, size_bytes};
 }
 
 }  // namespace
 
-void write_whole(const fs::path& path, std::string_view text) {
-  const fs::path unfinished = write_unfinished(path, text);
-  std::error_code error;
-  fs::rename(unfinished, path, error);
-  if (error) files::fail_on(path, "writing", error.value());
+void write_whole(const std::filesystem::path& path, std::string_view text) {
+  files::ReplacedFile file = begin(path, text.size());
+  file.write(0, std::as_bytes(std::span(text)));
+  file.commit();
 }
 
-void check_writable(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) files::fail_on(path, "writing", EISDIR);
-  fs::remove(write_unfinished(path, ""), error);
-}
+void check_writable(const std::filesystem::path& path) { begin(path, 0); }
 
 }  // namespace halfbyte::cli

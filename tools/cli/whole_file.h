@@ -6,7 +6,7 @@
 
 namespace halfbyte::cli {
 
-// Under another name until it is whole; takes the place of an earlier one. Errors: kIo, kNoResources.
+// Takes the place of an earlier one. Errors: as files::ReplacedFile; kIo for a directory, or where there is none.
 void write_whole(const std::filesystem::path& path, std::string_view text);
 
 // Whether that can be, before work that takes long. Errors: as write_whole().
