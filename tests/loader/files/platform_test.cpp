@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <thread>
 
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
@@ -54,6 +55,29 @@ TEST_CASE("platform: output files have their size from the start", "[platform]")
   file.sync();
   CHECK(read_text(scratch / "a") == std::string("ab\0\0ef", 6));
   check_error(ErrorCode::kAlreadyExists, {"/a"}, [&] { files::OutputFile(scratch / "a", 1); });
+}
+
+TEST_CASE("platform: pieces from several threads stand where they were put, whatever huge pages they share", "[platform]") {
+  const Scratch scratch;
+  constexpr std::size_t kSize = (std::size_t{7} << 20) + 123, kPiece = 70'001, kUnwritten = 40, kThreads = 3;
+  std::string wanted(kSize, '\0'), before(1000, 'b');
+  for (std::size_t i = 0; i < kSize; ++i) wanted[i] = static_cast<char>(i * 31 + i / kPiece);
+  std::memcpy(wanted.data() + kUnwritten * kPiece, before.data(), before.size());
+  std::memset(wanted.data() + kUnwritten * kPiece + before.size(), 0, kPiece - before.size());
+  files::OutputFile(scratch / "a", kSize).write(kUnwritten * kPiece, bytes(before));
+  {
+    files::OutputFile file(scratch / "a", kSize, files::OutputFile::Existing::kGoOn);
+    std::vector<std::jthread> threads;
+    for (std::size_t thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (std::size_t piece = thread; piece * kPiece < kSize; piece += kThreads) {
+          const std::size_t begin = piece * kPiece;
+          if (piece != kUnwritten) file.write(begin, bytes(wanted).subspan(begin, std::min(kPiece, kSize - begin)));
+        }
+      });
+    }
+  }
+  CHECK(read_text(scratch / "a") == wanted);
 }
 
 TEST_CASE("platform: renames are exclusive, exchanges keep both", "[platform]") {
