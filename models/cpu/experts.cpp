@@ -282,7 +282,7 @@ class Experts {
 bool has_form(const MixtureOfExperts& experts) {
   const MoeConfig& config = experts.config();
   return !experts.has_router_norm() && config.scoring != Scoring::kSparseMixer && !config.scales_input &&
-         std::ranges::all_of(experts.experts(), [](const auto& mlp) { return has_gate(mlp->activation()); });
+         has_gate(experts.experts().front()->activation());  // the others have it too
 }
 
 bool run_experts(const MixtureOfExperts& experts, const float* input, std::int64_t tokens, ExpertsWork& work,

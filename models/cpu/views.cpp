@@ -21,12 +21,6 @@ std::optional<quant::WeightMatrix> matrix_of(const at::Tensor& weight) {
   return operators::dense_matrix(weight);
 }
 
-std::optional<quant::WeightMatrix> matrix_of(const Linear& linear) {
-  if (const auto* packed = dynamic_cast<const LowBitLinear*>(&linear)) return matrix_of(packed->weight());
-  const auto* dense = dynamic_cast<const DenseLinear*>(&linear);
-  return dense ? matrix_of(dense->weight()) : std::nullopt;
-}
-
 bool set(const Embedding& embedding, quant::WeightMatrix& view) {
   if (embedding.packed() && embedding.packed()->column_order) return false;
   const auto matrix = std::visit([](const auto& weight) { return matrix_of(weight); }, embedding.weight());
@@ -36,9 +30,8 @@ bool set(const Embedding& embedding, quant::WeightMatrix& view) {
 
 // False where it does not lie as kernels read it.
 bool set_order(const Linear& linear, ProductsView& view) {
-  const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
-  if (!packed || !packed->weight().column_order) return true;
-  const at::Tensor& order = *packed->weight().column_order;
+  if (!linear.column_order()) return true;
+  const at::Tensor& order = *linear.column_order();
   if (!order.is_cpu() || order.scalar_type() != at::kLong || !order.is_contiguous()) return false;
   const std::int64_t* const columns = order.const_data_ptr<std::int64_t>();
   const auto is_same = [&](const std::int64_t* other) {
@@ -52,7 +45,7 @@ bool set_order(const Linear& linear, ProductsView& view) {
 
 // Whatever the order of its columns.
 std::optional<quant::Product> any_product_of(const Linear& linear, std::optional<Dtype> operand) {
-  const auto matrix = matrix_of(linear);
+  const auto matrix = linear.matrix();
   if (!operand && linear.operand_dtype()) operand = from_torch(*linear.operand_dtype());
   if (!matrix || !operand || !is_weight_dtype(*operand)) return std::nullopt;
   quant::LinearArguments arguments{};
@@ -194,9 +187,7 @@ bool set(const DecoderLayer& layer, std::int64_t hidden_size, LayerView& view) {
 }  // namespace
 
 std::optional<quant::Product> product_of(const Linear& linear, std::optional<Dtype> operand) {
-  const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
-  if (packed && packed->weight().column_order) return std::nullopt;
-  return any_product_of(linear, operand);
+  return linear.column_order() ? std::nullopt : any_product_of(linear, operand);
 }
 
 bool view(const Decoder& decoder, ModelView& out) {

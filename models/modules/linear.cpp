@@ -12,6 +12,7 @@
 #include "models/modules/product_cost.h"
 #include "models/modules/tap.h"
 #include "quant/operators/translate.h"
+#include "quant/operators/weight_matrix.h"
 
 namespace halfbyte::models {
 
@@ -32,6 +33,11 @@ at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::Scal
   } catch (...) {
     rethrow_named(path_);
   }
+}
+
+std::optional<quant::WeightMatrix> DenseLinear::matrix() const {
+  if (weight_.dim() != 2 || !operators::is_plain(weight_)) return std::nullopt;
+  return operators::dense_matrix(weight_);
 }
 
 void DenseLinear::check(const std::string& name, std::vector<Violation>& violations) const {

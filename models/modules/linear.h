@@ -31,6 +31,7 @@ class DenseLinear : public Linear {
   std::int64_t out_features() const override { return weight_.size(0); }
   at::Device device() const override { return weight_.device(); }
   at::ScalarType dtype() const override { return weight_.scalar_type(); }
+  std::optional<quant::WeightMatrix> matrix() const override;
   const at::Tensor& weight() const noexcept { return weight_; }
 
  private:

@@ -13,6 +13,7 @@
 #include "models/modules/product_cost.h"
 #include "models/modules/tap.h"
 #include "quant/operators/translate.h"
+#include "quant/operators/weight_matrix.h"
 
 namespace halfbyte {
 namespace models {
@@ -73,7 +74,14 @@ void check_weight(const LowBitTensor& weight, const std::optional<at::Tensor>& b
 
 LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>& bias,
                            const models::LinearDtypes& dtypes)
-    : Linear((check_weight(weight, bias), dtypes), bias), weight_(std::move(weight)) {}
+    : Linear((check_weight(weight, bias), dtypes), bias) {
+  keep(std::move(weight));
+}
+
+void LowBitLinear::keep(LowBitTensor weight) {
+  weight_ = std::move(weight);
+  matrix_ = operators::plain_packed_matrix({weight_.scheme, weight_.out_features(), weight_.in_features, weight_.packed()});
+}
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {
   const auto work = models::WorkScope::module_product([&] { return models::product_cost(*this, input); });
@@ -107,18 +115,18 @@ void LowBitLinear::set_weight(const LowBitTensor& weight) {
   if (weight.out_features() != out_features() || weight.in_features != in_features()) {
     refuse("a weight of shape " + shape_text(weight) + " cannot replace one of " + shape_text(weight_));
   }
-  weight_ = weight.to(device());
+  keep(weight.to(device()));
 }
 
 void LowBitLinear::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  weight_ = weight_.to(device, non_blocking);
+  keep(weight_.to(device, non_blocking));
   torch::nn::Module::to(device, dtype, non_blocking);
 }
 
 void LowBitLinear::to(torch::Dtype dtype, bool non_blocking) { torch::nn::Module::to(dtype, non_blocking); }
 
 void LowBitLinear::to(torch::Device device, bool non_blocking) {
-  weight_ = weight_.to(device, non_blocking);
+  keep(weight_.to(device, non_blocking));
   torch::nn::Module::to(device, non_blocking);
 }
 

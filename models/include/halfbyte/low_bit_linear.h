@@ -10,6 +10,7 @@
 
 #include <torch/nn/module.h>
 
+#include <halfbyte/linear.h>
 #include <halfbyte/low_bit_tensor.h>
 
 namespace halfbyte {
@@ -40,6 +41,11 @@ class Linear : public torch::nn::Module {
   virtual at::Device device() const = 0;
   // Of the weight; of a packed one, before quantisation.
   virtual at::ScalarType dtype() const = 0;
+  // The weight as kernels of the CPU read it, whatever the order of its columns; nothing where it does not lie so
+  // (another device, dtype or layout).
+  virtual std::optional<quant::WeightMatrix> matrix() const { return std::nullopt; }
+  // What low_bit_tensor.h says of one; null: none.
+  virtual const at::Tensor* column_order() const noexcept { return nullptr; }
   // What the activation is cast to; nothing: promotion, or as it comes.
   std::optional<at::ScalarType> operand_dtype() const { return dtypes_.operand; }
   quant::Arithmetic arithmetic() const { return dtypes_.arithmetic; }
@@ -81,6 +87,10 @@ class LowBitLinear : public models::Linear {
   std::int64_t out_features() const override { return weight_.out_features(); }
   at::Device device() const override { return weight_.device(); }
   at::ScalarType dtype() const override { return weight_.dtype; }
+  std::optional<quant::WeightMatrix> matrix() const override { return matrix_; }
+  const at::Tensor* column_order() const noexcept override {
+    return weight_.column_order ? &*weight_.column_order : nullptr;
+  }
   const LowBitTensor& weight() const noexcept { return weight_; }
   // Another weight of the same shape, moved to this module's device. Errors: kInvalidArgument.
   void set_weight(const LowBitTensor& weight);
@@ -92,7 +102,11 @@ class LowBitLinear : public models::Linear {
   void pretty_print(std::ostream& stream) const override;
 
  private:
+  void keep(LowBitTensor weight);
+
   LowBitTensor weight_;
+  // Of the weight, which nobody else can replace: passes look at many, and its tensors' own words lie far apart.
+  std::optional<quant::WeightMatrix> matrix_;
 };
 
 }  // namespace halfbyte
