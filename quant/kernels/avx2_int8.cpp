@@ -45,6 +45,17 @@ float sum_of(Floats value) {
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
 
+// Each in the order of sum_of.
+__m128 sums_of(const Floats (&values)[4]) {
+  __m128 parts[4];
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i)
+    parts[i] = _mm_add_ps(_mm256_castps256_ps128(values[i]), _mm256_extractf128_ps(values[i], 1));
+  const __m128 first = _mm_add_ps(_mm_movelh_ps(parts[0], parts[1]), _mm_movehl_ps(parts[1], parts[0]));
+  const __m128 last = _mm_add_ps(_mm_movelh_ps(parts[2], parts[3]), _mm_movehl_ps(parts[3], parts[2]));
+  return _mm_add_ps(_mm_shuffle_ps(first, last, 0x88), _mm_shuffle_ps(first, last, 0xdd));
+}
+
 // NaN counts as larger than infinity.
 float largest_magnitude(const float* x, std::size_t n) {
   Ints largest = _mm256_setzero_si256();
@@ -176,85 +187,111 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
     a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
-// What the codes' offset takes away from the sum of a group is the same for all of its codes: it is taken away once a
-// row, group by group, beside the scales. Every loop over sums is unrolled, so that they stay in registers.
-template <bool kHasOffsets, std::size_t kRows>
+// The scales of kWeightRows rows times those of the input, to scratch, and what the sums begin with. What the codes'
+// offset takes away from the sum of a group is the same for all of its codes: it is taken away here, once a row. Every
+// loop over sums is unrolled, so that they stay in registers.
+template <bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
 inline __attribute__((always_inline)) void begin_sums(const Int8DotArguments& a, std::size_t r, std::size_t m,
-                                                      Floats (&sums)[kRows]) {
-  const std::size_t at = (r - a.begin) * a.scale_stride, stride = a.group_stride;
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+                                                      Floats (&sums)[kRows][kWeightRows]) {
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size, stride = a.group_stride;
   const float *input_scales = a.input_scales + m * stride, *input_sums = a.input_sums + m * stride;
 #pragma GCC unroll 8
-  for (std::size_t i = 0; i < kRows; ++i) sums[i] = Floats{};
+  for (std::size_t i = 0; i < kRows * kWeightRows; ++i) sums[i / kWeightRows][i % kWeightRows] = Floats{};
   for (std::size_t g = 0; g < groups; g += kWidth) {
-    const Floats scale = load_floats(a.scales + at + g);
-    Floats offset = scale * -8.0f;
-    if constexpr (kHasOffsets) offset += load_floats(a.offsets + at + g);
+#pragma GCC unroll 4
+    for (std::size_t w = 0; w < kWeightRows; ++w) {
+      const std::size_t at = (r + w - a.begin) * a.scale_stride + g;
+      const Floats scale = load_floats(a.scales + at);
+      Floats offset = scale * -8.0f;
+      if constexpr (kHasOffsets) offset += load_floats(a.offsets + at);
 #pragma GCC unroll 8
-    for (std::size_t i = 0; i < kRows; ++i) {
-      store_floats(a.scratch + i * stride + g, scale * load_floats(input_scales + i * stride + g));
-      sums[i] = fused(offset, load_floats(input_sums + i * stride + g), sums[i]);
+      for (std::size_t i = 0; i < kRows; ++i) {
+        float* const combined = a.scratch + (i * kWeightRows + w) * stride + g;
+        store_floats(combined, scale * load_floats(input_scales + i * stride + g));
+        sums[i][w] = fused(offset, load_floats(input_sums + i * stride + g), sums[i][w]);
+      }
     }
   }
 }
 
-template <class Block, std::size_t kBlocks, std::size_t kRows>
-inline __attribute__((always_inline)) void add_group(const Block (&blocks)[kBlocks], const signed char* input,
-                                                     std::size_t stride, const float* scale, std::size_t scale_stride,
-                                                     Floats (&sums)[kRows]) {
+// Blocks of a group of which `words` words are there: others are zeros.
+template <class Block, std::size_t kBlocks>
+struct Group {
+  Block blocks[kBlocks];
+  static Group whole(const Byte* codes) {
+    if constexpr (kBlocks == 1) return {{Block(load(codes), Ints{})}};
+    else return {{Block(load(codes), Ints{}), Block(load(codes + 32), Ints{})}};
+  }
+  static Group some(const Byte* codes, std::size_t words) {
+    const std::size_t more = words > kWidth ? words - kWidth : 0;
+    const Block first(load_words(codes, words), Ints{});
+    if constexpr (kBlocks == 1) return {{first}};
+    else return {{first, Block(more ? load_words(codes + 32, more) : Ints{}, Ints{})}};
+  }
+  Ints products(const signed char* x) const { return Block::raw_products(blocks, x); }
+};
+
+// Where a group begins, of several weight rows and of several rows of input, and the products of their scales.
+struct GroupPlace {
+  const Byte* codes;
+  const signed char* input;
+  const float* scale;
+};
+
+// `group_of(codes)` gives a Group.
+template <std::size_t kRows, std::size_t kWeightRows, class GroupOf>
+inline __attribute__((always_inline)) void add_group(const Int8DotArguments& a, const GroupPlace& place,
+                                                     const GroupOf& group_of, Floats (&sums)[kRows][kWeightRows]) {
+#pragma GCC unroll 4
+  for (std::size_t w = 0; w < kWeightRows; ++w) {
+    const auto group = group_of(place.codes + w * a.row_bytes);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Ints products = group.products(place.input + i * a.input_stride);
+      const Floats scale = _mm256_broadcast_ss(place.scale + (i * kWeightRows + w) * a.group_stride);
+      sums[i][w] = fused(to_floats(products), scale, sums[i][w]);
+    }
+  }
+}
+
+// As dot_row, of kWeightRows rows whose groups are a block or two: their products are added up as integers, so that a
+// group costs one product with its scale.
+template <class Block, std::size_t kBlocks, bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
+void dot_rows_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  using Group = Group<Block, kBlocks>;
+  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kGroupBytes = kBlocks * sizeof(Ints);
+  GroupPlace place{a.rows + r * a.row_bytes, a.input + m * a.input_stride, a.scratch};
+  const std::size_t words = (a.in_features + 7) / 8, left = words % (kGroupBytes / 4);
+  Floats sums[kRows][kWeightRows];
+  begin_sums<kHasOffsets>(a, r, m, sums);
+  for (const Byte* const end = place.codes + (words - left) * 4; place.codes < end;
+       place.codes += kGroupBytes, place.input += kGroup, ++place.scale) {
+    add_group(
+        a, place,
+        [](const Byte* codes) {
+          _mm_prefetch(reinterpret_cast<const char*>(codes + kPrefetchBytes), _MM_HINT_T1);
+          return Group::whole(codes);
+        },
+        sums);
+  }
+  if (left > 0) add_group(a, place, [left](const Byte* codes) { return Group::some(codes, left); }, sums);
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < kRows; ++i) {
-    const Ints products = Block::template raw_products<kBlocks>(blocks, input + i * stride);
-    sums[i] = fused(to_floats(products), _mm256_broadcast_ss(scale + i * scale_stride), sums[i]);
+    float* const output = a.output + (m + i) * a.output_stride + (r - a.begin);
+    if constexpr (kWeightRows == 4) _mm_storeu_ps(output, sums_of(sums[i]));
+    else
+      for (std::size_t w = 0; w < kWeightRows; ++w) output[w] = sum_of(sums[i][w]);
   }
-}
-
-// The blocks of a group of which `words` words are there: others are zeros.
-template <class Block, std::size_t kBlocks, std::size_t kRows>
-inline __attribute__((always_inline)) void add_last_group(const Byte* row, std::size_t words, const signed char* input,
-                                                          std::size_t stride, const float* scale,
-                                                          std::size_t scale_stride, Floats (&sums)[kRows]) {
-  const std::size_t more = words > kWidth ? words - kWidth : 0;
-  const Block first(load_words(row, words), Ints{});
-  if constexpr (kBlocks == 1) add_group<Block, 1>({first}, input, stride, scale, scale_stride, sums);
-  if constexpr (kBlocks == 2)
-    add_group<Block, 2>({first, Block(more ? load_words(row + 32, more) : Ints{}, Ints{})}, input, stride, scale,
-                        scale_stride, sums);
-}
-
-// As dot_row, of groups of a block or two: their products are added up as integers, so that a group costs one product
-// with its scale.
-template <class Block, std::size_t kBlocks, bool kHasOffsets, std::size_t kRows>
-void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kGroupBytes = kBlocks * sizeof(Ints);
-  const Byte* row = a.rows + r * a.row_bytes;
-  const std::size_t words = (a.in_features + 7) / 8, left = words % (kGroupBytes / 4);
-  const std::size_t stride = a.input_stride, scale_stride = a.group_stride;
-  const signed char* input = a.input + m * stride;
-  const float* scale = a.scratch;
-  Floats sums[kRows];
-  begin_sums<kHasOffsets>(a, r, m, sums);
-  for (const Byte* const end = row + (words - left) * 4; row < end; row += kGroupBytes, input += kGroup, ++scale) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + kPrefetchBytes), _MM_HINT_T1);
-    const Block first(load(row), Ints{});
-    if constexpr (kBlocks == 1) add_group<Block, 1>({first}, input, stride, scale, scale_stride, sums);
-    if constexpr (kBlocks == 2)
-      add_group<Block, 2>({first, Block(load(row + 32), Ints{})}, input, stride, scale, scale_stride, sums);
-  }
-  if (left > 0) add_last_group<Block, kBlocks>(row, left, input, stride, scale, scale_stride, sums);
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
 // Input rows by eights (where kMost is 8), fours, twos and ones; all weight rows pass for each such set, of which `dot`
-// multiplies one: dot<rows>(weight row, first row of input).
+// multiplies some: dot<rows>(first weight row, first row of input) -> how many.
 template <std::size_t kMost, class Dot>
 void dot_rows(const Int8DotArguments& a, const Dot& dot) {
   std::size_t m = 0;
   const auto multiply = [&]<std::size_t kRows>() {
     for (; m + kRows <= a.m; m += kRows) {
-      for (std::size_t r = a.begin; r < a.end; ++r) dot.template operator()<kRows>(r, m);
+      for (std::size_t r = a.begin; r < a.end;) r += dot.template operator()<kRows>(r, m);
     }
   };
   if constexpr (kMost == 8) multiply.template operator()<8>();
@@ -265,8 +302,12 @@ void dot_rows(const Int8DotArguments& a, const Dot& dot) {
 
 template <class Block, std::size_t kBlocks, bool kHasOffsets>
 void dot_long_rows(const Int8DotArguments& a) {
-  dot_rows<8>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) {
-    dot_row_of_groups<Block, kBlocks, kHasOffsets, kRows>(a, r, m);
+  dot_rows<8>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) -> std::size_t {
+    // Of more there are more sums than registers.
+    constexpr std::size_t kWeightRows = kRows <= 2 ? kDotWeightRows : 1;
+    if (r + kWeightRows > a.end) return dot_rows_of_groups<Block, kBlocks, kHasOffsets, kRows, 1>(a, r, m), 1;
+    dot_rows_of_groups<Block, kBlocks, kHasOffsets, kRows, kWeightRows>(a, r, m);
+    return kWeightRows;
   });
 }
 
@@ -277,8 +318,9 @@ void dot_long_groups(const Int8DotArguments& a) {
 
 template <class Block, std::size_t kGroups, bool kHasOffsets>
 void dot_short_rows(const Int8DotArguments& a) {
-  dot_rows<4>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) {
+  dot_rows<4>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) -> std::size_t {
     dot_row<Block, kGroups, kHasOffsets, kRows>(a, r, m);
+    return 1;
   });
 }
 

@@ -58,6 +58,9 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
 inline void add_products(Ints& acc, Ints codes, const void* x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "m"(*static_cast<const char(*)[64]>(x)));
 }
+inline void add_products(Ints& acc, Ints codes, Ints x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "v"(x));
+}
 
 // Even ones of each 128 first, then the odd ones: as the lower and upper halves of 64 bytes of codes meet them.
 void split_pairs(const signed char* codes, signed char* out) {
@@ -195,20 +198,31 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   }
 }
 
-// What the codes' offset takes away from the sum of a group is the same for all of its codes: it is taken away once a
-// row, group by group, beside the scales.
-template <bool kHasOffsets>
-Floats combine_scales_and_offset(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
-  const Floats offset = _mm512_set1_ps(-8.0f);
-  const float* scales = a.scales + (r - a.begin) * a.scale_stride;
-  const float* sums = a.input_sums + m * a.group_stride;
-  Floats added = combine_scales<kHasOffsets>(a, r, m, out);
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+// The scales of kWeightRows rows times those of the input, to scratch, and what the sums begin with. What the codes'
+// offset takes away from the sum of a group is the same for all of its codes: it is taken away here, once a row. Every
+// loop over sums is unrolled, so that they stay in registers.
+template <bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
+inline __attribute__((always_inline)) void begin_sums(const Int8DotArguments& a, std::size_t r, std::size_t m,
+                                                      Floats (&sums)[kRows][kWeightRows]) {
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size, stride = a.group_stride;
+  const float *input_scales = a.input_scales + m * stride, *input_sums = a.input_sums + m * stride;
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < kRows * kWeightRows; ++i) sums[i / kWeightRows][i % kWeightRows] = _mm512_setzero_ps();
   for (std::size_t g = 0; g < groups; g += kWidth) {
-    const Floats taken = _mm512_mul_ps(_mm512_loadu_ps(scales + g), offset);
-    added = _mm512_fmadd_ps(taken, _mm512_loadu_ps(sums + g), added);
+#pragma GCC unroll 4
+    for (std::size_t w = 0; w < kWeightRows; ++w) {
+      const std::size_t at = (r + w - a.begin) * a.scale_stride + g;
+      const Floats scale = _mm512_loadu_ps(a.scales + at);
+      Floats offset = _mm512_mul_ps(scale, _mm512_set1_ps(-8.0f));
+      if constexpr (kHasOffsets) offset = _mm512_add_ps(offset, _mm512_loadu_ps(a.offsets + at));
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kRows; ++i) {
+        _mm512_storeu_ps(a.scratch + (i * kWeightRows + w) * stride + g,
+                         _mm512_mul_ps(scale, _mm512_loadu_ps(input_scales + i * stride + g)));
+        sums[i][w] = _mm512_fmadd_ps(offset, _mm512_loadu_ps(input_sums + i * stride + g), sums[i][w]);
+      }
+    }
   }
-  return added;
 }
 
 // As dot_row, of 4-bit integers in groups of a block.
@@ -219,9 +233,8 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
   const std::size_t words = (a.in_features + 7) / 8, stride = a.input_stride, group_stride = a.group_stride;
   const signed char* input = a.input + m * stride;
   const float* scale = a.scratch;
-  Floats sums[kRows];
-  for (std::size_t i = 0; i < kRows; ++i)
-    sums[i] = combine_scales_and_offset<kHasOffsets>(a, r, m + i, a.scratch + i * group_stride);
+  Floats sums[kRows][1];
+  begin_sums<kHasOffsets>(a, r, m, sums);
   for (std::size_t word = 0; word < words; word += kWidth, input += kBlock, ++scale) {
     const Byte* const codes = row + word * 4;
     _mm_prefetch(codes + kPrefetchBytes, _MM_HINT_T1);
@@ -233,30 +246,93 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
       Ints products = _mm512_setzero_si512();
       add_products(products, block.low, input + i * stride);
       add_products(products, block.high, input + i * stride + kBlock / 2);
-      sums[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_set1_ps(scale[i * group_stride]), sums[i]);
+      sums[i][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_set1_ps(scale[i * group_stride]), sums[i][0]);
     }
   }
   for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i]);
+    a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i][0]);
+}
+
+// The sums of four vectors, each in the order of _mm512_reduce_add_ps.
+__m128 sums_of(const Floats (&values)[kDotWeightRows]) {
+  __m128 parts[4];
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i) {
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(values[i]), _mm512_extractf32x8_ps(values[i], 1));
+    parts[i] = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  }
+  const __m128 first = _mm_add_ps(_mm_movelh_ps(parts[0], parts[1]), _mm_movehl_ps(parts[1], parts[0]));
+  const __m128 last = _mm_add_ps(_mm_movelh_ps(parts[2], parts[3]), _mm_movehl_ps(parts[3], parts[2]));
+  return _mm_add_ps(_mm_shuffle_ps(first, last, 0x88), _mm_shuffle_ps(first, last, 0xdd));
+}
+
+// As dot_row_of_groups, of four weight rows, for which the rows of input are read once.
+template <bool kHasOffsets, std::size_t kRows>
+void dot_four_rows_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
+  constexpr std::size_t kBlock = Block<kIntegers4>::kInputs;
+  const Byte* codes = a.rows + r * a.row_bytes;
+  const std::size_t words = (a.in_features + 7) / 8, stride = a.input_stride, group_stride = a.group_stride;
+  const signed char* input = a.input + m * stride;
+  const float* scale = a.scratch;
+  Floats sums[kRows][kDotWeightRows];
+  begin_sums<kHasOffsets>(a, r, m, sums);
+  for (std::size_t word = 0; word < words; word += kWidth, codes += sizeof(Ints), input += kBlock, ++scale) {
+    const std::size_t left = words - word;
+    const auto mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
+    Ints low[kRows], high[kRows];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kRows; ++i) {
+      low[i] = load(input + i * stride);
+      high[i] = load(input + i * stride + kBlock / 2);
+    }
+#pragma GCC unroll 4
+    for (std::size_t w = 0; w < kDotWeightRows; ++w) {
+      const Byte* const own = codes + w * a.row_bytes;
+      _mm_prefetch(own + kPrefetchBytes, _MM_HINT_T1);
+      const Block<kIntegers4> block(_mm512_maskz_loadu_epi32(mask, own), Ints{});
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kRows; ++i) {
+        Ints products = _mm512_setzero_si512();
+        add_products(products, block.low, low[i]);
+        add_products(products, block.high, high[i]);
+        const Floats factor = _mm512_set1_ps(scale[(i * kDotWeightRows + w) * group_stride]);
+        sums[i][w] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), factor, sums[i][w]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < kRows; ++i)
+    _mm_storeu_ps(a.output + (m + i) * a.output_stride + (r - a.begin), sums_of(sums[i]));
 }
 
 using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
+struct DotRows {
+  DotRow one;               // of a weight row
+  DotRow several = nullptr;  // of kDotWeightRows; null: none
+};
 
 // By how many rows of input go together: one, two, four and eight.
 template <Int8Dot kWay, std::size_t kGroups, bool kHasOffsets>
-constexpr DotRow kDotRows[] = {dot_row<kWay, kGroups, kHasOffsets, 1>, dot_row<kWay, kGroups, kHasOffsets, 2>,
-                               dot_row<kWay, kGroups, kHasOffsets, 4>, dot_row<kWay, kGroups, kHasOffsets, 8>};
+constexpr DotRows kDotRows[] = {{dot_row<kWay, kGroups, kHasOffsets, 1>},
+                                {dot_row<kWay, kGroups, kHasOffsets, 2>},
+                                {dot_row<kWay, kGroups, kHasOffsets, 4>},
+                                {dot_row<kWay, kGroups, kHasOffsets, 8>}};
 template <bool kHasOffsets>
-constexpr DotRow kDotRowsOfGroups[] = {dot_row_of_groups<kHasOffsets, 1>, dot_row_of_groups<kHasOffsets, 2>,
-                                       dot_row_of_groups<kHasOffsets, 4>, dot_row_of_groups<kHasOffsets, 8>};
+constexpr DotRows kDotRowsOfGroups[] = {
+    {dot_row_of_groups<kHasOffsets, 1>, dot_four_rows_of_groups<kHasOffsets, 1>},
+    {dot_row_of_groups<kHasOffsets, 2>, dot_four_rows_of_groups<kHasOffsets, 2>},
+    {dot_row_of_groups<kHasOffsets, 4>, dot_four_rows_of_groups<kHasOffsets, 4>},
+    {dot_row_of_groups<kHasOffsets, 8>}};
 
 // Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
-void dot_rows(const Int8DotArguments& a, const DotRow* by_rows) {
+void dot_rows(const Int8DotArguments& a, const DotRows* by_rows) {
   std::size_t m = 0;
   for (int power = 3; power >= 0; --power) {
     const std::size_t some = std::size_t{1} << power;
     for (; m + some <= a.m; m += some) {
-      for (std::size_t r = a.begin; r < a.end; ++r) by_rows[power](a, r, m);
+      std::size_t r = a.begin;
+      for (; by_rows[power].several && r + kDotWeightRows <= a.end; r += kDotWeightRows) by_rows[power].several(a, r, m);
+      for (; r < a.end; ++r) by_rows[power].one(a, r, m);
     }
   }
 }

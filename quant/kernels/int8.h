@@ -22,6 +22,9 @@ struct Int8Groups {
   std::int32_t* sums;      // (n / group_size), of the codes
 };
 
+// Weight rows that meet the same rows of input at once.
+inline constexpr std::size_t kDotWeightRows = 4;
+
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
 struct Int8DotArguments {
   const Byte* rows;
@@ -40,7 +43,7 @@ struct Int8DotArguments {
   const float* input_scales;  // (m, group_stride); zero beyond the groups
   const float* input_sums;    // as input_scales: scale * sum of the group's codes
   std::size_t m;              // 1 to kMaxDotRows
-  float* scratch;             // (m, group_stride)
+  float* scratch;             // (kDotWeightRows * m, group_stride)
   float* output;              // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };

@@ -78,7 +78,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.scales = scales.scales;
   a.offsets = scales.offsets;
   a.scale_stride = scales.stride;
-  a.scratch = buffers.combined.at_least(kernels::kMaxDotRows * input.group_stride);
+  a.scratch = buffers.combined.at_least(kernels::kDotWeightRows * kernels::kMaxDotRows * input.group_stride);
   a.output_stride = chunk.end - chunk.begin;
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
