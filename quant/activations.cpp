@@ -346,4 +346,12 @@ void residual_norm(const ResidualNorm& arguments) { residual_norm(kernels::kerne
 bool place_heads(const PlaceHeads& arguments) { return place_heads(kernels::kernels(), arguments); }
 void gate_rows(const GateRows& arguments) { gate_rows(kernels::kernels(), arguments); }
 
+std::size_t first_largest(std::span<const float> values) {
+  return kernels::kernels().activations->first_largest(values.data(), values.size());
+}
+
+bool are_finite(std::span<const float> values) {
+  return kernels::kernels().activations->are_finite(values.data(), values.size());
+}
+
 }  // namespace halfbyte::quant

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <halfbyte/dtype.h>
 
@@ -137,5 +138,9 @@ struct GateRows {
   Dtype output_dtype;
 };
 void gate_rows(const GateRows& arguments);
+
+// Where the first of the largest values stands, which NaN never is; 0 where there is nothing but NaN.
+std::size_t first_largest(std::span<const float> values);
+bool are_finite(std::span<const float> values);
 
 }  // namespace halfbyte::quant

@@ -1,27 +1,16 @@
 #include "models/generation/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
 #include "models/profile/recorder.h"
+#include "quant/activations.h"
 
 namespace halfbyte::models {
 namespace {
 
-// In lanes, which the compiler makes vectors of: a search for the place of the largest is one long chain.
-float largest(std::span<const float> logits) {
-  constexpr std::size_t kLanes = 16;
-  std::array<float, kLanes> best;
-  best.fill(logits[0]);
-  std::size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) best[lane] = std::max(best[lane], logits[i + lane]);
-  }
-  for (; i < logits.size(); ++i) best[0] = std::max(best[0], logits[i]);
-  return *std::ranges::max_element(best);
-}
+float largest(std::span<const float> logits) { return logits[quant::first_largest(logits)]; }
 
 // Whether `a` is chosen after `b`.
 bool is_later(const std::pair<double, std::int64_t>& a, const std::pair<double, std::int64_t>& b) {
@@ -63,7 +52,7 @@ std::span<const float> Sampler::penalised(std::span<const float> logits) {
 std::int64_t Sampler::sample(std::span<const float> raw) {
   const WorkScope work(WorkKind::kSampling);
   const std::span<const float> logits = penalised(raw);
-  const std::int64_t token = sampling_.temperature == 0.0 ? std::ranges::find(logits, largest(logits)) - logits.begin()
+  const std::int64_t token = sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits))
                                                           : sample_nucleus(logits);
   see({&token, 1});
   return token;

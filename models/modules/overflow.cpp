@@ -11,6 +11,7 @@
 #include <halfbyte/low_bit_linear.h>
 
 #include "models/modules/embedding.h"
+#include "quant/activations.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte::models {
@@ -37,7 +38,8 @@ bool has_full_exponent(const at::Tensor& x, Word exponent) noexcept {
 bool is_finite(const at::Tensor& x) {
   if (x.is_meta()) return true;
   if (x.is_cpu() && x.is_contiguous()) {
-    if (x.scalar_type() == at::kFloat) return !has_full_exponent<std::uint32_t>(x, 0x7f800000);
+    if (x.scalar_type() == at::kFloat)
+      return quant::are_finite({x.const_data_ptr<float>(), static_cast<std::size_t>(x.numel())});
     if (x.scalar_type() == at::kHalf) return !has_full_exponent<std::uint16_t>(x, 0x7c00);
     if (x.scalar_type() == at::kBFloat16) return !has_full_exponent<std::uint16_t>(x, 0x7f80);
   }

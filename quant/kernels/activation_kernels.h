@@ -25,6 +25,9 @@ struct ActivationTable {
   // Turns the halves of the first 2 * pairs values of a head against each other, or neighbours. `out` is not x.
   void (*rotate)(const float* x, const float* cosine, const float* sine, std::size_t pairs, bool is_interleaved,
                  float* out) noexcept;
+  // Where the first of the largest stands, which NaN never is; 0 where there is nothing but NaN.
+  std::size_t (*first_largest)(const float* x, std::size_t n) noexcept;
+  bool (*are_finite)(const float* x, std::size_t n) noexcept;
   // gate(x) * up. Indexed by GateFunction. Errors: 2e-7 of the true gate, relative.
   void (*gate[kGateCount])(const float* x, const float* up, std::size_t n, float* out) noexcept;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -70,6 +71,33 @@ std::vector<double> norm_of(const double* x, const std::vector<float>& weight, d
   std::vector<double> out(weight.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = x[i] * scale * (weight[i] + offset);
   return out;
+}
+
+TEST_CASE("the first of the largest values is found wherever it stands, and what is not finite", "[activations][levels]") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const Table* table : tables()) {
+    const kernels::ActivationTable& kernels = *table->activations;
+    for (const std::size_t size : {1, 2, 15, 16, 17, 31, 64, 100, 1000}) {
+      std::vector<float> x = normal(size, 5);
+      for (std::size_t place = 0; place < size; ++place) {
+        INFO(size << ' ' << place);
+        std::vector<float> other = x;
+        other[place] = 100;
+        if (place + 1 < size) other.back() = 100;  // not the first
+        CHECK(kernels.first_largest(other.data(), size) == place);
+        CHECK(kernels.are_finite(other.data(), size));
+        for (const float bad : {kInfinity, -kInfinity, kNaN}) {
+          other[place] = bad;
+          CHECK_FALSE(kernels.are_finite(other.data(), size));
+          CHECK((kernels.first_largest(other.data(), size) == place) == (size == 1 || bad == kInfinity));
+        }
+      }
+      for (const float same : {kNaN, -kInfinity}) {
+        x.assign(size, same);
+        CHECK(kernels.first_largest(x.data(), size) == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("a residual sum and its norm are what their definitions say, on every level alike", "[activations][levels]") {

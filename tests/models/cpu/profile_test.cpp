@@ -191,7 +191,7 @@ TEST_CASE("a trace has a pass's layers and their work, nested in time, a thread 
     // Other threads have shares alone: of the calls that they came to in time.
     for (const auto& [thread, events] : names) {
       CHECK((thread == 0 || events.count("pass") == 0));
-      for (const std::string& name : events) CHECK(names[0].contains(name));
+      for (const std::string& event : events) CHECK(names[0].contains(event));
     }
   }
 }
