@@ -156,8 +156,7 @@ constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 bool can_have_huge_pages(int descriptor) noexcept {
   struct statfs system {};
-  return ::fstatfs(descriptor, &system) == 0 &&
-         (system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC);
+  return ::fstatfs(descriptor, &system) == 0 && (system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC);
 }
 
 }  // namespace

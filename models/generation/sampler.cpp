@@ -52,8 +52,8 @@ std::span<const float> Sampler::penalised(std::span<const float> logits) {
 std::int64_t Sampler::sample(std::span<const float> raw) {
   const WorkScope work(WorkKind::kSampling);
   const std::span<const float> logits = penalised(raw);
-  const std::int64_t token = sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits))
-                                                          : sample_nucleus(logits);
+  const std::int64_t token =
+      sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits)) : sample_nucleus(logits);
   see({&token, 1});
   return token;
 }

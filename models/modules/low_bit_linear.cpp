@@ -80,7 +80,8 @@ LowBitLinear::LowBitLinear(LowBitTensor weight, const std::optional<at::Tensor>&
 
 void LowBitLinear::keep(LowBitTensor weight) {
   weight_ = std::move(weight);
-  matrix_ = operators::plain_packed_matrix({weight_.scheme, weight_.out_features(), weight_.in_features, weight_.packed()});
+  matrix_ =
+      operators::plain_packed_matrix({weight_.scheme, weight_.out_features(), weight_.in_features, weight_.packed()});
 }
 
 at::Tensor LowBitLinear::multiply(const at::Tensor& input, std::optional<at::ScalarType> result) const {

@@ -183,8 +183,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
       sums[i] = fused(to_floats(products), lanes.at(a.scratch + i * a.group_stride, k), sums[i]);
     }
   }
-  for (std::size_t i = 0; i < kRows; ++i)
-    a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
+  for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
 // The scales of kWeightRows rows times those of the input, to scratch, and what the sums begin with. What the codes'
@@ -219,14 +218,18 @@ template <class Block, std::size_t kBlocks>
 struct Group {
   Block blocks[kBlocks];
   static Group whole(const Byte* codes) {
-    if constexpr (kBlocks == 1) return {{Block(load(codes), Ints{})}};
-    else return {{Block(load(codes), Ints{}), Block(load(codes + 32), Ints{})}};
+    if constexpr (kBlocks == 1)
+      return {{Block(load(codes), Ints{})}};
+    else
+      return {{Block(load(codes), Ints{}), Block(load(codes + 32), Ints{})}};
   }
   static Group some(const Byte* codes, std::size_t words) {
     const std::size_t more = words > kWidth ? words - kWidth : 0;
     const Block first(load_words(codes, words), Ints{});
-    if constexpr (kBlocks == 1) return {{first}};
-    else return {{first, Block(more ? load_words(codes + 32, more) : Ints{}, Ints{})}};
+    if constexpr (kBlocks == 1)
+      return {{first}};
+    else
+      return {{first, Block(more ? load_words(codes + 32, more) : Ints{}, Ints{})}};
   }
   Ints products(const signed char* x) const { return Block::raw_products(blocks, x); }
 };
@@ -274,11 +277,14 @@ void dot_rows_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m)
         },
         sums);
   }
-  if (left > 0) add_group(a, place, [left](const Byte* codes) { return Group::some(codes, left); }, sums);
+  if (left > 0)
+    add_group(
+        a, place, [left](const Byte* codes) { return Group::some(codes, left); }, sums);
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < kRows; ++i) {
     float* const output = a.output + (m + i) * a.output_stride + (r - a.begin);
-    if constexpr (kWeightRows == 4) _mm_storeu_ps(output, sums_of(sums[i]));
+    if constexpr (kWeightRows == 4)
+      _mm_storeu_ps(output, sums_of(sums[i]));
     else
       for (std::size_t w = 0; w < kWeightRows; ++w) output[w] = sum_of(sums[i][w]);
   }

@@ -58,9 +58,7 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
 inline void add_products(Ints& acc, Ints codes, const void* x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "m"(*static_cast<const char(*)[64]>(x)));
 }
-inline void add_products(Ints& acc, Ints codes, Ints x) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "v"(x));
-}
+inline void add_products(Ints& acc, Ints codes, Ints x) { asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "v"(x)); }
 
 // Even ones of each 128 first, then the odd ones: as the lower and upper halves of 64 bytes of codes meet them.
 void split_pairs(const signed char* codes, signed char* out) {
@@ -307,7 +305,7 @@ void dot_four_rows_of_groups(const Int8DotArguments& a, std::size_t r, std::size
 
 using DotRow = void (*)(const Int8DotArguments&, std::size_t r, std::size_t m);
 struct DotRows {
-  DotRow one;               // of a weight row
+  DotRow one;                // of a weight row
   DotRow several = nullptr;  // of kDotWeightRows; null: none
 };
 
@@ -318,11 +316,10 @@ constexpr DotRows kDotRows[] = {{dot_row<kWay, kGroups, kHasOffsets, 1>},
                                 {dot_row<kWay, kGroups, kHasOffsets, 4>},
                                 {dot_row<kWay, kGroups, kHasOffsets, 8>}};
 template <bool kHasOffsets>
-constexpr DotRows kDotRowsOfGroups[] = {
-    {dot_row_of_groups<kHasOffsets, 1>, dot_four_rows_of_groups<kHasOffsets, 1>},
-    {dot_row_of_groups<kHasOffsets, 2>, dot_four_rows_of_groups<kHasOffsets, 2>},
-    {dot_row_of_groups<kHasOffsets, 4>, dot_four_rows_of_groups<kHasOffsets, 4>},
-    {dot_row_of_groups<kHasOffsets, 8>}};
+constexpr DotRows kDotRowsOfGroups[] = {{dot_row_of_groups<kHasOffsets, 1>, dot_four_rows_of_groups<kHasOffsets, 1>},
+                                        {dot_row_of_groups<kHasOffsets, 2>, dot_four_rows_of_groups<kHasOffsets, 2>},
+                                        {dot_row_of_groups<kHasOffsets, 4>, dot_four_rows_of_groups<kHasOffsets, 4>},
+                                        {dot_row_of_groups<kHasOffsets, 8>}};
 
 // Input rows by eights, fours, twos and ones; all weight rows pass for each such set.
 void dot_rows(const Int8DotArguments& a, const DotRows* by_rows) {
@@ -331,7 +328,8 @@ void dot_rows(const Int8DotArguments& a, const DotRows* by_rows) {
     const std::size_t some = std::size_t{1} << power;
     for (; m + some <= a.m; m += some) {
       std::size_t r = a.begin;
-      for (; by_rows[power].several && r + kDotWeightRows <= a.end; r += kDotWeightRows) by_rows[power].several(a, r, m);
+      for (; by_rows[power].several && r + kDotWeightRows <= a.end; r += kDotWeightRows)
+        by_rows[power].several(a, r, m);
       for (; r < a.end; ++r) by_rows[power].one(a, r, m);
     }
   }
@@ -345,7 +343,8 @@ void dot_groups(const Int8DotArguments& a) {
 template <Int8Dot kWay>
 void dot(const Int8DotArguments& a) noexcept {
   const std::size_t groups = Block<kWay>::kInputs / a.group_size;
-  if (kWay == kIntegers4 && groups == 1) return dot_rows(a, a.offsets ? kDotRowsOfGroups<true> : kDotRowsOfGroups<false>);
+  if (kWay == kIntegers4 && groups == 1)
+    return dot_rows(a, a.offsets ? kDotRowsOfGroups<true> : kDotRowsOfGroups<false>);
   if (groups >= 8) return dot_groups<kWay, 8>(a);  // 8-bit codes have 4 at most
   if (groups >= 4) return dot_groups<kWay, 4>(a);
   if (groups >= 2) return dot_groups<kWay, 2>(a);

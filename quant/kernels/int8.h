@@ -113,8 +113,8 @@ struct PanelTable {
   void (*split_pairs)(signed char* codes, std::size_t n) noexcept;
 };
 
-// 8-bit codes times activations in 16 bits, in groups of 32, 64 or 128: the activations' rounding is 256 times finer than
-// that of 8 bits, and sums are exact.
+// 8-bit codes times activations in 16 bits, in groups of 32, 64 or 128: the activations' rounding is 256 times finer
+// than that of 8 bits, and sums are exact.
 struct WideGroups {
   std::size_t n;           // values, a multiple of kInputUnit
   std::size_t group_size;  // 32, 64 or 128
@@ -128,15 +128,15 @@ struct WideDotArguments {
   std::size_t row_bytes;
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
-  std::size_t group_size;           // of the activations, and of the scales here
-  const float* scales;              // (end - begin, scale_stride), of row `begin` on
-  std::size_t scale_stride;         // at least the groups of a row
-  const std::int16_t* input;        // (m, input_stride), zeros beyond in_features
-  std::size_t input_stride;         // a multiple of kInputUnit
-  const float* input_scales;        // (m, input_stride / group_size)
-  const std::int32_t* input_sums;   // as input_scales: WideGroups::sums
-  std::size_t m;                    // 1 to kMaxDotRows
-  float* output;                    // (m, output_stride): column r - begin for weight row r
+  std::size_t group_size;          // of the activations, and of the scales here
+  const float* scales;             // (end - begin, scale_stride), of row `begin` on
+  std::size_t scale_stride;        // at least the groups of a row
+  const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
+  std::size_t input_stride;        // a multiple of kInputUnit
+  const float* input_scales;       // (m, input_stride / group_size)
+  const std::int32_t* input_sums;  // as input_scales: WideGroups::sums
+  std::size_t m;                   // 1 to kMaxDotRows
+  float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };
 

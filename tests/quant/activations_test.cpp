@@ -73,7 +73,8 @@ std::vector<double> norm_of(const double* x, const std::vector<float>& weight, d
   return out;
 }
 
-TEST_CASE("the first of the largest values is found wherever it stands, and what is not finite", "[activations][levels]") {
+TEST_CASE("the first of the largest values is found wherever it stands, and what is not finite",
+          "[activations][levels]") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const Table* table : tables()) {
     const kernels::ActivationTable& kernels = *table->activations;

@@ -57,7 +57,8 @@ TEST_CASE("platform: output files have their size from the start", "[platform]")
   check_error(ErrorCode::kAlreadyExists, {"/a"}, [&] { files::OutputFile(scratch / "a", 1); });
 }
 
-TEST_CASE("platform: pieces from several threads stand where they were put, whatever huge pages they share", "[platform]") {
+TEST_CASE("platform: pieces from several threads stand where they were put, whatever huge pages they share",
+          "[platform]") {
   const Scratch scratch;
   constexpr std::size_t kSize = (std::size_t{7} << 20) + 123, kPiece = 70'001, kUnwritten = 40, kThreads = 3;
   std::string wanted(kSize, '\0'), before(1000, 'b');
