@@ -39,21 +39,13 @@ std::int32_t sum_of(Ints value) {
   return reduce(value, [](__m128i a, __m128i b) { return _mm_add_epi32(a, b); });
 }
 
+__m128 sum_of_quarters(Floats value) {
+  return _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+}
 float sum_of(Floats value) {
-  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+  __m128 sum = sum_of_quarters(value);
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
-}
-
-// Each in the order of sum_of.
-__m128 sums_of(const Floats (&values)[4]) {
-  __m128 parts[4];
-#pragma GCC unroll 4
-  for (std::size_t i = 0; i < 4; ++i)
-    parts[i] = _mm_add_ps(_mm256_castps256_ps128(values[i]), _mm256_extractf128_ps(values[i], 1));
-  const __m128 first = _mm_add_ps(_mm_movelh_ps(parts[0], parts[1]), _mm_movehl_ps(parts[1], parts[0]));
-  const __m128 last = _mm_add_ps(_mm_movelh_ps(parts[2], parts[3]), _mm_movehl_ps(parts[3], parts[2]));
-  return _mm_add_ps(_mm_shuffle_ps(first, last, 0x88), _mm_shuffle_ps(first, last, 0xdd));
 }
 
 // NaN counts as larger than infinity.
@@ -186,32 +178,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
-// The scales of kWeightRows rows times those of the input, to scratch, and what the sums begin with. What the codes'
-// offset takes away from the sum of a group is the same for all of its codes: it is taken away here, once a row. Every
-// loop over sums is unrolled, so that they stay in registers.
-template <bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
-inline __attribute__((always_inline)) void begin_sums(const Int8DotArguments& a, std::size_t r, std::size_t m,
-                                                      Floats (&sums)[kRows][kWeightRows]) {
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size, stride = a.group_stride;
-  const float *input_scales = a.input_scales + m * stride, *input_sums = a.input_sums + m * stride;
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < kRows * kWeightRows; ++i) sums[i / kWeightRows][i % kWeightRows] = Floats{};
-  for (std::size_t g = 0; g < groups; g += kWidth) {
-#pragma GCC unroll 4
-    for (std::size_t w = 0; w < kWeightRows; ++w) {
-      const std::size_t at = (r + w - a.begin) * a.scale_stride + g;
-      const Floats scale = load_floats(a.scales + at);
-      Floats offset = scale * -8.0f;
-      if constexpr (kHasOffsets) offset += load_floats(a.offsets + at);
-#pragma GCC unroll 8
-      for (std::size_t i = 0; i < kRows; ++i) {
-        float* const combined = a.scratch + (i * kWeightRows + w) * stride + g;
-        store_floats(combined, scale * load_floats(input_scales + i * stride + g));
-        sums[i][w] = fused(offset, load_floats(input_sums + i * stride + g), sums[i][w]);
-      }
-    }
-  }
-}
+#include "quant/kernels/int8_sums.inc"
 
 // Blocks of a group of which `words` words are there: others are zeros.
 template <class Block, std::size_t kBlocks>

@@ -19,6 +19,14 @@ constexpr std::size_t kPrefetchBytes = 6144;
 constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
+Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
+void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
+// In the order of _mm512_reduce_add_ps.
+__m128 sum_of_quarters(Floats value) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(value), _mm512_extractf32x8_ps(value, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
 
 // NaN counts as larger than infinity.
 float largest_magnitude(const float* x, std::size_t n) {
@@ -196,32 +204,7 @@ void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
   }
 }
 
-// The scales of kWeightRows rows times those of the input, to scratch, and what the sums begin with. What the codes'
-// offset takes away from the sum of a group is the same for all of its codes: it is taken away here, once a row. Every
-// loop over sums is unrolled, so that they stay in registers.
-template <bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
-inline __attribute__((always_inline)) void begin_sums(const Int8DotArguments& a, std::size_t r, std::size_t m,
-                                                      Floats (&sums)[kRows][kWeightRows]) {
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size, stride = a.group_stride;
-  const float *input_scales = a.input_scales + m * stride, *input_sums = a.input_sums + m * stride;
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < kRows * kWeightRows; ++i) sums[i / kWeightRows][i % kWeightRows] = _mm512_setzero_ps();
-  for (std::size_t g = 0; g < groups; g += kWidth) {
-#pragma GCC unroll 4
-    for (std::size_t w = 0; w < kWeightRows; ++w) {
-      const std::size_t at = (r + w - a.begin) * a.scale_stride + g;
-      const Floats scale = _mm512_loadu_ps(a.scales + at);
-      Floats offset = _mm512_mul_ps(scale, _mm512_set1_ps(-8.0f));
-      if constexpr (kHasOffsets) offset = _mm512_add_ps(offset, _mm512_loadu_ps(a.offsets + at));
-#pragma GCC unroll 8
-      for (std::size_t i = 0; i < kRows; ++i) {
-        _mm512_storeu_ps(a.scratch + (i * kWeightRows + w) * stride + g,
-                         _mm512_mul_ps(scale, _mm512_loadu_ps(input_scales + i * stride + g)));
-        sums[i][w] = _mm512_fmadd_ps(offset, _mm512_loadu_ps(input_sums + i * stride + g), sums[i][w]);
-      }
-    }
-  }
-}
+#include "quant/kernels/int8_sums.inc"
 
 // As dot_row, of 4-bit integers in groups of a block.
 template <bool kHasOffsets, std::size_t kRows>
@@ -249,19 +232,6 @@ void dot_row_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) 
   }
   for (std::size_t i = 0; i < kRows; ++i)
     a.output[(m + i) * a.output_stride + (r - a.begin)] = _mm512_reduce_add_ps(sums[i][0]);
-}
-
-// The sums of four vectors, each in the order of _mm512_reduce_add_ps.
-__m128 sums_of(const Floats (&values)[kDotWeightRows]) {
-  __m128 parts[4];
-#pragma GCC unroll 4
-  for (std::size_t i = 0; i < 4; ++i) {
-    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(values[i]), _mm512_extractf32x8_ps(values[i], 1));
-    parts[i] = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-  }
-  const __m128 first = _mm_add_ps(_mm_movelh_ps(parts[0], parts[1]), _mm_movehl_ps(parts[1], parts[0]));
-  const __m128 last = _mm_add_ps(_mm_movelh_ps(parts[2], parts[3]), _mm_movehl_ps(parts[3], parts[2]));
-  return _mm_add_ps(_mm_shuffle_ps(first, last, 0x88), _mm_shuffle_ps(first, last, 0xdd));
 }
 
 // As dot_row_of_groups, of four weight rows, for which the rows of input are read once.
@@ -361,7 +331,6 @@ Ints add_wide_products(Ints sums, Ints weights, const std::int16_t* x) {
 }
 Ints first_lane(std::int32_t value) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128(value)); }
 Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
-Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
 std::int32_t sum_of(Ints value) { return _mm512_reduce_add_epi32(value); }
 float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
 
