@@ -323,9 +323,7 @@ Ints load_codes(const Byte* from) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-Ints add_wide_products(Ints sums, Ints weights, const std::int16_t* x) {
-  return add(sums, _mm256_madd_epi16(weights, load(x)));
-}
+Ints add_wide_products(Ints sums, Ints weights, Ints x) { return add(sums, _mm256_madd_epi16(weights, x)); }
 Ints first_lane(std::int32_t value) { return _mm256_zextsi128_si256(_mm_cvtsi32_si128(value)); }
 
 // Zero where they are not finite. Gives the codes.

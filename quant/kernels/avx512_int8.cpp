@@ -325,8 +325,8 @@ Ints load_codes(const Byte* from) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-Ints add_wide_products(Ints sums, Ints weights, const std::int16_t* x) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(weights), "m"(*reinterpret_cast<const char(*)[64]>(x)));
+Ints add_wide_products(Ints sums, Ints weights, Ints x) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(x));
   return sums;
 }
 Ints first_lane(std::int32_t value) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128(value)); }
