@@ -16,10 +16,7 @@ std::optional<quant::WeightMatrix> matrix_of(const LowBitTensor& weight) {
   return operators::plain_packed_matrix({weight.scheme, weight.out_features(), weight.in_features, weight.packed()});
 }
 
-std::optional<quant::WeightMatrix> matrix_of(const at::Tensor& weight) {
-  if (!operators::is_plain(weight) || weight.dim() != 2) return std::nullopt;
-  return operators::dense_matrix(weight);
-}
+std::optional<quant::WeightMatrix> matrix_of(const at::Tensor& weight) { return operators::plain_dense_matrix(weight); }
 
 bool set(const Embedding& embedding, quant::WeightMatrix& view) {
   if (embedding.packed() && embedding.packed()->column_order) return false;

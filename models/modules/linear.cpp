@@ -35,10 +35,7 @@ at::Tensor DenseLinear::multiply(const at::Tensor& input, std::optional<at::Scal
   }
 }
 
-std::optional<quant::WeightMatrix> DenseLinear::matrix() const {
-  if (weight_.dim() != 2 || !operators::is_plain(weight_)) return std::nullopt;
-  return operators::dense_matrix(weight_);
-}
+std::optional<quant::WeightMatrix> DenseLinear::matrix() const { return operators::plain_dense_matrix(weight_); }
 
 void DenseLinear::check(const std::string& name, std::vector<Violation>& violations) const {
   if (!dtypes_.operand || weight_.scalar_type() == *dtypes_.operand) return;

@@ -58,6 +58,11 @@ bool is_plain(const at::Tensor& tensor) {
   return dtype && is_weight_dtype(*dtype);
 }
 
+std::optional<quant::WeightMatrix> plain_dense_matrix(const at::Tensor& weight) {
+  if (!is_plain(weight) || weight.dim() != 2) return std::nullopt;
+  return dense_matrix(weight);
+}
+
 std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& p) {
   if (!p.scheme || p.weight.group_size < 1 || p.in_features < 1 || p.in_features % p.weight.group_size != 0)
     return std::nullopt;

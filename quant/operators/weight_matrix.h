@@ -22,6 +22,8 @@ quant::WeightMatrix dense_matrix(const at::Tensor& weight);
 
 // float32, float16 or bfloat16, contiguous and on the CPU: what kernels read where it lies.
 bool is_plain(const at::Tensor& tensor);
+// A matrix of which this is so; nothing: another tensor.
+std::optional<quant::WeightMatrix> plain_dense_matrix(const at::Tensor& weight);
 // What check_packed lets through and gives back as it is; nothing: what it would refuse or copy.
 std::optional<quant::WeightMatrix> plain_packed_matrix(const PackedOperand& packed);
 
