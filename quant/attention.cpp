@@ -11,6 +11,7 @@
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/key_value_tiles.h"
+#include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
 #include "quant/with_activations.h"
 
@@ -42,6 +43,11 @@ T* at_least(std::vector<T>& buffer, std::int64_t count) {
 }
 
 using Range = TokenRange;
+
+// A sequence's new tokens.
+bool are_few(const SequenceBlocks& sequence) {
+  return sequence.tokens <= kFewTokens && RowsAlike::kind() != RowsKind::kMany;
+}
 
 // A piece of the work: some keys of a sequence of few tokens, or some tokens of many, by one key head.
 struct Unit {
@@ -170,7 +176,7 @@ class FewTokens : public Attention {
     buffers().merges.clear();
     std::int64_t queries = 0;
     for (std::int64_t i = 0; i < a.count; ++i) {
-      if (a.sequences[i].tokens <= kFewTokens) add(a.sequences[i], queries);
+      if (are_few(a.sequences[i])) add(a.sequences[i], queries);
     }
     units_ = buffers().some_keys;
     merges_ = buffers().merges;
@@ -293,9 +299,7 @@ class FewTokens : public Attention {
   }
 
   // Null: codes are expanded first.
-  const kernels::Int8AttentionTable* int8_kernels() const {
-    return tiles_.is_int8() ? table_.int8_attention : nullptr;
-  }
+  const kernels::Int8AttentionTable* int8_kernels() const { return tiles_.is_int8() ? table_.int8_attention : nullptr; }
 
   std::span<const Unit> units_;
   std::span<Merge> merges_;
@@ -310,7 +314,7 @@ class ManyTokens : public Attention {
     std::vector<Unit>& units = buffers().some_tokens;
     units.clear();
     for (std::int64_t i = 0; i < a.count; ++i) {
-      if (a.sequences[i].tokens > kFewTokens) add(a.sequences[i], units);
+      if (!are_few(a.sequences[i])) add(a.sequences[i], units);
     }
     units_ = units;
   }

@@ -10,7 +10,7 @@
 
 namespace halfbyte::quant {
 
-thread_local bool RowsAlike::is_wanted_ = false;
+thread_local RowsKind RowsAlike::kind_ = RowsKind::kCounted;
 
 namespace {
 
@@ -29,13 +29,19 @@ bool is_int8(const Call& call) {
   return call.arithmetic == Arithmetic::kInt8 && call.table->int8 && int8_group_size(call.weight) != 0;
 }
 
+// As many as its thread takes them to be.
+std::size_t counted_rows(const Call& call) {
+  return RowsAlike::kind() == RowsKind::kMany ? std::max(call.rows, kInputRows) : call.rows;
+}
+
 Way way_of(const Call& call) {
   if (call.rows == 0 || call.weight.out_features == 0) return Way::kNothing;
   if (call.weight.in_features == 0) return Way::kBias;
-  const bool is_few = call.rows <= static_cast<std::size_t>(kDirectRows);
-  const bool is_alike = is_few && RowsAlike::is_wanted();
-  if (is_wide(call) && (is_alike || call.rows <= call.table->wide->most_rows)) return Way::kDirectWide;
-  if (!is_alike && has_panels(call)) return Way::kPanels;
+  const bool are_many = RowsAlike::kind() == RowsKind::kMany;
+  const bool is_few = call.rows <= static_cast<std::size_t>(kDirectRows) && !are_many;
+  const bool is_alike = is_few && RowsAlike::kind() == RowsKind::kFew;
+  if (is_wide(call) && (is_alike || counted_rows(call) <= call.table->wide->most_rows)) return Way::kDirectWide;
+  if (!is_alike && has_panels(call, counted_rows(call))) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
   return is_few ? Way::kDirectFloat : Way::kOnednn;
 }

@@ -13,6 +13,7 @@
 #include "models/modules/routing.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/weight_matrix.h"
+#include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
 
 namespace halfbyte::models::cpu {
@@ -100,6 +101,7 @@ class Experts {
     const WorkScope work(WorkKind::kRouter, [&] { return router_cost(product); });
     quant::for_each_piece((tokens_ + kRows - 1) / kRows, tokens_ * width * hidden_ > kParallelProducts,
                           [&](std::int64_t piece) {
+                            const quant::RowsAlike alike;  // pieces are few rows, whoever computes them
                             const std::int64_t first = piece * kRows;
                             quant::Product some = product;
                             some.arguments.input = reinterpret_cast<const std::byte*>(input_ + first * hidden_);

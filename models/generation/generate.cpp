@@ -10,6 +10,7 @@
 #include <halfbyte/error.h>
 
 #include "models/architectures/architecture.h"
+#include "models/generation/passes.h"
 #include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
 #include "models/generation/speculation.h"
@@ -21,8 +22,6 @@
 namespace halfbyte::models {
 namespace {
 
-// Prompt tokens a pass: bounds the memory of activations.
-constexpr std::int64_t kPrefillTokens = 512;
 // Positions whose logits are made at once when a prompt's log-probabilities are wanted.
 constexpr std::int64_t kLogitRows = 64;
 
@@ -209,6 +208,7 @@ class Generator {
     const auto size = static_cast<std::int64_t>(tokens.size());
     Session& session = sessions_[index];
     session.expect(static_cast<std::int64_t>(length));
+    const quant::RowsAlike alike(kind_of_prompt(size));
     for (std::int64_t begin = 0, next = 0; begin < size; begin = next) {
       next = begin + std::min(most_a_pass(), size - begin);
       const auto count = static_cast<std::size_t>(next - begin);
@@ -269,6 +269,7 @@ class Generator {
     }
     at::Tensor logits;
     const auto pass = [&] {
+      const quant::RowsAlike alike;
       logits = model_.head(model_.step(to_tokens(next, model_.device()), rows)).cpu().contiguous();
     };
     if (!unless_stopped(pass)) return cancel();

@@ -37,15 +37,23 @@ void Sampler::see(std::span<const std::int64_t> tokens) {
   seen_.erase(std::ranges::unique(seen_).begin(), seen_.end());
 }
 
-// Source: transformers, RepetitionPenaltyLogitsProcessor.
+bool Sampler::changes_logits() const noexcept {
+  return !seen_.empty() || !chosen_.empty() || !sampling_.logit_bias.empty();
+}
+
+// Source: transformers, RepetitionPenaltyLogitsProcessor; and OpenAI's description of the two others.
 std::span<const float> Sampler::penalised(std::span<const float> logits) {
-  if (seen_.empty()) return logits;
+  if (!changes_logits()) return logits;
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
   penalised_.assign(logits.begin(), logits.end());
+  for (const auto& [token, bias] : sampling_.logit_bias) penalised_[static_cast<std::size_t>(token)] += bias;
   for (const std::int64_t token : seen_) {
     float& logit = penalised_[static_cast<std::size_t>(token)];
     logit = logit < 0 ? logit * penalty : logit / penalty;
   }
+  for (const auto& [token, times] : chosen_)
+    penalised_[static_cast<std::size_t>(token)] -=
+        static_cast<float>(sampling_.presence_penalty + sampling_.frequency_penalty * static_cast<double>(times));
   return penalised_;
 }
 
@@ -55,6 +63,7 @@ std::int64_t Sampler::sample(std::span<const float> raw) {
   const std::int64_t token =
       sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits)) : sample_nucleus(logits);
   see({&token, 1});
+  if (sampling_.presence_penalty != 0 || sampling_.frequency_penalty != 0) ++chosen_[token];
   return token;
 }
 
@@ -83,23 +92,39 @@ std::int64_t Sampler::sample_nucleus(std::span<const float> logits) {
   const double least = 0.999 * (1.0 - sampling_.top_p) * total / static_cast<double>(logits.size());
   const double floor = std::max({least, least_of_k, sampling_.min_p});  // the most likely weighs 1
   candidates_.clear();
+  double sum = 0;  // of the candidates
   for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (weights_[id] >= floor) candidates_.emplace_back(weights_[id], static_cast<std::int64_t>(id));
+    if (weights_[id] < floor) continue;
+    candidates_.emplace_back(weights_[id], static_cast<std::int64_t>(id));
+    sum += weights_[id];
   }
   std::ranges::make_heap(candidates_, is_later);
+  const double chance = static_cast<double>(random_() >> 11) * 0x1.0p-53;
+  if (sampling_.top_p >= 1) return drawn(chance * sum);
   double kept = 0;
   std::size_t count = 0;  // of the nucleus, which gathers at the end, its first token last
   while (count < candidates_.size() && kept <= mass) {
     std::ranges::pop_heap(candidates_.begin(), candidates_.end() - static_cast<std::ptrdiff_t>(count), is_later);
     kept += candidates_[candidates_.size() - ++count].first;
   }
-  double target = static_cast<double>(random_() >> 11) * 0x1.0p-53 * kept;
+  double target = chance * kept;
   for (std::size_t i = 1; i <= count; ++i) {
     const auto& [weight, id] = candidates_[candidates_.size() - i];
     target -= weight;
     if (target < 0) return id;
   }
   return candidates_[candidates_.size() - count].second;
+}
+
+// Of all candidates, a heap: the likeliest first, so that few are looked at.
+std::int64_t Sampler::drawn(double target) {
+  while (true) {
+    const auto [weight, id] = candidates_.front();
+    target -= weight;
+    if (target < 0 || candidates_.size() == 1) return id;
+    std::ranges::pop_heap(candidates_, is_later);
+    candidates_.pop_back();
+  }
 }
 
 }  // namespace halfbyte::models

@@ -86,14 +86,14 @@ void KeyValueCache::store(std::int64_t begin, const at::Tensor& key, const at::T
   }
 }
 
-at::Tensor KeyValueCache::decoded(at::Tensor Block::* part, const at::Tensor& codes) const {
+at::Tensor KeyValueCache::decoded(at::Tensor Block::*part, const at::Tensor& codes) const {
   const bool is_key = part == &Block::keys;
   const quant::Int8Blocks shape{shape_.kv_heads, is_key ? shape_.key_dim : shape_.value_dim};
   const at::Tensor values = CodedBlock{shape, is_key ? CodeOrder::kKeys : CodeOrder::kValues}.values(codes);
   return values.to((is_key ? key_dtype_ : value_dtype_).value_or(at::kFloat));
 }
 
-at::Tensor KeyValueCache::gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const {
+at::Tensor KeyValueCache::gathered(at::Tensor Block::*part, std::int64_t begin, std::int64_t count) const {
   std::vector<at::Tensor> parts;
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
@@ -143,12 +143,16 @@ std::int64_t KeyValueCache::bytes_of_token() const noexcept {
 
 std::int64_t KeyValueCache::bytes() const noexcept {
   std::int64_t all = 0;
+  visit_memory([&](const void*, std::int64_t bytes) { all += bytes; });
+  return all;
+}
+
+void KeyValueCache::visit_memory(const MemoryVisitor& visit) const {
   for (const auto& block : blocks_) {
     if (!block) continue;
-    all += static_cast<std::int64_t>(block->keys.nbytes());
-    if (block->values.defined()) all += static_cast<std::int64_t>(block->values.nbytes());
+    const std::size_t values = block->values.defined() ? block->values.nbytes() : 0;
+    visit(block.get(), static_cast<std::int64_t>(block->keys.nbytes() + values));
   }
-  return all;
 }
 
 const KeyValueCache::Part KeyValueCache::kParts[] = {{"keys", &Block::keys}, {"values", &Block::values}};

@@ -57,6 +57,7 @@ class KeyValueCache final : public LayerState {
   void cut(std::int64_t length) override;
   std::int64_t bytes() const noexcept override;
   std::int64_t bytes_for(std::int64_t tokens) const noexcept override;
+  void visit_memory(const MemoryVisitor& visit) const override;
   std::vector<StateTensor> tensors(std::int64_t length) const override;
   void restore(std::int64_t length, const LayerSource& source) override;
 
@@ -69,14 +70,14 @@ class KeyValueCache final : public LayerState {
     at::Tensor Block::*tensor;
   };
   static const Part kParts[];  // all that a block may have
-  at::Tensor gathered(at::Tensor Block::* part, std::int64_t begin, std::int64_t count) const;
+  at::Tensor gathered(at::Tensor Block::*part, std::int64_t begin, std::int64_t count) const;
   void make_room(std::int64_t begin, std::int64_t count);
   std::vector<StateTensor> coded_tensors(std::int64_t length) const;
   void restore_codes(const Part& part, const at::Tensor& all);
   // Of what is stored: the first token whose keys are there. Sets the dtypes, where the cache has none yet.
   std::int64_t begin_of_stored(std::int64_t length, const LayerSource& source);
   void place(std::size_t index, std::shared_ptr<Block> block);
-  at::Tensor decoded(at::Tensor Block::* part, const at::Tensor& codes) const;
+  at::Tensor decoded(at::Tensor Block::*part, const at::Tensor& codes) const;
   at::Tensor fresh(std::int64_t size, std::optional<at::ScalarType> dtype) const;
 
   Shape shape_;

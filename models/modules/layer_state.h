@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,9 @@ class LayerState {
   // Memory that it holds, what it shares included, and that it holds of a sequence of so many tokens. Units: bytes.
   virtual std::int64_t bytes() const noexcept = 0;
   virtual std::int64_t bytes_for(std::int64_t tokens) const noexcept = 0;
+  // Tells of each piece of memory that forks may share, and of its bytes.
+  using MemoryVisitor = std::function<void(const void* piece, std::int64_t bytes)>;
+  virtual void visit_memory(const MemoryVisitor& visit) const = 0;
   // In which form it keeps what grows with the sequence.
   virtual KeyValues key_values() const noexcept { return KeyValues::kOperand; }
   // All that it keeps of a sequence of `length` tokens, 1 at least; and the same taken back by a state without tokens.

@@ -45,6 +45,10 @@ std::int64_t RecurrentState::bytes() const noexcept {
   return all;
 }
 
+void RecurrentState::visit_memory(const MemoryVisitor& visit) const {
+  for (const Part& part : parts_) visit(part.now.unsafeGetTensorImpl(), static_cast<std::int64_t>(part.now.nbytes()));
+}
+
 std::vector<StateTensor> RecurrentState::tensors(std::int64_t) const {
   std::vector<StateTensor> out;
   for (std::size_t i = 0; i < parts_.size(); ++i) {

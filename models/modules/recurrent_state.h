@@ -31,6 +31,7 @@ class RecurrentState final : public LayerState {
   void cut(std::int64_t length) override;
   std::int64_t bytes() const noexcept override;
   std::int64_t bytes_for(std::int64_t) const noexcept override { return bytes(); }
+  void visit_memory(const MemoryVisitor& visit) const override;
   std::vector<StateTensor> tensors(std::int64_t length) const override;
   void restore(std::int64_t length, const LayerSource& source) override;
 

@@ -54,6 +54,12 @@ void Session::commit(std::int64_t tokens) {
   }
 }
 
+void Session::visit_memory(const LayerState::MemoryVisitor& visit) const {
+  for (const auto& layer : layers_) {
+    if (layer) layer->visit_memory(visit);
+  }
+}
+
 KeyValues Session::key_values() const noexcept {
   const auto is_int8 = [](const auto& layer) { return layer && layer->key_values() == KeyValues::kInt8; };
   return std::ranges::any_of(layers_, is_int8) ? KeyValues::kInt8 : KeyValues::kOperand;

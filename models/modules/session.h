@@ -34,6 +34,8 @@ class Session {
   // bytes.
   std::int64_t bytes() const noexcept;
   std::int64_t bytes_for(std::int64_t tokens) const noexcept;
+  // Of each piece that forks may share.
+  void visit_memory(const LayerState::MemoryVisitor& visit) const;
   // kInt8: a layer keeps them in 8 bits; latent and recurrent layers never do.
   KeyValues key_values() const noexcept;
   // Precondition: that layer's mixer keeps a State.

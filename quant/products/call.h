@@ -177,8 +177,8 @@ bool by_onednn(const Call& call);
 std::size_t int8_group_size(const WeightView& weight) noexcept;
 // Whether activations in 16 bits are what the call's arithmetic wants.
 bool is_wide(const Call& call) noexcept;
-// Whether by_panels can do it.
-bool has_panels(const Call& call) noexcept;
+// Whether by_panels can do it, and is faster for so many rows.
+bool has_panels(const Call& call, std::size_t rows) noexcept;
 bool shares_direct_input(const Call& a, const Call& b) noexcept;
 bool shares_int8_input(const Call& a, const Call& b) noexcept;
 bool shares_panels(const Call& a, const Call& b) noexcept;

@@ -271,11 +271,11 @@ void multiply_rows(std::span<const Call> calls, const Plan& plan, std::size_t fi
 
 }  // namespace
 
-bool has_panels(const Call& call) noexcept {
+bool has_panels(const Call& call, std::size_t rows) noexcept {
   if (!call.weight.is_coded) return false;
   const Plan plan = plan_of(call);
   if (!plan.kernels || plan.group_size == 0 || (!plan.is_int8 && call.input_dtype != kernels::kBfloat16)) return false;
-  return call.rows >= plan.kernels->least_rows[call.weight.int8_dot()];
+  return rows >= plan.kernels->least_rows[call.weight.int8_dot()];
 }
 
 bool shares_panels(const Call& a, const Call& b) noexcept {

@@ -7,6 +7,7 @@ set(HALFBYTE_MODELS_TESTS
     models/family_sessions_test.cpp
     models/gguf_families_test.cpp
     models/generation/generate_test.cpp
+    models/generation/passes_test.cpp
     models/generation/prompt_cache_test.cpp
     models/generation/sampler_test.cpp
     models/generation/speculation_test.cpp
@@ -23,4 +24,5 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/session_test.cpp
     models/modules/stored_state_test.cpp
     models/modules/tap_test.cpp
-    models/quiet_families_test.cpp)
+    models/quiet_families_test.cpp
+    models/serving/scheduler_test.cpp)

@@ -24,6 +24,7 @@ class Sum final : public LayerState {
   void cut(std::int64_t length) override { sum_ = length == 0 ? 0 : sum_; }
   std::int64_t bytes() const noexcept override { return 8; }
   std::int64_t bytes_for(std::int64_t) const noexcept override { return bytes(); }
+  void visit_memory(const MemoryVisitor& visit) const override { visit(this, 8); }
   std::vector<StateTensor> tensors(std::int64_t) const override {
     return {{"sum", {1}, at::kDouble, [sum = sum_] { return at::full({1}, sum, at::kDouble); }}};
   }

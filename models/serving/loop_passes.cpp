@@ -1,0 +1,177 @@
+// What a scheduler's sequences read and choose: pieces of prompts, then one step of every answer.
+#include <algorithm>
+#include <chrono>
+
+#include "models/architectures/model_config.h"
+#include "models/generation/passes.h"
+#include "models/serving/choices.h"
+#include "models/serving/loop.h"
+#include "quant/thread_pool.h"
+
+namespace halfbyte::serving {
+namespace {
+
+// Beginnings of this many tokens more are kept of prompts whose sessions cannot be cut.
+constexpr std::int64_t kSnapshotTokens = 256;
+
+std::int64_t tokens_of(std::span<const Piece> pieces) {
+  std::int64_t all = 0;
+  for (const Piece& piece : pieces) all += piece.tokens;
+  return all;
+}
+
+}  // namespace
+
+// Of prompts that are read in passes of many rows. Who has the least left to read comes first, but who has waited for
+// longer than others take to read comes before them.
+std::vector<Piece> Scheduler::Loop::prompt_pieces() const {
+  std::vector<Sequence*> reading;
+  for (const auto& sequence : active_) {
+    if (sequence->reads_many()) reading.push_back(sequence.get());
+  }
+  const auto due = [&](const Sequence* sequence) {
+    const auto left = static_cast<double>(sequence->read_together - sequence->read()) * pace_.seconds_per_token();
+    return std::chrono::duration<double>(sequence->submitted.time_since_epoch()).count() + left;
+  };
+  std::ranges::sort(reading, {}, due);
+  const bool others_wait = reading.size() < active_.size();
+  std::int64_t left = pace_.tokens(others_wait, models::kPrefillTokens);
+  std::vector<Piece> out;
+  for (Sequence* sequence : reading) {
+    if (left == 0) break;
+    const std::int64_t tokens = std::min(left, sequence->read_together - sequence->read());
+    out.push_back({sequence, tokens});
+    left -= tokens;
+  }
+  return out;
+}
+
+void Scheduler::Loop::read_prompts(std::stop_token stop) {
+  std::vector<Piece> pieces = prompt_pieces();
+  if (!pieces.empty()) make_room(pieces);
+  if (pieces.empty()) return;
+  const auto begin = Sequence::Clock::now();
+  run(pieces, stop);
+  pace_.took(tokens_of(pieces), std::chrono::duration<double>(Sequence::Clock::now() - begin).count());
+}
+
+// One token of every answer, or a few of those that are read again as they were chosen; in passes of as many rows as
+// are alike.
+void Scheduler::Loop::answer(std::stop_token stop) {
+  std::vector<Piece> all;
+  for (const auto& sequence : active_) {
+    reread_if_outgrown(*sequence);
+    if (sequence->reads_many()) continue;
+    const std::int64_t end = sequence->is_prompt_read() ? sequence->length() : sequence->read_together;
+    all.push_back({sequence.get(), std::min(Sequence::kFewTokens, end - sequence->read())});
+  }
+  if (!all.empty()) make_room(all);
+  for (std::size_t first = 0, next; first < all.size() && !stop.stop_requested(); first = next) {
+    std::int64_t rows = 0;
+    for (next = first; next < all.size() && rows + all[next].tokens <= Sequence::kFewTokens; ++next)
+      rows += all[next].tokens;
+    run(std::span(all).subspan(first, next - first), stop);
+  }
+}
+
+void Scheduler::Loop::run(std::span<const Piece> pieces, std::stop_token stop) {
+  const auto begin = Sequence::Clock::now();
+  try {
+    const PassResult result = run_pass(model_, pieces, stop);
+    note_read(pieces, result);
+    choose_tokens(result);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInterrupted) return;
+    if (pieces.size() > 1) return run_one_by_one(pieces, stop);
+    fail(*pieces.front().sequence, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    if (pieces.size() > 1) return run_one_by_one(pieces, stop);
+    fail(*pieces.front().sequence, ErrorCode::kNoResources, "there is no memory for this pass");
+  }
+  counts_.busy_s += std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
+}
+
+// So that one whose values leave the range of their dtype ends, and the others go on.
+void Scheduler::Loop::run_one_by_one(std::span<const Piece> pieces, std::stop_token stop) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) run(pieces.subspan(i, 1), stop);
+}
+
+void Scheduler::Loop::note_read(std::span<const Piece> pieces, const PassResult& result) {
+  std::int64_t row = 0;
+  for (const auto& [sequence, tokens] : pieces) {
+    const at::Tensor states = result.hidden.narrow(0, row, tokens);
+    row += tokens;
+    if (sequence->request.pooling) pool_states(*sequence, states);
+    const std::int64_t read = sequence->read(), before = read - tokens;
+    if (before >= sequence->read_together) continue;
+    if (sequence->chosen() == 0) counts_.prompt_tokens += tokens;
+    if (sequence->read_together > Sequence::kFewTokens && sequence->as_prompt == before) sequence->as_prompt = read;
+    const bool is_cuttable = sequence->session->least() == 0;
+    if (!is_cuttable && (before / kSnapshotTokens != read / kSnapshotTokens || sequence->is_prompt_read()))
+      sequence->snapshots.push_back(sequence->session->fork());
+  }
+}
+
+// Of states (tokens, hidden_size): their sum, or the last one.
+void Scheduler::Loop::pool_states(Sequence& sequence, const at::Tensor& states) {
+  const bool is_mean = sequence.request.pooling == Pooling::kMean;
+  const at::Tensor part = (is_mean ? states.sum(0) : states.select(0, states.size(0) - 1)).to(at::kFloat).cpu();
+  const at::Tensor values = part.contiguous();
+  if (!is_mean) sequence.sum.clear();
+  sequence.sum.resize(static_cast<std::size_t>(values.numel()));
+  for (std::size_t i = 0; i < sequence.sum.size(); ++i) sequence.sum[i] += values.const_data_ptr<float>()[i];
+}
+
+void Scheduler::Loop::choose_tokens(const PassResult& result) {
+  std::vector<ChosenToken> chosen(result.ready.size());
+  if (result.ready.empty()) return;
+  const auto width = static_cast<std::size_t>(result.logits.size(1));
+  const float* const logits = result.logits.const_data_ptr<float>();
+  const auto choose_one = [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    Sequence& sequence = *result.ready[at];
+    if (!sequence.request.pooling && sequence.room > 0) chosen[at] = choose(sequence, {logits + at * width, width});
+  };
+  quant::for_each_piece(static_cast<std::int64_t>(chosen.size()), width > 4096, choose_one);
+  for (std::size_t i = 0; i < chosen.size(); ++i) accept(*result.ready[i], chosen[i]);
+}
+
+void Scheduler::Loop::accept(Sequence& sequence, const ChosenToken& chosen) {
+  const Request& request = sequence.request;
+  if (sequence.end.first_token_s == 0)
+    sequence.end.first_token_s = std::chrono::duration<double>(Sequence::Clock::now() - sequence.submitted).count();
+  if (request.pooling) {
+    if (request.pooling == Pooling::kMean) {
+      for (float& value : sequence.sum) value /= static_cast<float>(sequence.length());
+    }
+    if (request.on_vector) request.on_vector(std::move(sequence.sum));
+    return finish(sequence, Outcome::kStop);
+  }
+  const bool is_full = sequence.length() >= context_;
+  if (sequence.room == 0) return finish(sequence, is_full ? Outcome::kContext : Outcome::kLength);
+  sequence.tokens.push_back(chosen.token);
+  if (std::ranges::find(request.stop_tokens, chosen.token) != request.stop_tokens.end())
+    return finish(sequence, Outcome::kStop);
+  ++sequence.end.tokens;
+  ++counts_.tokens;
+  if (request.on_token && !request.on_token(chosen)) return finish(sequence, Outcome::kStop);
+  if (--sequence.room > 0) return;
+  finish(sequence, sequence.chosen() < request.max_tokens ? Outcome::kContext : Outcome::kLength);
+}
+
+// As generate() does it: what was turned by the factors of shorter texts is read again.
+void Scheduler::Loop::reread_if_outgrown(Sequence& sequence) const {
+  const std::int64_t read = sequence.read();
+  const auto is_outgrown = [&](const models::RopeConfig& rope) {
+    return rope.type == models::RopeType::kLongrope && read == rope.fixed_length();
+  };
+  if (!sequence.is_prompt_read() || std::ranges::none_of(model_.config().ropes, is_outgrown)) return;
+  if (sequence.session->expected() > read) return;
+  sequence.session->cut(0);
+  sequence.session->expect(sequence.length());
+  sequence.read_together = read;
+  sequence.as_prompt = 0;
+  sequence.snapshots.clear();
+}
+
+}  // namespace halfbyte::serving
