@@ -10,6 +10,7 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 if(HALFBYTE_BUILD_TOOLS)
   find_package(CLI11 REQUIRED)
   find_package(spdlog REQUIRED)
+  find_package(Boost 1.74 REQUIRED)  # Beast and Asio: headers alone
   # The line editor of `halfbyte chat` (BSD licence); without it a terminal's own editing serves.
   pkg_check_modules(libedit QUIET IMPORTED_TARGET libedit)
   if(NOT libedit_FOUND)

@@ -16,6 +16,7 @@ struct FlagRow {
 // Those whose flag is not the option's name.
 constexpr auto kFlags = std::to_array<FlagRow>({
     {Option::kFormat, "--to"},
+    {Option::kKeys, "--api-key-file"},
     {Option::kOverrides, "--dtype-for"},
     {Option::kVerbose, "-v"},
 });

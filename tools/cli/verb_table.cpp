@@ -58,6 +58,12 @@ constexpr VerbInfo kVerbs[] = {
      .examples = "  halfbyte chat llama-4bit --system 'You are a patient teacher.'\n"
                  "  printf 'Hello\\nAnd in French?\\n' | halfbyte chat llama-4bit --temperature 0 --json",
      .home = Home::kModel},
+    {.name = "serve",
+     .summary = "answer OpenAI's clients over HTTP",
+     .examples = "  halfbyte serve llama-4bit\n"
+                 "  halfbyte serve llama-4bit --port 0 --parallel 4 --ctx-size 8192 --kv int8\n"
+                 "  halfbyte serve llama-4bit --host 0.0.0.0 --api-key-file keys.txt",
+     .home = Home::kModel},
     {.name = "perplexity",
      .summary = "measure a checkpoint on a text, alone or against the original",
      .examples = "  halfbyte perplexity llama-4bit --text book.txt --ctx 512\n"

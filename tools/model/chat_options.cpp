@@ -82,11 +82,4 @@ std::filesystem::path directory_of(const std::string& checkpoint) {
   return std::filesystem::is_directory(path) ? path : path.parent_path();
 }
 
-std::string AnswerStream::without_beginning(std::string text) {
-  if (!drops_blanks_) return text;
-  text.erase(0, std::min(text.find_first_not_of(" \n"), text.size()));
-  drops_blanks_ = text.empty();
-  return text;
-}
-
 }  // namespace halfbyte::cli

@@ -37,18 +37,4 @@ TokenIds stop_tokens_of(const std::string& checkpoint, const models::ChatTemplat
 // A checkpoint's files, which may have been given as one of them.
 std::filesystem::path directory_of(const std::string& checkpoint);
 
-// Answers as they come; what a template puts in front of them is left out.
-class AnswerStream {
- public:
-  AnswerStream(const models::Tokenizer& tokenizer, bool begins_with_line)
-      : decoder_(tokenizer), drops_blanks_(begins_with_line) {}
-  std::string push(std::int64_t token) { return without_beginning(decoder_.push(token)); }
-  std::string finish() { return without_beginning(decoder_.finish()); }
-
- private:
-  std::string without_beginning(std::string text);
-  models::StreamingDecoder decoder_;
-  bool drops_blanks_;
-};
-
 }  // namespace halfbyte::cli

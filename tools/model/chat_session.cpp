@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/architectures/model_config.h"
+#include "models/chat/answer_stream.h"
 #include "models/tokenizers/stop_texts.h"
 #include "tools/model/chat_options.h"
 
@@ -51,7 +52,7 @@ std::int64_t ChatSession::fit(TokenIds& tokens) {
 
 Generation ChatSession::answer(const TokenIds& prompt, std::stop_token stop, const AnswerWatch& watch,
                                std::string& text) {
-  AnswerStream stream(tokenizer_, chat_.begins_with_line());
+  models::AnswerStream stream(tokenizer_, chat_.begins_with_line());
   models::StopTexts stops(stop_texts_);
   const auto say = [&](const std::string& piece) {
     text += piece;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/architectures/model_config.h"
+#include "models/chat/answer_stream.h"
 #include "models/tokenizers/stop_texts.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
@@ -98,7 +99,7 @@ class Stream {
     is_first_ = false;
   }
   std::optional<models::StreamingDecoder> decoder_;
-  std::optional<AnswerStream> answer_;
+  std::optional<models::AnswerStream> answer_;
   models::StopTexts stops_;
   bool is_shown_;
   bool is_first_ = true;

@@ -20,9 +20,9 @@ namespace {
 
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
-  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize}, {"generate", prepare_generate},
-                               {"chat", prepare_chat},         {"perplexity", prepare_perplexity},
-                               {"evaluate", prepare_evaluate}, {"bench", prepare_bench},
-                               {"doctor", prepare_doctor}};
+  constexpr VerbRow kRows[] = {
+      {"quantize", prepare_quantize}, {"generate", prepare_generate},     {"chat", prepare_chat},
+      {"serve", prepare_serve},       {"perplexity", prepare_perplexity}, {"evaluate", prepare_evaluate},
+      {"bench", prepare_bench},       {"doctor", prepare_doctor}};
   end(run_program(kRows, argc, argv));
 }

@@ -8,6 +8,7 @@ namespace halfbyte::cli {
 Action prepare_quantize(OptionParser& parser, const CommonOptions& common);
 Action prepare_generate(OptionParser& parser, const CommonOptions& common);
 Action prepare_chat(OptionParser& parser, const CommonOptions& common);
+Action prepare_serve(OptionParser& parser, const CommonOptions& common);
 Action prepare_perplexity(OptionParser& parser, const CommonOptions& common);
 Action prepare_evaluate(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);

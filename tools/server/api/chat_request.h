@@ -1,0 +1,21 @@
+// POST /v1/chat/completions: what is asked for.
+#pragma once
+
+#include <string>
+
+#include "tools/server/api/answer_fields.h"
+
+namespace halfbyte::server {
+
+struct ChatRequest {
+  AnswerFields fields;
+  models::ChatInput input;
+  bool has_answers = false;     // the conversation has turns of the model's already
+  bool may_call_tools = false;  // calls in the answer are told apart from its text
+  bool separates_thinking = true;
+};
+
+// Errors: Problem 400, naming the field.
+ChatRequest chat_request_of(const Body& body, const ServedModel& model);
+
+}  // namespace halfbyte::server

@@ -1,0 +1,50 @@
+// POST /v1/embeddings: texts as vectors of the model's hidden states.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tools/server/http_server.h"
+
+#include "tools/server/api/body.h"
+#include "tools/server/http/exchange.h"
+
+namespace halfbyte::server {
+
+struct EmbeddingRequest {
+  std::vector<TokenIds> texts;
+  serving::Pooling pooling = serving::Pooling::kMean;
+  bool as_base64 = false;
+  std::string client = {};
+};
+
+// Errors: Problem 400, 404.
+EmbeddingRequest embedding_request_of(const Body& body, const ServedModel& model);
+
+// Asks the engine and answers the exchange once all vectors are there; each has length 1. `ended`, `answered`: as
+// AnswerWatch has them. Errors: Problem 400, 429.
+class Embedding : public std::enable_shared_from_this<Embedding> {
+ public:
+  Embedding(std::shared_ptr<const ServedModel> model, std::shared_ptr<Exchange> exchange, EmbeddingRequest request);
+  void start();
+
+ private:
+  void cancel();
+  void on_end(const serving::AnswerEnd& end);
+  Json result() const;
+
+  const std::shared_ptr<const ServedModel> model_;
+  const std::shared_ptr<Exchange> exchange_;
+  const EmbeddingRequest request_;
+  std::mutex mutex_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<serving::Ticket> tickets_;
+  std::size_t left_;
+  std::string problem_;
+  bool is_gone_ = false;
+};
+
+}  // namespace halfbyte::server

@@ -1,0 +1,16 @@
+// Whether a request may be served.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace halfbyte::server {
+
+// Takes as long for keys that begin alike as for others.
+bool is_same_key(std::string_view a, std::string_view b) noexcept;
+
+// `authorization`: "Bearer KEY". No keys: everybody may.
+bool is_allowed(const std::string& authorization, const std::vector<std::string>& keys) noexcept;
+
+}  // namespace halfbyte::server

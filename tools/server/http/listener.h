@@ -1,0 +1,49 @@
+// Connections: requests in, responses out, with limits on everything that strangers can make long. The only folder that
+// sees Boost.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tools/server/http/exchange.h"
+
+namespace halfbyte::server {
+
+struct ListenerOptions {
+  std::string host;
+  std::uint16_t port = 0;
+  std::chrono::milliseconds request_timeout{60000};  // to send a request whole
+  std::chrono::milliseconds write_timeout{60000};    // to take what is sent
+  std::chrono::milliseconds idle_timeout{75000};
+  std::size_t most_connections = 512;
+  std::size_t most_header_bytes = 16 << 10;
+  std::size_t most_body_bytes = 16 << 20;
+};
+
+class Listener {
+ public:
+  // `handler` is called in run()'s thread, and must soon return. `refuse` makes the response to what is no request that
+  // is taken: (status, one line). Errors: kIo, kInvalidArgument for a host that is no address.
+  Listener(const ListenerOptions& options, Handler handler,
+           std::function<HttpResponse(int, const std::string&)> refuse);
+  ~Listener();
+
+  std::uint16_t port() const noexcept;
+  static bool is_loopback(const std::string& host);
+  void run();
+  // Takes no new connections, ends those without a request, and run() returns when the last exchange has ended, or
+  // after `most`.
+  void drain(std::chrono::milliseconds most);
+  void stop();
+  // Runs `work` in run()'s thread.
+  void post(std::function<void()> work);
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace halfbyte::server

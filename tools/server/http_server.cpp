@@ -1,0 +1,346 @@
+// What the server answers to each method and path.
+#include "tools/server/http_server.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "models/chat/encode.h"
+#include "models/json/printable.h"
+#include "tools/server/api/answering.h"
+#include "tools/server/api/chat_request.h"
+#include "tools/server/api/completion_request.h"
+#include "tools/server/api/embedding.h"
+#include "tools/server/api/keys.h"
+#include "tools/server/api/metrics.h"
+#include "tools/server/api/tokens.h"
+#include "tools/server/http/listener.h"
+#include "tools/server/worker.h"
+
+namespace halfbyte::server {
+namespace {
+
+// Counts what lives of requests, so that the engine's thread is never the last to hold the engine.
+class Alive {
+ public:
+  std::shared_ptr<void> one() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    return {this, [](void* self) { static_cast<Alive*>(self)->gone(); }};
+  }
+  void wait_for_none() {
+    std::unique_lock lock(mutex_);
+    none_.wait(lock, [&] { return count_ == 0; });
+  }
+
+ private:
+  void gone() {
+    const std::lock_guard lock(mutex_);
+    if (--count_ == 0) none_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable none_;
+  std::int64_t count_ = 0;
+};
+
+ListenerOptions listening(const ServerOptions& options) {
+  ListenerOptions out;
+  out.host = options.host;
+  out.port = options.port;
+  out.request_timeout = out.write_timeout = options.timeout;
+  out.idle_timeout = options.idle;
+  out.most_connections = options.most_connections;
+  out.most_body_bytes = options.most_body_bytes;
+  return out;
+}
+
+ServerOptions checked(ServerOptions options) {
+  const bool is_open = options.keys.empty() && !options.insecure;
+  if (is_open && !Listener::is_loopback(options.host)) {
+    throw Error(ErrorCode::kInvalidArgument, "whoever reaches " + options.host +
+                                                 " could use the model; give keys with " + Option::kKeys + ", or say " +
+                                                 Option::kInsecure);
+  }
+  for (const std::string& key : options.keys) {
+    if (key.empty()) throw Error(ErrorCode::kInvalidArgument, "a key is empty");
+  }
+  if (options.timeout.count() < 1) throw Error(ErrorCode::kInvalidArgument, "the timeout is less than a second");
+  return options;
+}
+
+}  // namespace
+
+class HttpServer::State : public std::enable_shared_from_this<State> {
+ public:
+  explicit State(ServerOptions options)
+      : options_(checked(std::move(options))),
+        listener_(
+            listening(options_), [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); },
+            [this](int status, const std::string& problem) { return refused(status, problem); }) {}
+  ~State() {
+    for (const auto& weak : answering_) {
+      if (const auto one = weak.lock()) one->cancel_all();
+    }
+    alive_.wait_for_none();
+  }
+
+  void serve(ServedModel model) {
+    const std::lock_guard lock(mutex_);
+    model_ = std::make_shared<const ServedModel>(std::move(model));
+  }
+
+  Listener& listener() { return listener_; }
+  const ServerOptions& options() const { return options_; }
+  void drain(std::chrono::milliseconds most) {
+    is_draining_ = true;
+    listener_.drain(most);
+  }
+
+ private:
+  using Call = void (State::*)(const std::shared_ptr<Exchange>& exchange);
+  enum class Where { kHere, kWorker };
+  struct Route {
+    std::string_view method, path;
+    Where where;
+    bool needs_key;
+    Call call;
+  };
+  static const Route kRoutes[];
+
+  std::shared_ptr<const ServedModel> model() const {
+    const std::lock_guard lock(mutex_);
+    if (is_draining_) throw Problem(503, "the server is going down");
+    if (!model_) throw Problem(503, "the model is being loaded; try again soon");
+    return model_;
+  }
+
+  HttpResponse refused(int status, const std::string& problem) {
+    metrics_.answered("none", status);
+    return response_of(Problem(status, problem));
+  }
+
+  void handle(std::shared_ptr<Exchange> exchange) {
+    const HttpRequest& request = exchange->request();
+    guarded(exchange, [&] {
+      const Route& route = route_of(request);
+      if (route.needs_key && !is_allowed(request.authorization, options_.keys))
+        throw Problem(401, "a valid key is missing: send the header Authorization: Bearer KEY", "", "invalid_api_key");
+      check_host(request);
+      check_type(request);
+      if (route.where == Where::kHere) return (this->*route.call)(exchange);
+      worker_.add([this, exchange, call = route.call] { guarded(exchange, [&] { (this->*call)(exchange); }); });
+    });
+  }
+
+  // What fails becomes a response.
+  template <class Work>
+  void guarded(const std::shared_ptr<Exchange>& exchange, const Work& work) {
+    try {
+      work();
+    } catch (const Problem& problem) {
+      fail(exchange, problem);
+    } catch (const std::bad_alloc&) {
+      fail(exchange, Problem(503, "there is no memory for this request"));
+    } catch (const std::exception&) {
+      fail(exchange, Problem(500, "the server failed at this request"));
+    }
+  }
+
+  void fail(const std::shared_ptr<Exchange>& exchange, const Problem& problem) {
+    note(exchange->request(), problem.status, printable(problem.message));
+    exchange->respond(response_of(problem));
+  }
+
+  void note(const HttpRequest& request, int status, const std::string& what) {
+    metrics_.answered(known_path(request.path), status);
+    if (!options_.log) return;
+    std::string line = request.peer + " " + printable(request.method) + " " + printable(request.path.substr(0, 100)) +
+                       " " + std::to_string(status);
+    if (!what.empty()) line += ": " + what;
+    options_.log(line);
+    if (options_.logs_texts && !request.body.empty()) options_.log(printable(request.body));
+  }
+
+  static std::string_view known_path(std::string_view path) {
+    const bool is_known = std::ranges::any_of(kRoutesSpan(), [&](const Route& route) { return route.path == path; });
+    return is_known ? path : "other";
+  }
+
+  static std::span<const Route> kRoutesSpan();
+
+  static const Route& route_of(const HttpRequest& request) {
+    std::string allowed;
+    for (const Route& route : kRoutesSpan()) {
+      if (route.path != request.path) continue;
+      if (route.method == request.method || (route.method == "GET" && request.method == "HEAD")) return route;
+      allowed = route.method;
+    }
+    if (!allowed.empty()) throw Problem(405, "this path takes " + allowed + ", not " + printable(request.method));
+    throw Problem(404, "there is nothing at " + printable(request.path.substr(0, 100)));
+  }
+
+  // A page of another site that made a name of its own mean this machine must not speak to a server without keys.
+  void check_host(const HttpRequest& request) const {
+    if (!options_.keys.empty() || options_.insecure || request.host.empty()) return;
+    std::string_view host = request.host;
+    host = host.substr(0, host.starts_with('[') ? host.find(']') + 1 : host.find(':'));
+    if (host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == options_.host) return;
+    throw Problem(403, "the Host header names another machine");
+  }
+
+  static void check_type(const HttpRequest& request) {
+    if (request.method != "POST") return;
+    const std::string_view type = request.content_type;
+    if (type.substr(0, type.find(';')) == "application/json") return;
+    throw Problem(415, "the body must be sent as Content-Type: application/json");
+  }
+
+  void respond(const std::shared_ptr<Exchange>& exchange, const Json& json, int status = 200) {
+    note(exchange->request(), status, "");
+    exchange->respond({.status = status, .body = text_of(json)});
+  }
+
+  // Endpoints.
+  void health(const std::shared_ptr<Exchange>& exchange) {
+    const std::unique_lock lock(mutex_);
+    const char* const status = is_draining_ ? "draining" : model_ ? "ready" : "starting";
+    const int code = is_draining_ || !model_ ? 503 : 200;
+    exchange->respond({.status = code, .body = text_of(Json{{"status", status}})});
+  }
+
+  void metrics(const std::shared_ptr<Exchange>& exchange) {
+    exchange->respond({.content_type = "text/plain; version=0.0.4", .body = metrics_.text(model()->engine->state())});
+  }
+
+  void models(const std::shared_ptr<Exchange>& exchange) {
+    const auto served = model();
+    const Json one = {{"id", served->name},
+                      {"object", "model"},
+                      {"created", 0},
+                      {"owned_by", "halfbyte"},
+                      {"max_model_len", served->context}};
+    respond(exchange, {{"object", "list"}, {"data", Json::array({one})}});
+  }
+
+  void report(const std::shared_ptr<Exchange>& exchange) { respond(exchange, *model()->report); }
+  void tokenize(const std::shared_ptr<Exchange>& exchange) {
+    respond(exchange, tokens_of_text(Body(exchange->request().body), *model()));
+  }
+  void detokenize(const std::shared_ptr<Exchange>& exchange) {
+    respond(exchange, text_of_tokens(Body(exchange->request().body), *model()));
+  }
+
+  void chat(const std::shared_ptr<Exchange>& exchange) {
+    const auto served = model();
+    const ChatRequest request = chat_request_of(Body(exchange->request().body), *served);
+    AnswerPlan plan{.is_chat = true, .fields = request.fields, .continues_answers = request.has_answers};
+    std::vector<models::Segment> segments;
+    try {
+      segments = served->chat->render(request.input, *served->tokenizer);
+    } catch (const Error& error) {
+      throw Problem(400, error.what(), "messages");
+    }
+    const std::string end = segments.empty() ? "" : segments.back().text;
+    const std::size_t last = end.find_last_not_of(" \n");
+    ChoiceOptions reading{.is_chat = true,
+                          .begins_with_line = served->chat->begins_with_line(),
+                          .separates_thinking = request.separates_thinking,
+                          .may_call_tools = request.may_call_tools,
+                          .stops = request.fields.stops};
+    reading.begins_thinking =
+        last != std::string::npos && std::string_view(end).substr(0, last + 1).ends_with("<think>");
+    plan.reading = {reading};
+    plan.prompts = {models::encode_segments(std::move(segments), *served->tokenizer)};
+    answer(served, exchange, std::move(plan));
+  }
+
+  void complete(const std::shared_ptr<Exchange>& exchange) {
+    const auto served = model();
+    CompletionRequest request = completion_request_of(Body(exchange->request().body), *served);
+    AnswerPlan plan{.fields = request.fields, .prompts = std::move(request.prompts)};
+    for (const TokenIds& prompt : plan.prompts) {
+      plan.reading.push_back({.context = prompt, .stops = request.fields.stops});
+      if (request.echo) plan.echoes.push_back(served->tokenizer->decode(prompt));
+    }
+    answer(served, exchange, std::move(plan));
+  }
+
+  void answer(const std::shared_ptr<const ServedModel>& served, const std::shared_ptr<Exchange>& exchange,
+              AnswerPlan plan) {
+    plan.client = client_of(exchange->request());
+    AnswerWatch watch;
+    watch.ended = [this](const serving::AnswerEnd& end) { metrics_.ended(end); };
+    watch.done = [this, request = head_of(exchange->request()), alive = alive_.one()](const std::string& summary) {
+      note(request, 200, summary);
+    };
+    const auto one = std::make_shared<Answering>(served, exchange, std::move(plan), std::move(watch));
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(answering_, [](const auto& weak) { return weak.expired(); });
+      answering_.push_back(one);
+    }
+    one->start();
+  }
+
+  void embed(const std::shared_ptr<Exchange>& exchange) {
+    const auto served = model();
+    EmbeddingRequest request = embedding_request_of(Body(exchange->request().body), *served);
+    request.client = client_of(exchange->request());
+    std::make_shared<Embedding>(served, exchange, std::move(request))->start();
+  }
+
+  // Who shares with whom: those of one key, or of one address.
+  static std::string client_of(const HttpRequest& request) {
+    return request.authorization.empty() ? request.peer : request.authorization;
+  }
+
+  HttpRequest head_of(const HttpRequest& request) const {
+    HttpRequest out{.method = request.method, .path = request.path, .peer = request.peer};
+    if (options_.logs_texts) out.body = request.body;
+    return out;
+  }
+
+  const ServerOptions options_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const ServedModel> model_;
+  std::vector<std::weak_ptr<Answering>> answering_;
+  Metrics metrics_;
+  Alive alive_;
+  std::atomic<bool> is_draining_ = false;
+  Listener listener_;
+  Worker worker_;  // last: it uses all of the above
+};
+
+const HttpServer::State::Route HttpServer::State::kRoutes[] = {
+    {"GET", "/health", Where::kHere, false, &State::health},
+    {"GET", "/metrics", Where::kHere, true, &State::metrics},
+    {"GET", "/v1/models", Where::kHere, true, &State::models},
+    {"GET", "/v1/halfbyte/report", Where::kHere, true, &State::report},
+    {"POST", "/v1/chat/completions", Where::kWorker, true, &State::chat},
+    {"POST", "/v1/completions", Where::kWorker, true, &State::complete},
+    {"POST", "/v1/embeddings", Where::kWorker, true, &State::embed},
+    {"POST", "/tokenize", Where::kWorker, true, &State::tokenize},
+    {"POST", "/detokenize", Where::kWorker, true, &State::detokenize},
+};
+
+std::span<const HttpServer::State::Route> HttpServer::State::kRoutesSpan() { return kRoutes; }
+
+HttpServer::HttpServer(ServerOptions options) : state_(std::make_shared<State>(std::move(options))) {}
+
+HttpServer::~HttpServer() = default;
+
+void HttpServer::serve(ServedModel model) { state_->serve(std::move(model)); }
+
+std::uint16_t HttpServer::port() const noexcept { return state_->listener().port(); }
+
+std::string HttpServer::address() const {
+  const std::string& host = state_->options().host;
+  return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port());
+}
+
+void HttpServer::run() { state_->listener().run(); }
+
+void HttpServer::drain(std::chrono::milliseconds most) { state_->drain(most); }
+
+void HttpServer::stop() { state_->listener().stop(); }
+
+}  // namespace halfbyte::server

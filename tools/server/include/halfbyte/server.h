@@ -1,0 +1,65 @@
+// Serves a checkpoint to OpenAI's clients over HTTP: what `halfbyte serve` does, for host programs. Needs no LibTorch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <halfbyte/error.h>
+#include <halfbyte/load_options.h>
+#include <halfbyte/load_report.h>
+#include <halfbyte/server_options.h>
+
+namespace halfbyte {
+
+// How a model is served.
+struct ServeOptions {
+  std::string name = {};           // as clients call it; empty: the checkpoint's last folder
+  std::string chat_template = {};  // of a family, instead of the checkpoint's own; empty: that
+  LoadOptions loading = {};
+  std::int64_t parallel = 8;  // answers made at once
+  std::int64_t waiting = 64;  // that may wait for one of those to end; more are told to come again
+  std::int64_t context = 0;   // tokens of a prompt with its answer; 0: the model's, or what kept_bytes has room for
+  std::int64_t kept_bytes =
+      0;  // memory of keys and values; 0: what `parallel` contexts take, a quarter of this machine's memory at most
+};
+
+// What is served, once it is.
+struct Serving {
+  LoadReport report;
+  std::string name;
+  std::int64_t context = 0;
+  std::int64_t kept_bytes = 0;         // memory of keys and values
+  std::int64_t bytes_of_sequence = 0;  // of one as long as the context
+  bool has_chat = false;               // a chat template was found
+};
+
+// Of one listening socket. Threads: run() and serve() are called once; the others at any time, by anybody.
+class Server {
+ public:
+  // Listens; until serve() has returned, clients are told to come again. Errors: kInvalidArgument for options that make
+  // no sense, a host that is not loopback without keys among them; kIo where the address cannot be had.
+  explicit Server(ServerOptions options);
+  // Ends what is being answered.
+  ~Server();
+
+  // Loads the checkpoint, and answers from now on. Errors: as load_low_bit; kNotFound without a tokenizer;
+  // kInvalidArgument for options out of range.
+  Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options = {});
+
+  std::uint16_t port() const noexcept;
+  std::string address() const;  // "http://127.0.0.1:8080"
+  // Returns after stop(), or when what drain() left has ended.
+  void run();
+  // No new requests; those that are being answered go on for so long, then they are cut.
+  void drain(std::chrono::milliseconds most);
+  void stop();
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace halfbyte

@@ -1,0 +1,105 @@
+// A checkpoint behind the HTTP server.
+#include <halfbyte/server.h>
+
+#include <algorithm>
+
+#include <halfbyte/causal_lm.h>
+#include <halfbyte/load_low_bit.h>
+
+#include "loader/files/platform.h"
+#include "loader/files/tokenizer_directory.h"
+#include "models/architectures/model_config.h"
+#include "models/modules/session.h"
+#include "models/serving/scheduler.h"
+#include "tools/server/api/load_report_json.h"
+#include "tools/server/http_server.h"
+
+namespace halfbyte {
+namespace {
+
+std::filesystem::path directory_of(const std::filesystem::path& checkpoint) {
+  return std::filesystem::is_directory(checkpoint) ? checkpoint : checkpoint.parent_path();
+}
+
+std::string name_of(const std::filesystem::path& checkpoint, const ServeOptions& options) {
+  if (!options.name.empty()) return options.name;
+  const auto whole = std::filesystem::weakly_canonical(checkpoint);
+  return (whole.has_filename() ? whole.filename() : whole.parent_path().filename()).string();
+}
+
+serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& options) {
+  serving::SchedulerOptions out{.parallel = options.parallel, .waiting = options.waiting, .context = options.context};
+  const models::Session session = model.module().make_session();
+  const std::int64_t most = model.config().max_position_embeddings;
+  const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
+  const std::int64_t quarter = static_cast<std::int64_t>(files::memory_bytes() / 4);
+  const std::int64_t wanted = session.bytes_for(context) * std::max<std::int64_t>(options.parallel, 1);
+  out.kept_bytes =
+      options.kept_bytes > 0 ? options.kept_bytes : std::min(wanted, std::max<std::int64_t>(quarter, 64 << 20));
+  if (options.context > 0) return out;
+  std::int64_t fits = context;  // what there is memory for
+  while (fits > 64 && session.bytes_for(fits) > out.kept_bytes) fits = fits * 7 / 8;
+  out.context = fits;
+  return out;
+}
+
+}  // namespace
+
+class Server::State {
+ public:
+  explicit State(ServerOptions options) : http_(std::make_unique<server::HttpServer>(std::move(options))) {}
+  // What is being answered ends before what answers it.
+  ~State() { http_.reset(); }
+
+  server::HttpServer& http() { return *http_; }
+
+  Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options) {
+    server::ServedModel served;
+    served.tokenizer = models::load_tokenizer(files::TokenizerDirectory(checkpoint.string()).path());
+    if (!served.tokenizer)
+      throw Error(ErrorCode::kNotFound, checkpoint.string() + " has no tokenizer, so no text can be served");
+    model_.emplace(load_low_bit(checkpoint, options.loading));
+    const auto scheduler = std::make_shared<serving::Scheduler>(model_->module(), scheduling(*model_, options));
+    served.name = name_of(checkpoint, options);
+    served.engine = scheduler;
+    served.context = scheduler->context();
+    served.stop_tokens = model_->config().eos_token_ids;
+    const TokenIds more = models::generation_stop_tokens(directory_of(checkpoint));
+    served.stop_tokens.insert(served.stop_tokens.end(), more.begin(), more.end());
+    try {
+      served.chat =
+          models::load_chat_template(directory_of(checkpoint), *served.tokenizer, {.name = options.chat_template});
+      served.chat_stop_tokens = served.chat->stop_tokens(*served.tokenizer);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported || !options.chat_template.empty()) throw;
+    }
+    served.report = server::json_of(model_->report());
+    Serving out{model_->report(),
+                served.name,
+                scheduler->context(),
+                scheduler->kept_bytes(),
+                scheduler->bytes_of_sequence(),
+                served.chat.has_value()};
+    http_->serve(std::move(served));
+    return out;
+  }
+
+ private:
+  std::optional<Model> model_;
+  std::unique_ptr<server::HttpServer> http_;
+};
+
+Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Server::~Server() = default;
+
+Serving Server::serve(const std::filesystem::path& checkpoint, const ServeOptions& options) {
+  return state_->serve(checkpoint, options);
+}
+
+std::uint16_t Server::port() const noexcept { return state_->http().port(); }
+std::string Server::address() const { return state_->http().address(); }
+void Server::run() { state_->http().run(); }
+void Server::drain(std::chrono::milliseconds most) { state_->http().drain(most); }
+void Server::stop() { state_->http().stop(); }
+
+}  // namespace halfbyte
