@@ -7,7 +7,7 @@ set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/halfbyte)
 
 install(TARGETS ${libraries} EXPORT halfbyte-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(folder IN ITEMS quant quant/operators models loader convert)
+foreach(folder IN ITEMS quant quant/operators models loader convert tools/server)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/include)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
   endif()

@@ -16,6 +16,7 @@ set(sbom_rows
   "CLI11|${CLI11_VERSION}|BSD-3-Clause|https://github.com/CLIUtils/CLI11|BUILD_DEPENDENCY_OF"
   "spdlog|${spdlog_VERSION}|MIT|https://github.com/gabime/spdlog|DYNAMIC_LINK"
   "fmt|${fmt_VERSION}|MIT|https://github.com/fmtlib/fmt|DYNAMIC_LINK"
+  "Boost|${Boost_VERSION_STRING}|BSL-1.0|https://www.boost.org|BUILD_DEPENDENCY_OF"
   "libedit|${libedit_VERSION}|BSD-3-Clause|https://thrysoee.dk/editline|DYNAMIC_LINK"
   "LibTorch|${Torch_VERSION}|BSD-3-Clause|https://github.com/pytorch/pytorch|DYNAMIC_LINK"
   "oneDNN|${dnnl_VERSION}|Apache-2.0|https://github.com/uxlfoundation/oneDNN|DYNAMIC_LINK"

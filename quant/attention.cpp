@@ -30,9 +30,11 @@ constexpr std::int64_t kBlockKeys = 512;
 // Queries (tokens by the heads that share keys) that go through a tile of keys together: their sums stay in the
 // second-level cache.
 constexpr std::int64_t kBlockQueries = 128;
-// Keys times head_dim times queries below which other threads are not woken.
+// Keys times head_dim times queries below which others sleep on.
 constexpr std::int64_t kParallelProducts = 64 << 10;
 static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to the next");
+
+using Range = TokenRange;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -42,9 +44,6 @@ T* at_least(std::vector<T>& buffer, std::int64_t count) {
   return buffer.data();
 }
 
-using Range = TokenRange;
-
-// A sequence's new tokens.
 bool are_few(const SequenceBlocks& sequence) {
   return sequence.tokens <= kFewTokens && RowsAlike::kind() != RowsKind::kMany;
 }
@@ -392,10 +391,7 @@ void attend(const kernels::Table& table, const Attend& a) {
   const FewTokens few(table, a);
   const std::int64_t many_count = many.units_count();
   for_each_piece(many_count + few.units_count(), products_of(a) > kParallelProducts, [&](std::int64_t unit) {
-    if (unit < many_count)
-      many.run(unit);
-    else
-      few.run(unit - many_count);
+    unit < many_count ? many.run(unit) : few.run(unit - many_count);
   });
 }
 

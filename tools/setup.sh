@@ -8,7 +8,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_version=2.13.0
 build_time="6 to 12 minutes on two cores"  # test.sh says another
 torch_index=https://download.pytorch.org/whl/cpu
-packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libbenchmark-dev libcli11-dev libdnnl-dev
+# Debian 12 has a newer Boost beside its default.
+boost=$(grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && printf libboost1.81-dev || printf libboost-dev)
+packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 "$boost" libbenchmark-dev libcli11-dev libdnnl-dev
           libedit-dev libpcre2-dev libspdlog-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
           ocl-icd-opencl-dev pkg-config)
 

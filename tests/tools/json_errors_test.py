@@ -25,9 +25,10 @@ COMMANDS = {
     "evaluate": ["SRC", "--text", __file__],
     "tokenize": ["SRC", "--text", "a"],
     "bench": ["SRC"],
+    "serve": ["SRC", "--port", "0"],
 }
 OTHERS = {"doctor": [], "synth": ["result"]}
-MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench"}
+MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench", "serve"}
 
 
 def words_of(verb, source):

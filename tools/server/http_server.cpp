@@ -77,8 +77,8 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
             listening(options_), [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); },
             [this](int status, const std::string& problem) { return refused(status, problem); }) {}
   ~State() {
-    for (const auto& weak : answering_) {
-      if (const auto one = weak.lock()) one->cancel_all();
+    for (const auto& weak : jobs_) {
+      if (const auto job = weak.lock()) job->cancel();
     }
     alive_.wait_for_none();
   }
@@ -269,23 +269,29 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     plan.client = client_of(exchange->request());
     AnswerWatch watch;
     watch.ended = [this](const serving::AnswerEnd& end) { metrics_.ended(end); };
-    watch.done = [this, request = head_of(exchange->request()), alive = alive_.one()](const std::string& summary) {
+    watch.done = [this, request = head_of(exchange->request())](const std::string& summary) {
       note(request, 200, summary);
     };
     const auto one = std::make_shared<Answering>(served, exchange, std::move(plan), std::move(watch));
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(answering_, [](const auto& weak) { return weak.expired(); });
-      answering_.push_back(one);
-    }
+    add(one);
     one->start();
+  }
+
+  void add(const std::shared_ptr<Job>& job) {
+    job->set_alive(alive_.one());
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [](const auto& weak) { return weak.expired(); });
+    jobs_.push_back(job);
   }
 
   void embed(const std::shared_ptr<Exchange>& exchange) {
     const auto served = model();
     EmbeddingRequest request = embedding_request_of(Body(exchange->request().body), *served);
     request.client = client_of(exchange->request());
-    std::make_shared<Embedding>(served, exchange, std::move(request))->start();
+    const auto one = std::make_shared<Embedding>(served, exchange, std::move(request));
+    add(one);
+    one->start();
+    note(exchange->request(), 200, "");
   }
 
   // Who shares with whom: those of one key, or of one address.
@@ -302,7 +308,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   const ServerOptions options_;
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
-  std::vector<std::weak_ptr<Answering>> answering_;
+  std::vector<std::weak_ptr<Job>> jobs_;
   Metrics metrics_;
   Alive alive_;
   std::atomic<bool> is_draining_ = false;

@@ -40,7 +40,7 @@ Answering::Answering(std::shared_ptr<const ServedModel> model, std::shared_ptr<E
 void Answering::start() {
   const std::lock_guard lock(mutex_);
   submit_all();
-  exchange_->when_gone([self = shared_from_this()] { self->cancel_all(); });
+  exchange_->when_gone([self = shared_from_this()] { self->cancel(); });
   if (!plan_.fields.streams) return;
   exchange_->begin({.content_type = "text/event-stream"});
   if (plan_.echoes.empty()) return;
@@ -97,7 +97,7 @@ void Answering::cancel_submitted() {
   for (const serving::Ticket ticket : tickets_) model_->engine->cancel(ticket);
 }
 
-void Answering::cancel_all() {
+void Answering::cancel() {
   const std::lock_guard lock(mutex_);
   cancel_submitted();
 }

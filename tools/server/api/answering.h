@@ -10,6 +10,7 @@
 #include "tools/server/http_server.h"
 
 #include "tools/server/api/answer_fields.h"
+#include "tools/server/api/job.h"
 #include "tools/server/api/shape.h"
 #include "tools/server/http/exchange.h"
 
@@ -32,15 +33,14 @@ struct AnswerWatch {
   std::function<void(const std::string& summary)> done;  // at the end: tokens and times
 };
 
-class Answering : public std::enable_shared_from_this<Answering> {
+class Answering final : public Job, public std::enable_shared_from_this<Answering> {
  public:
   Answering(std::shared_ptr<const ServedModel> model, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
             AnswerWatch watch);
 
   // Asks the engine. Errors: Problem 400, 429.
   void start();
-  // The client has gone, or the server goes.
-  void cancel_all();
+  void cancel() override;
 
  private:
   struct Growing {

@@ -10,6 +10,7 @@
 #include "tools/server/http_server.h"
 
 #include "tools/server/api/body.h"
+#include "tools/server/api/job.h"
 #include "tools/server/http/exchange.h"
 
 namespace halfbyte::server {
@@ -24,15 +25,14 @@ struct EmbeddingRequest {
 // Errors: Problem 400, 404.
 EmbeddingRequest embedding_request_of(const Body& body, const ServedModel& model);
 
-// Asks the engine and answers the exchange once all vectors are there; each has length 1. `ended`, `answered`: as
-// AnswerWatch has them. Errors: Problem 400, 429.
-class Embedding : public std::enable_shared_from_this<Embedding> {
+// Asks the engine and answers the exchange once all vectors are there; each has length 1. Errors: Problem 400, 429.
+class Embedding final : public Job, public std::enable_shared_from_this<Embedding> {
  public:
   Embedding(std::shared_ptr<const ServedModel> model, std::shared_ptr<Exchange> exchange, EmbeddingRequest request);
   void start();
+  void cancel() override;
 
  private:
-  void cancel();
   void on_end(const serving::AnswerEnd& end);
   Json result() const;
 
