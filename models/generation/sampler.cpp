@@ -57,14 +57,22 @@ std::span<const float> Sampler::penalised(std::span<const float> logits) {
   return penalised_;
 }
 
-std::int64_t Sampler::sample(std::span<const float> raw) {
+std::int64_t Sampler::sample(std::span<const float> logits) {
+  const std::int64_t token = draw(logits);
+  note_chosen(token);
+  return token;
+}
+
+std::int64_t Sampler::draw(std::span<const float> raw) {
   const WorkScope work(WorkKind::kSampling);
   const std::span<const float> logits = penalised(raw);
-  const std::int64_t token =
-      sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits)) : sample_nucleus(logits);
+  return sampling_.temperature == 0.0 ? static_cast<std::int64_t>(quant::first_largest(logits))
+                                      : sample_nucleus(logits);
+}
+
+void Sampler::note_chosen(std::int64_t token) {
   see({&token, 1});
   if (sampling_.presence_penalty != 0 || sampling_.frequency_penalty != 0) ++chosen_[token];
-  return token;
 }
 
 // What the last of the top-k weighs; 0 where all tokens count.

@@ -23,6 +23,9 @@ class Sampler {
   void see(std::span<const std::int64_t> tokens);
   // Shape: (vocab_size). The lower id wins among equals. It has seen what it gives.
   std::int64_t sample(std::span<const float> logits);
+  // The two halves of it. An infinitely small logit is never drawn.
+  std::int64_t draw(std::span<const float> logits);
+  void note_chosen(std::int64_t token);
 
  private:
   std::span<const float> penalised(std::span<const float> logits);

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "quant/activations.h"
 
 namespace halfbyte::serving {
 namespace {
+
+// Drawn so often before all tokens are looked at.
+constexpr int kTries = 8;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // log(sum(exp(logits))).
 double log_sum(std::span<const float> logits) {
@@ -32,10 +37,37 @@ std::vector<LikelyToken> likeliest(std::span<const float> logits, double norm, s
   return out;
 }
 
+// What is drawn is tried first where most tokens may come: leaving out one after another what may not comes to the same
+// distribution as leaving out all.
+std::int64_t choose_filtered(Sequence& sequence, std::span<const float> logits) {
+  TokenFilter& filter = *sequence.request.filter;
+  std::vector<float> left(logits.begin(), logits.end());
+  for (int tries = filter.is_loose() ? kTries : 0; tries > 0; --tries) {
+    const std::int64_t token = sequence.sampler.draw(left);
+    if (filter.allows(token, sequence.room)) return token;
+    left[static_cast<std::size_t>(token)] = kNever;
+  }
+  std::vector<bool> allowed;
+  filter.allowed(sequence.room, allowed);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (i >= allowed.size() || !allowed[i]) left[i] = kNever;
+  }
+  if (std::ranges::find(allowed, true) == allowed.end()) return -1;
+  return sequence.sampler.draw(left);
+}
+
 }  // namespace
 
 ChosenToken choose(Sequence& sequence, std::span<const float> logits) {
-  ChosenToken out{sequence.sampler.sample(logits)};
+  ChosenToken out;
+  if (sequence.request.filter) {
+    out.token = choose_filtered(sequence, logits);
+    if (out.token < 0) return out;
+    sequence.request.filter->choose(out.token);
+    sequence.sampler.note_chosen(out.token);
+  } else {
+    out.token = sequence.sampler.sample(logits);
+  }
   const int wanted = sequence.request.top_logprobs;
   if (wanted < 0) return out;
   const double norm = log_sum(logits);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <halfbyte/generate.h>
 
 #include "models/generation/sampling.h"
+#include "models/serving/token_filter.h"
 
 namespace halfbyte::serving {
 
@@ -20,7 +22,7 @@ struct LikelyToken {
 };
 
 struct ChosenToken {
-  std::int64_t token;
+  std::int64_t token = -1;
   std::optional<double> logprob = {};       // where logprobs were asked for
   std::vector<LikelyToken> likeliest = {};  // as many as were asked for, the likeliest first
 };
@@ -50,8 +52,9 @@ struct Request {
   // Keys and values that came of tokens chosen one by one may serve it where they would be read together: a
   // conversation goes on without reading its last answer again. Else an answer depends on its request alone.
   bool continues_answers = false;
-  std::optional<Pooling> pooling = {};  // no answer is made: the prompt becomes a vector
-  std::string client = {};              // those of one client wait for each other, not for those of others
+  std::shared_ptr<TokenFilter> filter = {};  // tokens that may come; null: all
+  std::optional<Pooling> pooling = {};       // no answer is made: the prompt becomes a vector
+  std::string client = {};                   // those of one client wait for each other, not for those of others
   // All from the engine's thread; they return soon, and throw nothing. on_token: false ends the answer as a stop token
   // does. After on_end nothing is called.
   std::function<bool(const ChosenToken& token)> on_token = {};

@@ -149,12 +149,15 @@ void Scheduler::Loop::accept(Sequence& sequence, const ChosenToken& chosen) {
   }
   const bool is_full = sequence.length() >= context_;
   if (sequence.room == 0) return finish(sequence, is_full ? Outcome::kContext : Outcome::kLength);
+  if (chosen.token < 0)
+    return fail(sequence, ErrorCode::kUnsupported, "no token of this vocabulary goes on as the schema wants");
   sequence.tokens.push_back(chosen.token);
   if (std::ranges::find(request.stop_tokens, chosen.token) != request.stop_tokens.end())
     return finish(sequence, Outcome::kStop);
   ++sequence.end.tokens;
   ++counts_.tokens;
   if (request.on_token && !request.on_token(chosen)) return finish(sequence, Outcome::kStop);
+  if (request.filter && request.filter->must_end()) return finish(sequence, Outcome::kStop);
   if (--sequence.room > 0) return;
   finish(sequence, sequence.chosen() < request.max_tokens ? Outcome::kContext : Outcome::kLength);
 }

@@ -9,6 +9,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/dtype_rules_test.cpp
     models/json/field_test.cpp
     models/profile/profile_test.cpp
+    models/serving/schema_test.cpp
     models/tokenizers/fixtures_test.cpp
     models/tokenizers/huggingface_test.cpp
     models/tokenizers/sentencepiece_test.cpp

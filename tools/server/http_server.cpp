@@ -6,6 +6,7 @@
 
 #include "models/chat/encode.h"
 #include "models/json/printable.h"
+#include "models/serving/constraints/schema_filter.h"
 #include "tools/server/api/answering.h"
 #include "tools/server/api/chat_request.h"
 #include "tools/server/api/completion_request.h"
@@ -249,8 +250,21 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     reading.begins_thinking =
         last != std::string::npos && std::string_view(end).substr(0, last + 1).ends_with("<think>");
     plan.reading = {reading};
+    if (request.schema) {
+      TokenIds stops = served->stop_tokens;
+      stops.insert(stops.end(), served->chat_stop_tokens.begin(), served->chat_stop_tokens.end());
+      plan.filter = [schema = request.schema, tokens = trie(*served), stops] {
+        return std::make_shared<serving::SchemaFilter>(schema, tokens, stops);
+      };
+    }
     plan.prompts = {models::encode_segments(std::move(segments), *served->tokenizer)};
     answer(served, exchange, std::move(plan));
+  }
+
+  // Made for the first who needs it. In the worker's thread.
+  std::shared_ptr<const serving::TokenTrie> trie(const ServedModel& served) {
+    if (!trie_) trie_ = std::make_shared<const serving::TokenTrie>(*served.tokenizer);
+    return trie_;
   }
 
   void complete(const std::shared_ptr<Exchange>& exchange) {
@@ -309,6 +323,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::vector<std::weak_ptr<Job>> jobs_;
+  std::shared_ptr<const serving::TokenTrie> trie_;
   Metrics metrics_;
   Alive alive_;
   std::atomic<bool> is_draining_ = false;

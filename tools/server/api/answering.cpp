@@ -63,6 +63,7 @@ serving::Request Answering::request_for(std::size_t index) {
   }
   out.top_logprobs = fields.top_logprobs;
   out.continues_answers = plan_.continues_answers;
+  if (plan_.filter) out.filter = plan_.filter();
   out.client = plan_.client;
   out.on_token = [self = shared_from_this(), index](const serving::ChosenToken& chosen) {
     return self->on_token(index, chosen);

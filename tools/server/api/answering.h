@@ -24,6 +24,8 @@ struct AnswerPlan {
   std::vector<ChoiceOptions> reading = {};  // one a prompt
   std::vector<std::string> echoes = {};     // of each prompt; or none
   bool continues_answers = false;
+  // Makes what one answer's tokens must be; none: all may come.
+  std::function<std::shared_ptr<serving::TokenFilter>()> filter = {};
   std::string client = {};
 };
 

@@ -11,7 +11,7 @@ constexpr auto kChatFields =
                                      "logprobs", "top_logprobs", "max_completion_tokens", "chat_template_kwargs",
                                      "documents", "reasoning_effort", "modalities", "separate_reasoning", "verbosity"});
 
-constexpr std::size_t kMostMessages = 4096;
+constexpr std::size_t kMostMessages = 4096, kMostSchemaBytes = 256 << 10;
 
 struct RoleRow {
   std::string_view name;
@@ -103,12 +103,25 @@ Json tools_of(const Body& body) {
   return tools->empty() ? Json(nullptr) : *tools;
 }
 
-void check_format(const Body& body) {
-  const Json* const format = body.find("response_format");
-  if (!format) return;
-  if (!format->is_object() || !format->contains("type")) refuse("response_format", "has no 'type'");
-  if ((*format)["type"] != "text")
-    refuse("response_format", "asks for a type other than \"text\", which is not supported yet");
+// {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name", "schema"}}.
+std::shared_ptr<const serving::Schema> schema_of(const Body& body) {
+  constexpr const char* kField = "response_format";
+  const Json* const format = body.find(kField);
+  if (!format) return nullptr;
+  if (!format->is_object() || !format->contains("type")) refuse(kField, "has no 'type'");
+  const Json& type = (*format)["type"];
+  if (type == "text") return nullptr;
+  if (type == "json_object") return serving::Schema::any_object();
+  if (type != "json_schema") refuse(kField, "has a 'type' other than text, json_object and json_schema");
+  const Json own = format->value("json_schema", Json(nullptr));
+  if (!own.is_object() || !own.contains("schema")) refuse(kField, "has no 'json_schema' with a 'schema' in it");
+  if (own["schema"].dump().size() > kMostSchemaBytes)
+    refuse(kField, "has a schema of more than " + std::to_string(kMostSchemaBytes) + " bytes");
+  try {
+    return std::make_shared<const serving::Schema>(own["schema"]);
+  } catch (const Error& error) {
+    throw Problem(400, error.what(), kField);
+  }
 }
 
 Json arguments_of(const Body& body) {
@@ -135,7 +148,7 @@ ChatRequest chat_request_of(const Body& body, const ServedModel& model) {
   const auto top = body.integer("top_logprobs", 0, 20);
   if (top && !wants_logprobs) refuse("top_logprobs", "is for \"logprobs\": true alone");
   if (wants_logprobs) out.fields.top_logprobs = static_cast<int>(top.value_or(0));
-  check_format(body);
+  out.schema = schema_of(body);
   out.input.messages = messages_of(body);
   out.input.tools = tools_of(body);
   out.input.arguments = arguments_of(body);

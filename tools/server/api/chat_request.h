@@ -1,8 +1,10 @@
 // POST /v1/chat/completions: what is asked for.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "models/serving/constraints/schema.h"
 #include "tools/server/api/answer_fields.h"
 
 namespace halfbyte::server {
@@ -13,6 +15,7 @@ struct ChatRequest {
   bool has_answers = false;     // the conversation has turns of the model's already
   bool may_call_tools = false;  // calls in the answer are told apart from its text
   bool separates_thinking = true;
+  std::shared_ptr<const serving::Schema> schema = {};  // that an answer must fulfil; null: none
 };
 
 // Errors: Problem 400, naming the field.
