@@ -166,6 +166,7 @@ void Scheduler::Loop::remove_ended() {
       const std::unique_ptr<Sequence> owned = std::move(*place);
       all->erase(place);
       keep(*owned);
+      measure();
       publish();
       if (owned->request.on_end) owned->request.on_end(owned->end);
     }

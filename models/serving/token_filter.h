@@ -11,7 +11,7 @@ class TokenFilter {
  public:
   virtual ~TokenFilter() = default;
   // Whether the token may come next. `room`: tokens that the answer may still have, this one included: it must be able
-  // to end within them.
+  // to end within them, where it was before.
   virtual bool allows(std::int64_t token, std::int64_t room) const = 0;
   // Whether most tokens are allowed, so that trying what is drawn is faster than asking for all.
   virtual bool is_loose() const = 0;

@@ -29,7 +29,7 @@ def free_port():
 
 
 class Server:
-    def __init__(self, name, command):
+    def __init__(self, name, command, look_every=0.05):
         self.name, self.port = name, free_port()
         self.process = subprocess.Popen(shlex.split(command.format(port=self.port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
@@ -39,7 +39,7 @@ class Server:
                     return
             except OSError:
                 pass
-            time.sleep(0.05)
+            time.sleep(look_every)
         raise SystemExit(f"{name} did not become ready")
 
     def get(self, path):

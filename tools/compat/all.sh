@@ -54,6 +54,7 @@ pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
 race_test | | $halfbyte $tiny $scratch/race
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
+server_check | openai langchain-openai | $halfbyte $tiny
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1

@@ -6,6 +6,11 @@ SchemaFilter::SchemaFilter(std::shared_ptr<const Schema> schema, std::shared_ptr
                            const models::TokenIds& stop_tokens)
     : tokens_(std::move(tokens)), stop_tokens_(stop_tokens.begin(), stop_tokens.end()), machine_(std::move(schema)) {}
 
+// Whether it can still end in time; of what could not before, nothing is asked.
+bool SchemaFilter::fits(const SchemaMachine& next, std::int64_t room) const {
+  return next.rest() < room || machine_.rest() > room;
+}
+
 bool SchemaFilter::allows(std::int64_t token, std::int64_t room) const {
   if (stop_tokens_.contains(token)) return may_end();
   std::string_view bytes = tokens_->bytes(token);
@@ -15,7 +20,7 @@ bool SchemaFilter::allows(std::int64_t token, std::int64_t room) const {
   for (const char byte : bytes) {
     if (!next.push(static_cast<unsigned char>(byte))) return false;
   }
-  return next.rest() < room;
+  return fits(next, room);
 }
 
 void SchemaFilter::allowed(std::int64_t room, std::vector<bool>& out) const {
@@ -26,7 +31,7 @@ void SchemaFilter::allowed(std::int64_t room, std::vector<bool>& out) const {
       const TokenTrie::Node& node = tokens_->nodes()[static_cast<std::size_t>(at)];
       if (node.byte == ' ') {
         add_allowed(machine_, at + 1, node.end, room, out);
-        for (std::int32_t i = node.first; i < node.last && machine_.rest() < room; ++i)
+        for (std::int32_t i = node.first; i < node.last && fits(machine_, room); ++i)
           out[static_cast<std::size_t>(tokens_->tokens()[static_cast<std::size_t>(i)])] = true;
       }
       at = node.end;
@@ -44,8 +49,8 @@ void SchemaFilter::add_allowed(SchemaMachine machine, std::int32_t begin, std::i
     const TokenTrie::Node& node = tokens_->nodes()[static_cast<std::size_t>(at)];
     SchemaMachine next = machine;
     if (next.push(node.byte)) {
-      const bool has_room = node.first < node.last && next.rest() < room;
-      for (std::int32_t i = node.first; i < node.last && has_room; ++i)
+      const bool is_allowed = node.first < node.last && fits(next, room);
+      for (std::int32_t i = node.first; i < node.last && is_allowed; ++i)
         out[static_cast<std::size_t>(tokens_->tokens()[static_cast<std::size_t>(i)])] = true;
       if (at + 1 < node.end) add_allowed(std::move(next), at + 1, node.end, room, out);
     }

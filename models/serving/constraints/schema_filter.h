@@ -24,6 +24,7 @@ class SchemaFilter final : public TokenFilter {
   bool must_end() const override { return machine_.must_end(); }
 
  private:
+  bool fits(const SchemaMachine& next, std::int64_t room) const;
   void add_allowed(SchemaMachine machine, std::int32_t begin, std::int32_t end, std::int64_t room,
                    std::vector<bool>& out) const;
 

@@ -86,21 +86,64 @@ Json messages_of(const Body& body) {
   return out;
 }
 
-// Those that the model may call: none of them where "tool_choice" says so.
-Json tools_of(const Body& body) {
-  const Json* const tools = body.find("tools");
-  const Json* const choice = body.find("tool_choice");
-  if (choice && *choice != "auto" && *choice != "none") {
-    refuse("tool_choice", "asks for calls that this server cannot force; expected \"auto\" or \"none\"");
-  }
-  if (!tools || (choice && *choice == "none")) return nullptr;
-  if (!tools->is_array()) refuse("tools", "is " + kind_of(*tools) + "; expected a list");
-  for (const Json& tool : *tools) {
+void check_tools(const Json& tools) {
+  if (!tools.is_array()) refuse("tools", "is " + kind_of(tools) + "; expected a list");
+  for (const Json& tool : tools) {
     const bool is_tool = tool.is_object() && tool.contains("function") && tool["function"].is_object() &&
                          tool["function"].contains("name") && tool["function"]["name"].is_string();
     if (!is_tool) refuse("tools", "has an entry that is no {\"type\": \"function\", \"function\": {\"name\": ...}}");
   }
-  return tools->empty() ? Json(nullptr) : *tools;
+}
+
+// "tool_choice", and the name that it asks for.
+struct ToolChoice {
+  bool allows = true, forces = false;
+  std::string name = {};
+};
+
+ToolChoice tool_choice_of(const Body& body) {
+  const Json* const choice = body.find("tool_choice");
+  if (!choice || *choice == "auto") return {};
+  if (*choice == "none") return {.allows = false};
+  if (*choice == "required") return {.forces = true};
+  const bool has_name = choice->is_object() && choice->contains("function") && (*choice)["function"].is_object() &&
+                        (*choice)["function"].contains("name") && (*choice)["function"]["name"].is_string();
+  if (!has_name) refuse("tool_choice", "is none of auto, none, required and {\"type\": \"function\", \"function\": {\"name\"}}");
+  return {.forces = true, .name = (*choice)["function"]["name"]};
+}
+
+// A call of one of the tools, as JSON.
+Json call_schema(const Json& tools, const std::string& name) {
+  Json calls = Json::array();
+  for (const Json& tool : tools) {
+    const Json& function = tool["function"];
+    if (!name.empty() && function["name"] != name) continue;
+    Json arguments = function.value("parameters", Json::object());
+    if (arguments.empty()) arguments = {{"type", "object"}};
+    const Json parts = {{"name", {{"const", function["name"]}}}, {"arguments", arguments}};
+    calls.push_back({{"type", "object"}, {"properties", parts}, {"required", {"name", "arguments"}}});
+  }
+  if (calls.empty()) refuse("tool_choice", "names no tool of 'tools'");
+  return {{"anyOf", std::move(calls)}};
+}
+
+// Those that the model may call, and that it must where "tool_choice" says so.
+void read_tools(const Body& body, ChatRequest& out) {
+  const Json* const tools = body.find("tools");
+  const ToolChoice choice = tool_choice_of(body);
+  if (tools) check_tools(*tools);
+  const bool has_tools = tools && !tools->empty();
+  if (choice.forces && !has_tools) refuse("tool_choice", "asks for a call, but there are no 'tools'");
+  if (!has_tools || !choice.allows) return;
+  out.input.tools = *tools;
+  out.may_call_tools = true;
+  if (!choice.forces) return;
+  if (out.schema) refuse("tool_choice", "asks for a call, which cannot be of a 'response_format' too");
+  try {
+    out.schema = std::make_shared<const serving::Schema>(call_schema(*tools, choice.name));
+  } catch (const Error& error) {
+    throw Problem(400, error.what(), "tools");
+  }
 }
 
 // {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name", "schema"}}.
@@ -150,11 +193,10 @@ ChatRequest chat_request_of(const Body& body, const ServedModel& model) {
   if (wants_logprobs) out.fields.top_logprobs = static_cast<int>(top.value_or(0));
   out.schema = schema_of(body);
   out.input.messages = messages_of(body);
-  out.input.tools = tools_of(body);
+  read_tools(body, out);
   out.input.arguments = arguments_of(body);
   if (const Json* documents = body.find("documents")) out.input.documents = *documents;
   out.has_answers = std::ranges::any_of(*out.input.messages, [](const Json& m) { return m["role"] == "assistant"; });
-  out.may_call_tools = !out.input.tools->is_null();
   out.separates_thinking = body.boolean("separate_reasoning").value_or(true);
   return out;
 }

@@ -48,15 +48,15 @@ std::string number(double value) {
 }  // namespace
 
 void Metrics::Histogram::add(double value) {
-  for (std::size_t i = 0; i < kBounds.size(); ++i) counts[i] += value <= kBounds[i];
+  for (std::size_t i = 0; i < bounds.size(); ++i) counts[i] += value <= bounds[i];
   ++count;
   sum += value;
 }
 
 std::string Metrics::Histogram::text(const std::string& name, const std::string& help) const {
   std::string out = head_of(name, "histogram", help);
-  for (std::size_t i = 0; i < kBounds.size(); ++i)
-    out += name + "_bucket{le=\"" + number(kBounds[i]) + "\"} " + std::to_string(counts[i]) + "\n";
+  for (std::size_t i = 0; i < bounds.size(); ++i)
+    out += name + "_bucket{le=\"" + number(bounds[i]) + "\"} " + std::to_string(counts[i]) + "\n";
   out += name + "_bucket{le=\"+Inf\"} " + std::to_string(count) + "\n";
   return out + name + "_sum " + number(sum) + "\n" + name + "_count " + std::to_string(count) + "\n";
 }

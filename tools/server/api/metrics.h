@@ -25,8 +25,8 @@ class Metrics {
  private:
   // Counts of values up to each bound, and of all.
   struct Histogram {
-    static constexpr std::array<double, 12> kBounds = {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60};
-    std::array<std::int64_t, kBounds.size()> counts = {};
+    std::array<double, 12> bounds;
+    std::array<std::int64_t, 12> counts = {};
     std::int64_t count = 0;
     double sum = 0;
     void add(double value);
@@ -35,7 +35,9 @@ class Metrics {
 
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, std::int64_t> responses_;
-  Histogram first_token_, queued_, tokens_per_s_;
+  static constexpr std::array<double, 12> kSeconds = {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60};
+  Histogram first_token_{kSeconds}, queued_{kSeconds};
+  Histogram tokens_per_s_{{1, 2.5, 5, 10, 15, 20, 30, 40, 60, 100, 200, 500}};
 };
 
 }  // namespace halfbyte::server
