@@ -49,6 +49,9 @@ class Experts {
         work_(work) {}
 
   bool run(Buffer& output) {
+    // Rows of a prompt are divided among experts: how many each gets says what is fastest.
+    const bool are_few = quant::RowsAlike::kind() == quant::RowsKind::kFew;
+    const quant::RowsAlike alike(are_few ? quant::RowsKind::kFew : quant::RowsKind::kCounted);
     const auto router = product_of(experts_.router(), Dtype::kFloat32);
     if (!router || router->weight.out_features != config_.num_experts) return false;
     hidden_ = router->weight.in_features;

@@ -15,7 +15,7 @@ struct SchedulerOptions {
   std::int64_t waiting = 64;    // that may wait
   std::int64_t context = 0;     // tokens of a prompt with its answer; 0: the model's
   std::int64_t kept_bytes = 0;  // memory of keys and values; 0: what `parallel` sequences of that context take
-  double stall_s = 0.2;         // what reading prompts may add to the time between two tokens of an answer
+  double stall_s = 0.15;        // what reading prompts may add to the time between two tokens of an answer
 };
 
 // Runs the model in a thread of its own until it is destroyed; then what is left ends with kCancelled. Long prompts are

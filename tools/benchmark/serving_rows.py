@@ -46,7 +46,7 @@ def at_once(server, prompts, tokens):
 def streams(server, seed):
     """Tokens a second of one stream, and of eight while all of them answer."""
     own = random.Random(seed)
-    alone = speed_of(serving.complete(server.port, serving.words(16, own), 64))
+    alone = statistics.median(speed_of(serving.complete(server.port, serving.words(16, own), 64)) for _ in range(3))
     eight = at_once(server, [serving.words(16, own) for _ in range(8)], 96)
     begin, end = max(times[0] for times in eight), min(times[-1] for times in eight)
     together = sum(sum(begin <= at <= end for at in times) - 1 for times in eight) / (end - begin)

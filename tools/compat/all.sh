@@ -54,6 +54,8 @@ pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
 race_test | | $halfbyte $tiny $scratch/race
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
+page_check | selenium | $halfbyte $tiny
+server_soak | | $halfbyte $tiny
 server_check | openai langchain-openai | $halfbyte $tiny
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers

@@ -31,7 +31,6 @@ def start(program, model):
 
 def check_openai(address):
     import openai
-    import pydantic
     client = openai.OpenAI(base_url=address + "/v1", api_key="none")
     assert [model.id for model in client.models.list()] == ["tiny"]
     whole = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=12, temperature=0, logprobs=True, top_logprobs=2)
@@ -47,6 +46,14 @@ def check_openai(address):
     vectors = client.embeddings.create(model="tiny", input=["a", "a", "something else"]).data
     assert vectors[0].embedding == vectors[1].embedding != vectors[2].embedding
     assert abs(sum(value * value for value in vectors[0].embedding) - 1) < 1e-3
+    asyncio.run(check_asynchronous(openai.AsyncOpenAI(base_url=address + "/v1", api_key="none"), whole.choices[0].message.content))
+    check_forms(client)
+
+
+def check_forms(client):
+    """Schemas, calls of tools, and errors."""
+    import openai
+    import pydantic
 
     class Person(pydantic.BaseModel):
         name: str = pydantic.Field(max_length=10)
@@ -69,7 +76,6 @@ def check_openai(address):
             raise AssertionError(wrong)
         except error as found:
             assert found.body["message"], found
-    asyncio.run(check_asynchronous(openai.AsyncOpenAI(base_url=address + "/v1", api_key="none"), whole.choices[0].message.content))
 
 
 async def check_asynchronous(client, wanted):

@@ -15,6 +15,7 @@
 #include "tools/server/api/metrics.h"
 #include "tools/server/api/tokens.h"
 #include "tools/server/http/listener.h"
+#include "tools/server/page/page.h"
 #include "tools/server/worker.h"
 
 namespace halfbyte::server {
@@ -139,6 +140,9 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
       work();
     } catch (const Problem& problem) {
       fail(exchange, problem);
+    } catch (const Error& error) {
+      const bool is_clients = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
+      fail(exchange, is_clients ? Problem(400, error.what()) : Problem(500, "the server failed at this request"));
     } catch (const std::bad_alloc&) {
       fail(exchange, Problem(503, "there is no memory for this request"));
     } catch (const std::exception&) {
@@ -201,6 +205,10 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   }
 
   // Endpoints.
+  void page(const std::shared_ptr<Exchange>& exchange) {
+    note(exchange->request(), 200, "");
+    exchange->respond(chat_page());
+  }
   void health(const std::shared_ptr<Exchange>& exchange) {
     const std::unique_lock lock(mutex_);
     const char* const status = is_draining_ ? "draining" : model_ ? "ready" : "starting";
@@ -332,6 +340,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 };
 
 const HttpServer::State::Route HttpServer::State::kRoutes[] = {
+    {"GET", "/", Where::kHere, false, &State::page},
     {"GET", "/health", Where::kHere, false, &State::health},
     {"GET", "/metrics", Where::kHere, true, &State::metrics},
     {"GET", "/v1/models", Where::kHere, true, &State::models},

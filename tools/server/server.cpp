@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
@@ -74,6 +76,7 @@ class Server::State {
       if (error.code() != ErrorCode::kUnsupported || !options.chat_template.empty()) throw;
     }
     served.report = server::json_of(model_->report());
+    (*served.report)["checkpoint"] = *server::manifest_summary(directory_of(checkpoint));
     Serving out{model_->report(),
                 served.name,
                 scheduler->context(),

@@ -108,7 +108,8 @@ ToolChoice tool_choice_of(const Body& body) {
   if (*choice == "required") return {.forces = true};
   const bool has_name = choice->is_object() && choice->contains("function") && (*choice)["function"].is_object() &&
                         (*choice)["function"].contains("name") && (*choice)["function"]["name"].is_string();
-  if (!has_name) refuse("tool_choice", "is none of auto, none, required and {\"type\": \"function\", \"function\": {\"name\"}}");
+  if (!has_name)
+    refuse("tool_choice", "is none of auto, none, required and {\"type\": \"function\", \"function\": {\"name\"}}");
   return {.forces = true, .name = (*choice)["function"]["name"]};
 }
 
