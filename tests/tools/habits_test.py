@@ -35,7 +35,7 @@ CORE = [
     (["tokenize", M, "-f", "a"], "here it is '--file'"),
     (["run", M], "here it is 'generate'"),
     (["convert", M, "x"], "here it is 'quantize'"),
-    (["serve", M], "there is no server"),
+    (["llama-server", M], "here it is 'serve'"),
     (["ppl", M], "here it is 'perplexity'"),
     (["info", M], "here it is 'inspect'"),
     (["pull", "org/model"], "nothing is downloaded"),
@@ -54,6 +54,9 @@ MODEL = [
     (["generate", M, "--prompt", "a", "--dtype", "fp16"], "here it is 'float16'"),
     (["generate", M, "--prompt", "a", "--dtype", "int4"], "halfbyte quantize --scheme"),
     (["chat", M, "hello"], "standard input"),
+    (["serve", M, "-np", "4"], "here it is '--parallel'"),
+    (["serve", M, "--max-model-len", "4"], "here it is '--ctx-size'"),
+    (["serve", M, "--api-key", "secret"], "HALFBYTE_API_KEY"),
     (["generate", M, "--prompt", "a", "--prompt-cache-all"], "of a chat all is kept"),
     (["perplexity", M, "-f", "a"], "here it is '--text'"),
 ]

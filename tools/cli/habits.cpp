@@ -57,6 +57,19 @@ constexpr Habit kHabits[] = {
      "--kv-cache-type "
      "--cache-type-k --cache-type-v -ctk -ctv --numa",
      "--device", "there is nothing to set for it: weights are mapped, the cache is kept, attention is fused"},
+    // serve
+    {"-c --ctx --n-ctx --context --context-length --context-size --max-context --max-model-len --max-seq-len",
+     "--ctx-size"},
+    {"-np --n-parallel --max-num-seqs --slots --num-parallel --max-batch-size", "--parallel"},
+    {"--api-key --key", "--api-key-file",
+     "a key in a command line is seen by everybody; keys come from a file, or HALFBYTE_API_KEY"},
+    {"-a --alias --served-model-name", "--name"},
+    {"--listen --bind --address --server-name", "--host"},
+    {"-to --read-timeout --request-timeout", "--timeout"},
+    {"-cb --cont-batching --continuous-batching --cache-prompt --enable-prefix-caching --metrics --embeddings "
+     "--embedding --jinja "
+     "--slots --enable-auto-tool-choice --reasoning-format",
+     "--parallel", "there is nothing to turn on: 'halfbyte serve' does it"},
     // What runs it
     {"-t -tb -j --n-threads --num-threads --nthreads --nthread --thread --threads-batch --jobs --workers --cpu-threads",
      "--threads"},
@@ -163,7 +176,7 @@ constexpr Habit kHabits[] = {
     // Verbs
     {"convert quant compress llama-quantize convert_hf_to_gguf.py convert-hf-to-gguf save_low_bit 4bit", "quantize"},
     {"run infer inference predict complete cli llama-cli llama-run main simple", "generate"},
-    {"serve server api llama-server http", "chat", "there is no server here; 'chat' and 'generate' run a model"},
+    {"server api api-server llama-server http", "serve"},
     {"repl talk converse conversation interactive", "chat"},
     {"ppl llama-perplexity measure", "perplexity"},
     {"eval kld lm-eval lm_eval accuracy", "evaluate"},
