@@ -46,14 +46,16 @@ std::span<const float> Sampler::penalised(std::span<const float> logits) {
   if (!changes_logits()) return logits;
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
   penalised_.assign(logits.begin(), logits.end());
-  for (const auto& [token, bias] : sampling_.logit_bias) penalised_[static_cast<std::size_t>(token)] += bias;
-  for (const std::int64_t token : seen_) {
-    float& logit = penalised_[static_cast<std::size_t>(token)];
-    logit = logit < 0 ? logit * penalty : logit / penalty;
+  const auto change = [&](std::int64_t token, const auto& how) {  // a vocabulary may be larger than what is chosen from
+    if (token < static_cast<std::int64_t>(penalised_.size())) how(penalised_[static_cast<std::size_t>(token)]);
+  };
+  for (const auto& [token, bias] : sampling_.logit_bias) change(token, [&](float& logit) { logit += bias; });
+  for (const std::int64_t token : seen_)
+    change(token, [&](float& logit) { logit = logit < 0 ? logit * penalty : logit / penalty; });
+  for (const auto& [token, times] : chosen_) {
+    const double less = sampling_.presence_penalty + sampling_.frequency_penalty * static_cast<double>(times);
+    change(token, [&](float& logit) { logit -= static_cast<float>(less); });
   }
-  for (const auto& [token, times] : chosen_)
-    penalised_[static_cast<std::size_t>(token)] -=
-        static_cast<float>(sampling_.presence_penalty + sampling_.frequency_penalty * static_cast<double>(times));
   return penalised_;
 }
 
@@ -102,7 +104,7 @@ std::int64_t Sampler::sample_nucleus(std::span<const float> logits) {
   candidates_.clear();
   double sum = 0;  // of the candidates
   for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (weights_[id] < floor) continue;
+    if (weights_[id] < floor || weights_[id] == 0) continue;
     candidates_.emplace_back(weights_[id], static_cast<std::int64_t>(id));
     sum += weights_[id];
   }

@@ -38,7 +38,7 @@ std::vector<LikelyToken> likeliest(std::span<const float> logits, double norm, s
 }
 
 // What is drawn is tried first where most tokens may come: leaving out one after another what may not comes to the same
-// distribution as leaving out all.
+// distribution as leaving out all, but for what top_k, top_p and min_p count.
 std::int64_t choose_filtered(Sequence& sequence, std::span<const float> logits) {
   TokenFilter& filter = *sequence.request.filter;
   std::vector<float> left(logits.begin(), logits.end());
@@ -58,7 +58,9 @@ std::int64_t choose_filtered(Sequence& sequence, std::span<const float> logits) 
 
 }  // namespace
 
-ChosenToken choose(Sequence& sequence, std::span<const float> logits) {
+ChosenToken choose(Sequence& sequence, std::span<const float> all) {
+  const auto known = static_cast<std::size_t>(sequence.request.vocabulary);
+  const std::span<const float> logits = known > 0 && known < all.size() ? all.first(known) : all;
   ChosenToken out;
   if (sequence.request.filter) {
     out.token = choose_filtered(sequence, logits);

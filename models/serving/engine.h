@@ -48,6 +48,7 @@ struct Request {
   std::uint64_t seed = 0, stream = 0;  // same seed and stream, same choices
   std::int64_t max_tokens = 0;         // of the answer
   TokenIds stop_tokens = {};           // end it, and are not part of it
+  std::int64_t vocabulary = 0;         // ids from here on are never chosen: no tokenizer knows them; 0: all may be
   int top_logprobs = -1;               // likeliest tokens to give with each; 0: its own logprob alone; -1: nothing
   // Keys and values that came of tokens chosen one by one may serve it where they would be read together: a
   // conversation goes on without reading its last answer again. Else an answer depends on its request alone.

@@ -21,11 +21,11 @@ double seconds_since(Sequence::Clock::time_point begin) {
 void Scheduler::Loop::run(std::stop_token stop) {
   const c10::InferenceMode guard;
   while (take_news(stop)) {
-    admit();
-    publish();
-    read_prompts(stop);
-    remove_ended();
-    answer(stop);
+    try {
+      serve(stop);
+    } catch (const std::exception&) {  // no memory for what a pass needs beside it
+      fail_all("the server ran out of memory");
+    }
     remove_ended();
     publish();
   }
@@ -37,6 +37,21 @@ void Scheduler::Loop::run(std::stop_token stop) {
     for (const auto& sequence : *all) finish(*sequence, Outcome::kCancelled);
   }
   remove_ended();
+}
+
+// One round of all that there is.
+void Scheduler::Loop::serve(std::stop_token stop) {
+  admit();
+  publish();
+  read_prompts(stop);
+  remove_ended();
+  answer(stop);
+}
+
+void Scheduler::Loop::fail_all(const std::string& problem) {
+  ended_.clear();
+  for (const auto& sequence : active_) fail(*sequence, ErrorCode::kNoResources, problem);
+  while (pool_.drop_oldest()) continue;
 }
 
 // Waits for news where there is nothing to do. False: it is to end.
@@ -86,9 +101,13 @@ void Scheduler::Loop::admit() {
     Sequence& sequence = **next;
     const std::int64_t begin = found ? found->tokens : 0;
     const std::int64_t bytes = empty_.bytes_for(sequence.length() + 1) - empty_.bytes_for(begin);
-    if (!has_room(bytes) && !active_.empty()) break;
+    if (found) admitting_.emplace(std::move(found->session));
+    const bool may_begin = has_room(bytes) || active_.empty();
+    std::optional<models::Session> session = std::exchange(admitting_, std::nullopt);
+    if (!may_begin) break;
+    headroom_ -= bytes;
     if (found) {
-      sequence.session.emplace(std::move(found->session));
+      sequence.session = std::move(session);
     } else {
       sequence.session.emplace(empty_.fork());
     }
@@ -136,6 +155,7 @@ bool Scheduler::Loop::is_being_read(const Sequence& sequence, std::int64_t found
 }
 
 void Scheduler::Loop::finish(Sequence& sequence, Outcome outcome) {
+  if (std::ranges::find(ended_, &sequence) != ended_.end()) return;
   sequence.end.outcome = outcome;
   sequence.end.all_s = seconds_since(sequence.submitted);
   counts_.cancelled += outcome == Outcome::kCancelled;
@@ -165,8 +185,12 @@ void Scheduler::Loop::remove_ended() {
       if (place == all->end()) continue;
       const std::unique_ptr<Sequence> owned = std::move(*place);
       all->erase(place);
-      keep(*owned);
-      measure();
+      try {
+        keep(*owned);
+        measure();
+      } catch (const std::exception&) {  // no memory to keep it in
+        headroom_ = 0;
+      }
       publish();
       if (owned->request.on_end) owned->request.on_end(owned->end);
     }
@@ -189,6 +213,7 @@ void Scheduler::Loop::measure() {
     sequence->session->visit_memory(visit);
     for (const models::Session& snapshot : sequence->snapshots) snapshot.visit_memory(visit);
   }
+  if (admitting_) admitting_->visit_memory(visit);
   pool_.visit_memory(visit);
   counts_.kept_bytes = used;
   headroom_ = limit_ - used;

@@ -33,11 +33,17 @@ class Scheduler::Loop {
 
  private:
   using Sequences = std::list<std::unique_ptr<Sequence>>;
+  // A sequence of which all tokens are read, and the state of the last one. Shape: (1, hidden_size).
+  struct Ready {
+    Sequence* sequence;
+    at::Tensor state;
+  };
 
   void check(const Request& request) const;
 
   // All below in the thread alone.
   void run(std::stop_token stop);
+  void serve(std::stop_token stop);
   bool take_news(std::stop_token stop);
   void end_cancelled(Sequences& sequences, const std::set<Ticket>& cancelled);
   // Who waits and may begin now does.
@@ -51,9 +57,10 @@ class Scheduler::Loop {
   void answer(std::stop_token stop);
   void run(std::span<const Piece> pieces, std::stop_token stop);
   void run_one_by_one(std::span<const Piece> pieces, std::stop_token stop);
-  void note_read(std::span<const Piece> pieces, const PassResult& result);
+  void use(std::span<const Piece> pieces, const at::Tensor& hidden);
+  void note_read(Sequence& sequence, const at::Tensor& states);
   void pool_states(Sequence& sequence, const at::Tensor& states);
-  void choose_tokens(const PassResult& result);
+  void choose_tokens(std::span<const Ready> ready);
   void accept(Sequence& sequence, const ChosenToken& chosen);
   void reread_if_outgrown(Sequence& sequence) const;
   // Memory of keys and values. Whether all these pieces may be read now: others may have had to wait instead.
@@ -63,6 +70,7 @@ class Scheduler::Loop {
   void preempt_last(std::vector<Piece>& pieces);
   // The end of a sequence, which is then gone.
   void finish(Sequence& sequence, Outcome outcome);
+  void fail_all(const std::string& problem);
   void fail(Sequence& sequence, ErrorCode code, const std::string& problem);
   void remove_ended();
   void keep(Sequence& sequence);
@@ -77,7 +85,8 @@ class Scheduler::Loop {
   Pace pace_;
   Sequences waiting_, active_;
   std::vector<Sequence*> ended_;
-  std::int64_t headroom_ = 0;  // bytes that are surely free
+  std::optional<models::Session> admitting_;  // of a sequence that is about to begin
+  std::int64_t headroom_ = 0;                 // bytes that are surely free
   std::uint64_t admissions_ = 0;
   EngineState counts_;  // the thread's; copied to state_
 

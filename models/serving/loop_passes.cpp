@@ -14,6 +14,31 @@ namespace {
 // Beginnings of this many tokens more are kept of prompts whose sessions cannot be cut.
 constexpr std::int64_t kSnapshotTokens = 256;
 
+double seconds_since(Sequence::Clock::time_point begin) {
+  return std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
+}
+
+// What a piece of work threw, if it did.
+struct Failure {
+  bool is_one = false;
+  ErrorCode code = ErrorCode::kContract;
+  std::string problem = {};
+};
+
+template <class Work>
+Failure failure_of(const Work& work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& error) {
+    return {true, error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {true, ErrorCode::kNoResources, "there is no memory for this answer"};
+  } catch (const std::exception&) {
+    return {true, ErrorCode::kNoResources, "the model could not be run"};
+  }
+}
+
 std::int64_t tokens_of(std::span<const Piece> pieces) {
   std::int64_t all = 0;
   for (const Piece& piece : pieces) all += piece.tokens;
@@ -52,7 +77,7 @@ void Scheduler::Loop::read_prompts(std::stop_token stop) {
   if (pieces.empty()) return;
   const auto begin = Sequence::Clock::now();
   run(pieces, stop);
-  pace_.took(tokens_of(pieces), std::chrono::duration<double>(Sequence::Clock::now() - begin).count());
+  pace_.took(tokens_of(pieces), seconds_since(begin));
 }
 
 // One token of every answer, or a few of those that are read again as they were chosen; in passes of as many rows as
@@ -76,19 +101,13 @@ void Scheduler::Loop::answer(std::stop_token stop) {
 
 void Scheduler::Loop::run(std::span<const Piece> pieces, std::stop_token stop) {
   const auto begin = Sequence::Clock::now();
-  try {
-    const PassResult result = run_pass(model_, pieces, stop);
-    note_read(pieces, result);
-    choose_tokens(result);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInterrupted) return;
-    if (pieces.size() > 1) return run_one_by_one(pieces, stop);
-    fail(*pieces.front().sequence, error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    if (pieces.size() > 1) return run_one_by_one(pieces, stop);
-    fail(*pieces.front().sequence, ErrorCode::kNoResources, "there is no memory for this pass");
-  }
-  counts_.busy_s += std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
+  at::Tensor hidden;
+  const Failure failure = failure_of([&] { hidden = read_pieces(model_, pieces, stop); });
+  if (failure.code == ErrorCode::kInterrupted) return;
+  if (failure.is_one && pieces.size() > 1) return run_one_by_one(pieces, stop);
+  if (failure.is_one) return fail(*pieces.front().sequence, failure.code, failure.problem);
+  use(pieces, hidden);
+  counts_.busy_s += seconds_since(begin);
 }
 
 // So that one whose values leave the range of their dtype ends, and the others go on.
@@ -96,44 +115,70 @@ void Scheduler::Loop::run_one_by_one(std::span<const Piece> pieces, std::stop_to
   for (std::size_t i = 0; i < pieces.size(); ++i) run(pieces.subspan(i, 1), stop);
 }
 
-void Scheduler::Loop::note_read(std::span<const Piece> pieces, const PassResult& result) {
+// The pass counts: what fails from now on fails alone.
+void Scheduler::Loop::use(std::span<const Piece> pieces, const at::Tensor& hidden) {
   std::int64_t row = 0;
+  std::vector<Ready> ready;
   for (const auto& [sequence, tokens] : pieces) {
-    const at::Tensor states = result.hidden.narrow(0, row, tokens);
+    const at::Tensor states = hidden.narrow(0, row, tokens);
     row += tokens;
-    if (sequence->request.pooling) pool_states(*sequence, states);
-    const std::int64_t read = sequence->read(), before = read - tokens;
-    if (before >= sequence->read_together) continue;
-    if (sequence->chosen() == 0) counts_.prompt_tokens += tokens;
-    if (sequence->read_together > Sequence::kFewTokens && sequence->as_prompt == before) sequence->as_prompt = read;
-    const bool is_cuttable = sequence->session->least() == 0;
-    if (!is_cuttable && (before / kSnapshotTokens != read / kSnapshotTokens || sequence->is_prompt_read()))
-      sequence->snapshots.push_back(sequence->session->fork());
+    const Failure failure = failure_of([&] { note_read(*sequence, states); });
+    if (failure.is_one) {
+      fail(*sequence, failure.code, failure.problem);
+    } else if (sequence->read() == sequence->length()) {
+      ready.push_back({sequence, states.narrow(0, tokens - 1, 1)});
+    }
   }
+  if (!ready.empty()) choose_tokens(ready);
+}
+
+void Scheduler::Loop::note_read(Sequence& sequence, const at::Tensor& states) {
+  const std::int64_t tokens = states.size(0), read = sequence.read(), before = read - tokens;
+  if (sequence.request.pooling) pool_states(sequence, states);
+  if (before >= sequence.read_together) return;
+  if (sequence.chosen() == 0) counts_.prompt_tokens += tokens;
+  if (sequence.read_together > Sequence::kFewTokens && sequence.as_prompt == before) sequence.as_prompt = read;
+  const bool is_cuttable = sequence.session->least() == 0;
+  if (!is_cuttable && (before / kSnapshotTokens != read / kSnapshotTokens || sequence.is_prompt_read()))
+    sequence.snapshots.push_back(sequence.session->fork());
 }
 
 // Of states (tokens, hidden_size): their sum, or the last one.
 void Scheduler::Loop::pool_states(Sequence& sequence, const at::Tensor& states) {
   const bool is_mean = sequence.request.pooling == Pooling::kMean;
-  const at::Tensor part = (is_mean ? states.sum(0) : states.select(0, states.size(0) - 1)).to(at::kFloat).cpu();
+  const at::Tensor part =
+      (is_mean ? states.to(at::kFloat).sum(0) : states.select(0, states.size(0) - 1)).to(at::kFloat).cpu();
   const at::Tensor values = part.contiguous();
   if (!is_mean) sequence.sum.clear();
   sequence.sum.resize(static_cast<std::size_t>(values.numel()));
   for (std::size_t i = 0; i < sequence.sum.size(); ++i) sequence.sum[i] += values.const_data_ptr<float>()[i];
 }
 
-void Scheduler::Loop::choose_tokens(const PassResult& result) {
-  std::vector<ChosenToken> chosen(result.ready.size());
-  if (result.ready.empty()) return;
-  const auto width = static_cast<std::size_t>(result.logits.size(1));
-  const float* const logits = result.logits.const_data_ptr<float>();
+void Scheduler::Loop::choose_tokens(std::span<const Ready> ready) {
+  std::vector<at::Tensor> rows;
+  for (const Ready& one : ready) rows.push_back(one.state);
+  at::Tensor logits;
+  const Failure failure = failure_of([&] { logits = logits_of(model_, at::cat(rows)); });
+  if (failure.is_one && ready.size() > 1) {
+    for (std::size_t i = 0; i < ready.size(); ++i) choose_tokens(ready.subspan(i, 1));
+    return;
+  }
+  if (failure.is_one) return fail(*ready.front().sequence, failure.code, failure.problem);
+  std::vector<ChosenToken> chosen(ready.size());
+  std::vector<Failure> failures(ready.size());
+  const auto width = static_cast<std::size_t>(logits.size(1));
+  const float* const values = logits.const_data_ptr<float>();
   const auto choose_one = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    Sequence& sequence = *result.ready[at];
-    if (!sequence.request.pooling && sequence.room > 0) chosen[at] = choose(sequence, {logits + at * width, width});
+    Sequence& sequence = *ready[at].sequence;
+    if (sequence.request.pooling || sequence.room == 0) return;
+    failures[at] = failure_of([&] { chosen[at] = choose(sequence, {values + at * width, width}); });
   };
   quant::for_each_piece(static_cast<std::int64_t>(chosen.size()), width > 4096, choose_one);
-  for (std::size_t i = 0; i < chosen.size(); ++i) accept(*result.ready[i], chosen[i]);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const Failure told = failures[i].is_one ? failures[i] : failure_of([&] { accept(*ready[i].sequence, chosen[i]); });
+    if (told.is_one) fail(*ready[i].sequence, told.code, told.problem);
+  }
 }
 
 void Scheduler::Loop::accept(Sequence& sequence, const ChosenToken& chosen) {

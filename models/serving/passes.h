@@ -18,15 +18,13 @@ struct Piece {
   std::int64_t tokens;
 };
 
-struct PassResult {
-  at::Tensor hidden;  // of each piece its tokens' states; (tokens of all, hidden_size)
-  // Of sequences whose last token was read: their logits, float32 on the CPU; (sequences, vocab_size)
-  std::vector<Sequence*> ready;
-  at::Tensor logits;
-};
-
 // One pass of pieces that are all read as prompts are, or all as chosen tokens (then kDirectRows tokens together at
-// most): each row is what it is alone. Errors: as CausalLM::step.
-PassResult run_pass(const models::CausalLM& model, std::span<const Piece> pieces, std::stop_token stop);
+// most): each row is what it is alone. Shape: (tokens of all, hidden_size). Errors: as CausalLM::step; the sessions are
+// then as before.
+at::Tensor read_pieces(const models::CausalLM& model, std::span<const Piece> pieces, std::stop_token stop);
+
+// Logits of rows of hidden states, float32 on the CPU. Shapes: (rows, hidden_size) -> (rows, vocab_size). Errors: as
+// CausalLM::head.
+at::Tensor logits_of(const models::CausalLM& model, const at::Tensor& hidden);
 
 }  // namespace halfbyte::serving

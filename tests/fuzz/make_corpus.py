@@ -201,6 +201,17 @@ def sources():
         yield bundle({"config.json": {**checkpoints.LLAMA, "vocab_size": 265}, checkpoints.FILE: tensors(vocabulary), **tokenizer}) + bytes([choice])
 
 
+def schemas():
+    """A line of schema, then bytes that choose."""
+    parts = [{"type": "string", "minLength": 1, "maxLength": 3}, {"type": "integer", "minimum": -7, "exclusiveMaximum": 120}, {"type": "number", "maximum": 0.5},
+             {"enum": ["a", "ab", 1, 12, None, "\u00e4"]}, {"type": ["boolean", "null"]}, {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3},
+             {"type": "array", "prefixItems": [{"const": 1}, {"type": "string"}], "items": False}, {"type": "object", "additionalProperties": {"type": "number"}}, {}, True]
+    whole = {"type": "object", "properties": {"a": parts[0], "b": parts[1], "c": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}, "required": ["a", "c"],
+             "$defs": {"N": {"type": "object", "properties": {"v": parts[3], "n": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["n"]}}}
+    apart = {"oneOf": [{"type": "object", "properties": {"k": {"const": kind}}, "required": ["k"]} for kind in "xy"]}
+    return [json.dumps(one).encode() + b"\n" + bytes(range(40)) for one in [*parts, whole, apart]]
+
+
 def words_of(seeds):
     """Strings of JSON and of formats, for libFuzzer's dictionary."""
     found = set()
@@ -224,7 +235,7 @@ TARGETS = {
     "awq": checkpoints.awq, "hqq": checkpoints.hqq, "compressed_tensors": checkpoints.compressed_tensors, "bitsandbytes": checkpoints.bitsandbytes,
     "float4": checkpoints.float4, "ipex_llm": checkpoints.ipex_llm,
     "sentencepiece": lambda: spm_models() + [path.read_bytes() for path in small((DATA / "tokenizers").glob("sentencepiece*/tokenizer.model"))],
-    "tokenizer_json": tokenizer_jsons, "tokenizer_files": tokenizer_folders, "chat_text": chat_templates, "chat_jinja": jinja_templates, "chat_files": chat_folders, "conversion": sources, "resume": resumes,
+    "tokenizer_json": tokenizer_jsons, "tokenizer_files": tokenizer_folders, "chat_text": chat_templates, "chat_jinja": jinja_templates, "chat_files": chat_folders, "schema": schemas, "conversion": sources, "resume": resumes,
 }
 
 

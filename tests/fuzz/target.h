@@ -27,6 +27,7 @@ void fuzz_tokenizer_json(std::string_view input);
 void fuzz_chat_text(std::string_view input);
 void fuzz_chat_jinja(std::string_view input);  // a template, run
 void fuzz_options(std::string_view input);
+void fuzz_schema(std::string_view input);  // a line of JSON schema, then which bytes to choose
 
 // One file on the disk.
 void fuzz_zip(std::string_view input);

@@ -35,6 +35,7 @@ constexpr auto kTargets = std::to_array<Target>({
     {"chat_text", fuzz_chat_text},
     {"chat_jinja", fuzz_chat_jinja},
     {"chat_files", fuzz_chat_files},
+    {"schema", fuzz_schema},
     {"conversion", fuzz_conversion},
     {"resume", fuzz_resume},
 });

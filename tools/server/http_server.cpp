@@ -21,29 +21,6 @@
 namespace halfbyte::server {
 namespace {
 
-// Counts what lives of requests, so that the engine's thread is never the last to hold the engine.
-class Alive {
- public:
-  std::shared_ptr<void> one() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-    return {this, [](void* self) { static_cast<Alive*>(self)->gone(); }};
-  }
-  void wait_for_none() {
-    std::unique_lock lock(mutex_);
-    none_.wait(lock, [&] { return count_ == 0; });
-  }
-
- private:
-  void gone() {
-    const std::lock_guard lock(mutex_);
-    if (--count_ == 0) none_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable none_;
-  std::int64_t count_ = 0;
-};
-
 ListenerOptions listening(const ServerOptions& options) {
   ListenerOptions out;
   out.host = options.host;
@@ -75,11 +52,17 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
  public:
   explicit State(ServerOptions options)
       : options_(checked(std::move(options))),
-        listener_(
-            listening(options_), [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); },
-            [this](int status, const std::string& problem) { return refused(status, problem); }) {}
+        listener_(listening(options_),
+                  {.handle = [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); },
+                   .check = [this](const HttpRequest& head) { return refused_head(head); },
+                   .refuse = [this](int status, const std::string& problem) { return refused(status, problem); }}) {}
   ~State() {
-    for (const auto& weak : jobs_) {
+    worker_.stop();
+    const auto jobs = [&] {
+      const std::lock_guard lock(mutex_);
+      return jobs_;
+    }();
+    for (const auto& weak : jobs) {
       if (const auto job = weak.lock()) job->cancel();
     }
     alive_.wait_for_none();
@@ -123,14 +106,34 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   void handle(std::shared_ptr<Exchange> exchange) {
     const HttpRequest& request = exchange->request();
     guarded(exchange, [&] {
-      const Route& route = route_of(request);
-      if (route.needs_key && !is_allowed(request.authorization, options_.keys))
-        throw Problem(401, "a valid key is missing: send the header Authorization: Bearer KEY", "", "invalid_api_key");
-      check_host(request);
-      check_type(request);
+      const Route& route = checked_route(request);
+      if (options_.log && options_.logs_texts && !request.body.empty()) options_.log(printable(request.body));
       if (route.where == Where::kHere) return (this->*route.call)(exchange);
-      worker_.add([this, exchange, call = route.call] { guarded(exchange, [&] { (this->*call)(exchange); }); });
+      const auto work = [this, exchange, call = route.call] {
+        if (!exchange->is_gone()) guarded(exchange, [&] { (this->*call)(exchange); });
+      };
+      if (!worker_.add(request.body.size(), work)) throw Problem(429, "too many requests wait already; try again soon");
     });
+  }
+
+  // Errors: Problem, where nothing is to be done for it, whatever its body is.
+  const Route& checked_route(const HttpRequest& request) const {
+    const Route& route = route_of(request);
+    if (route.needs_key && !is_allowed(request.authorization, options_.keys))
+      throw Problem(401, "a valid key is missing: send the header Authorization: Bearer KEY", "", "invalid_api_key");
+    check_host(request);
+    check_type(request);
+    return route;
+  }
+
+  std::optional<HttpResponse> refused_head(const HttpRequest& head) {
+    try {
+      checked_route(head);
+      return std::nullopt;
+    } catch (const Problem& problem) {
+      note(head, problem.status, printable(problem.message));
+      return response_of(problem);
+    }
   }
 
   // What fails becomes a response.
@@ -162,7 +165,6 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
                        " " + std::to_string(status);
     if (!what.empty()) line += ": " + what;
     options_.log(line);
-    if (options_.logs_texts && !request.body.empty()) options_.log(printable(request.body));
   }
 
   static std::string_view known_path(std::string_view path) {
@@ -188,7 +190,9 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     if (!options_.keys.empty() || options_.insecure || request.host.empty()) return;
     std::string_view host = request.host;
     host = host.substr(0, host.starts_with('[') ? host.find(']') + 1 : host.find(':'));
-    if (host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == options_.host) return;
+    const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
+    if (host == "localhost" || (is_number && host.starts_with("127.")) || host == "[::1]" || host == options_.host)
+      return;
     throw Problem(403, "the Host header names another machine");
   }
 
@@ -232,15 +236,15 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
   void report(const std::shared_ptr<Exchange>& exchange) { respond(exchange, *model()->report); }
   void tokenize(const std::shared_ptr<Exchange>& exchange) {
-    respond(exchange, tokens_of_text(Body(exchange->request().body), *model()));
+    respond(exchange, tokens_of_text(Body(exchange->take_body()), *model()));
   }
   void detokenize(const std::shared_ptr<Exchange>& exchange) {
-    respond(exchange, text_of_tokens(Body(exchange->request().body), *model()));
+    respond(exchange, text_of_tokens(Body(exchange->take_body()), *model()));
   }
 
   void chat(const std::shared_ptr<Exchange>& exchange) {
     const auto served = model();
-    const ChatRequest request = chat_request_of(Body(exchange->request().body), *served);
+    const ChatRequest request = chat_request_of(Body(exchange->take_body()), *served);
     AnswerPlan plan{.is_chat = true, .fields = request.fields, .continues_answers = request.has_answers};
     std::vector<models::Segment> segments;
     try {
@@ -253,10 +257,11 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     ChoiceOptions reading{.is_chat = true,
                           .begins_with_line = served->chat->begins_with_line(),
                           .separates_thinking = request.separates_thinking,
-                          .may_call_tools = request.may_call_tools,
+                          .tools = request.tools,
                           .stops = request.fields.stops};
     reading.begins_thinking =
         last != std::string::npos && std::string_view(end).substr(0, last + 1).ends_with("<think>");
+    if (request.schema) reading.separates_thinking = false;  // JSON from the first token on
     plan.reading = {reading};
     if (request.schema) {
       TokenIds stops = served->stop_tokens;
@@ -277,7 +282,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
   void complete(const std::shared_ptr<Exchange>& exchange) {
     const auto served = model();
-    CompletionRequest request = completion_request_of(Body(exchange->request().body), *served);
+    CompletionRequest request = completion_request_of(Body(exchange->take_body()), *served);
     AnswerPlan plan{.fields = request.fields, .prompts = std::move(request.prompts)};
     for (const TokenIds& prompt : plan.prompts) {
       plan.reading.push_back({.context = prompt, .stops = request.fields.stops});
@@ -308,7 +313,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
   void embed(const std::shared_ptr<Exchange>& exchange) {
     const auto served = model();
-    EmbeddingRequest request = embedding_request_of(Body(exchange->request().body), *served);
+    EmbeddingRequest request = embedding_request_of(Body(exchange->take_body()), *served);
     request.client = client_of(exchange->request());
     const auto one = std::make_shared<Embedding>(served, exchange, std::move(request));
     add(one);
@@ -321,10 +326,8 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     return request.authorization.empty() ? request.peer : request.authorization;
   }
 
-  HttpRequest head_of(const HttpRequest& request) const {
-    HttpRequest out{.method = request.method, .path = request.path, .peer = request.peer};
-    if (options_.logs_texts) out.body = request.body;
-    return out;
+  static HttpRequest head_of(const HttpRequest& request) {
+    return {.method = request.method, .path = request.path, .peer = request.peer};
   }
 
   const ServerOptions options_;

@@ -38,6 +38,12 @@ serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& opt
   const std::int64_t wanted = session.bytes_for(context) * std::max<std::int64_t>(options.parallel, 1);
   out.kept_bytes =
       options.kept_bytes > 0 ? options.kept_bytes : std::min(wanted, std::max<std::int64_t>(quarter, 64 << 20));
+  if (options.context > 0 && session.bytes_for(context) > out.kept_bytes) {
+    throw Error(ErrorCode::kInvalidArgument, "the keys and values of a context of " + std::to_string(context) +
+                                                 " tokens take " + std::to_string(session.bytes_for(context) >> 20) +
+                                                 " MiB; there are " + std::to_string(out.kept_bytes >> 20) +
+                                                 " MiB for them");
+  }
   if (options.context > 0) return out;
   std::int64_t fits = context;  // what there is memory for
   while (fits > 64 && session.bytes_for(fits) > out.kept_bytes) fits = fits * 7 / 8;

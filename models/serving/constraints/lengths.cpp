@@ -17,13 +17,6 @@ std::int64_t item_length(const SchemaNode& list, std::int64_t index) {
   return item ? item->shortest : kEndless;
 }
 
-// A property with its key, and all that must come behind it.
-std::int64_t length_with(const SchemaNode& object, std::size_t property) {
-  const SchemaProperty& one = object.properties[property];
-  return static_cast<std::int64_t>(one.key.size()) + 1 + one.value->shortest +
-         properties_length(object, property + 1, true);
-}
-
 std::int64_t rest_of_literals(const SchemaFrame& frame) {
   std::int64_t out = kEndless;
   for (const std::string& literal : frame.node->literals) {
@@ -77,11 +70,26 @@ std::int64_t rest_of_map(const SchemaFrame& frame) {
   }
 }
 
-// In the shorter of its spellings.
-std::int64_t rest_of_key(const SchemaFrame& frame) {
-  const SchemaProperty& property = frame.node->properties[static_cast<std::size_t>(frame.count)];
-  const std::string& spelling = property.key.starts_with(frame.text) ? property.key : property.ascii;
-  return static_cast<std::int64_t>(spelling.size() - frame.text.size());
+// In the shorter of its spellings that begin so; kEndless: none does.
+std::int64_t rest_of_key(const SchemaProperty& property, const std::string& text) {
+  std::int64_t out = kEndless;
+  for (const std::string* spelling : {&property.key, &property.ascii}) {
+    if (spelling->starts_with(text)) out = std::min(out, static_cast<std::int64_t>(spelling->size() - text.size()));
+  }
+  return out;
+}
+
+// Of an object whose next key has begun, or must.
+std::int64_t rest_with_key(const SchemaFrame& frame) {
+  const SchemaNode& node = *frame.node;
+  std::int64_t out = kEndless;
+  for (std::size_t i = static_cast<std::size_t>(frame.count); i < node.properties.size(); ++i) {
+    const SchemaProperty& property = node.properties[i];
+    out = std::min(
+        out, rest_of_key(property, frame.text) + 1 + property.value->shortest + properties_length(node, i + 1, true));
+    if (property.is_required) break;
+  }
+  return out;
 }
 
 std::int64_t rest_of_object(const SchemaFrame& frame) {
@@ -93,20 +101,15 @@ std::int64_t rest_of_object(const SchemaFrame& frame) {
     case kFirst:
       return properties_length(node, 0, false);
     case kKey:
-      return rest_of_key(frame) + length_with(node, at) - static_cast<std::int64_t>(node.properties[at].key.size());
+    case kNext:
+      return rest_with_key(frame);
+    case kColon:
+      return 1 + node.properties[at].value->shortest + properties_length(node, at + 1, true);
     case kValue:
       return node.properties[at].value->shortest + properties_length(node, at + 1, true);
-    case kNext:
-      break;
     default:
       return properties_length(node, at, true);
   }
-  std::int64_t out = kEndless;
-  for (std::size_t i = at; i < node.properties.size(); ++i) {
-    out = std::min(out, length_with(node, i));
-    if (node.properties[i].is_required) break;
-  }
-  return out;
 }
 
 std::int64_t rest_of_frame(const SchemaFrame& frame) {
@@ -141,27 +144,12 @@ std::int64_t items_length(const SchemaNode& list, std::int64_t from) {
 }
 
 std::int64_t properties_length(const SchemaNode& object, std::size_t from, bool has_some) {
-  std::int64_t out = 1;
-  for (std::size_t i = from; i < object.properties.size(); ++i) {
-    const SchemaProperty& property = object.properties[i];
-    if (!property.is_required) continue;
-    out += (has_some ? 1 : 0) + static_cast<std::int64_t>(property.key.size()) + 1 + property.value->shortest;
-    has_some = true;
-  }
-  return std::min(out, kEndless);
-}
-
-std::size_t required_from(const SchemaNode& object, std::size_t from) {
-  std::size_t out = 0;
-  for (std::size_t i = from; i < object.properties.size(); ++i) out += object.properties[i].is_required;
-  return out;
+  const std::int64_t bytes = object.required_bytes[from];  // a comma each
+  return std::min(kEndless, 1 + bytes - (bytes > 0 && !has_some ? 1 : 0));
 }
 
 std::int64_t rest_of(const SchemaStack& stack) {
-  std::int64_t out = 0;
-  for (const SchemaFrame* frame = stack.get(); frame && out < kEndless; frame = frame->around.get())
-    out += rest_of_frame(*frame);
-  return std::min(out, kEndless);
+  return stack ? std::min(kEndless, rest_of_frame(*stack) + stack->rest_around) : 0;
 }
 
 }  // namespace halfbyte::serving

@@ -14,7 +14,6 @@ std::int64_t items_length(const SchemaNode& list, std::int64_t from);
 // Of an object's properties that must come, from one on, with what separates them and the '}'. `has_some`: others are
 // there before them.
 std::int64_t properties_length(const SchemaNode& object, std::size_t from, bool has_some);
-std::size_t required_from(const SchemaNode& object, std::size_t from);
 // Of everything that has begun and not ended.
 std::int64_t rest_of(const SchemaStack& stack);
 

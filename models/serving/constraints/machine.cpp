@@ -12,24 +12,44 @@ namespace {
 using Kind = SchemaNode::Kind;
 using Ways = std::vector<SchemaStack>;
 
-constexpr std::size_t kMostWays = 64;
+constexpr std::size_t kMostWays = 2048;
+constexpr std::int64_t kMostDepth = 100;  // of lists and objects within others
+constexpr std::size_t kMostCompared = 64;
 constexpr std::int64_t kMostBlanks = 20;
 constexpr std::int64_t kOneBlank = kMostBlanks + 1;
 
 SchemaStack changed(const SchemaFrame& frame, std::int64_t state, std::int64_t count) {
-  return std::make_shared<const SchemaFrame>(SchemaFrame{frame.node, state, count, 0, {}, frame.around});
+  auto out = std::make_shared<SchemaFrame>(frame);
+  out->state = state;
+  out->count = count;
+  out->blanks = 0;
+  out->text.clear();
+  return out;
+}
+
+SchemaStack with_text(const SchemaFrame& frame, std::string text) {
+  auto out = std::make_shared<SchemaFrame>(frame);
+  out->text = std::move(text);
+  return out;
 }
 
 void step(const SchemaStack& top, unsigned char byte, Ways& out);
 
 // Begins a value within `around`, and gives it its first byte.
-void begin(const SchemaNode& node, const SchemaStack& around, unsigned char byte, Ways& out, int depth = 0) {
-  if (node.kind != Kind::kAnyOf) {
-    step(std::make_shared<const SchemaFrame>(SchemaFrame{&node, 0, 0, 0, {}, around}), byte, out);
+void begin(const SchemaNode& node, const SchemaStack& around, unsigned char byte, Ways& out) {
+  if (node.kind == Kind::kAnyOf) {
+    for (const SchemaNode* choice : node.choices) begin(*choice, around, byte, out);
     return;
   }
-  if (depth > 32) return;  // a schema that is its own alternative
-  for (const SchemaNode* choice : node.choices) begin(*choice, around, byte, out, depth + 1);
+  const std::int64_t depth = around ? around->depth + 1 : 0;
+  const bool is_group = node.kind == Kind::kArray || node.kind == Kind::kMap || node.kind == Kind::kObject;
+  if (is_group && depth > kMostDepth) return;
+  auto frame = std::make_shared<SchemaFrame>();
+  frame->node = &node;
+  frame->around = around;
+  frame->rest_around = rest_of(around);
+  frame->depth = depth;
+  step(std::move(frame), byte, out);
 }
 
 // Blanks between the parts of groups: one, or lines with some. False: it is none, or too many.
@@ -51,13 +71,12 @@ void step_literals(const SchemaFrame& frame, unsigned char byte, Ways& out) {
     goes_on |= literal.size() > text.size() && literal.starts_with(text);
   }
   if (ends) out.push_back(frame.around);
-  if (goes_on) out.push_back(std::make_shared<const SchemaFrame>(SchemaFrame{frame.node, 0, 0, 0, text, frame.around}));
+  if (goes_on) out.push_back(with_text(frame, text));
 }
 
 void step_number(const SchemaFrame& frame, unsigned char byte, Ways& out) {
   const std::string text = frame.text + static_cast<char>(byte);
-  if (rest_of_number(text, *frame.node) < SchemaNode::kEndless)
-    out.push_back(std::make_shared<const SchemaFrame>(SchemaFrame{frame.node, 0, 0, 0, text, frame.around}));
+  if (rest_of_number(text, *frame.node) < SchemaNode::kEndless) out.push_back(with_text(frame, text));
   if (!frame.text.empty() && rest_of_number(frame.text, *frame.node) == 0 && frame.around)
     step(frame.around, byte, out);
 }
@@ -172,38 +191,30 @@ void step_map(const SchemaFrame& frame, unsigned char byte, Ways& out) {
   if (byte == ',' && frame.count < frame.node->most) out.push_back(changed(frame, kNext, frame.count));
 }
 
-// Keys of the properties that may come now: up to the first that must. `count`: the first that was not there yet.
+// A key, of those that may come now: up to the first that must. `count`: the first that was not there yet.
 void step_key(const SchemaFrame& frame, unsigned char byte, Ways& out) {
   const auto& properties = frame.node->properties;
-  for (std::size_t i = static_cast<std::size_t>(frame.count); i < properties.size(); ++i) {
-    if (properties[i].key[0] == static_cast<char>(byte)) {
-      auto next = std::make_shared<SchemaFrame>(frame);
-      next->state = kKey;
-      next->count = static_cast<std::int64_t>(i);
-      next->text = properties[i].key[0];
-      next->blanks = 0;
-      out.push_back(std::move(next));
-    }
-    if (properties[i].is_required) return;
-  }
-}
-
-// Behind its last character comes the colon.
-void step_in_key(const SchemaFrame& frame, unsigned char byte, Ways& out) {
-  const SchemaProperty& property = frame.node->properties[static_cast<std::size_t>(frame.count)];
-  if (frame.text == property.key || frame.text == property.ascii) {
-    if (byte == ':') out.push_back(changed(frame, kValue, frame.count));
-    return;
-  }
   std::string text = frame.text + static_cast<char>(byte);
-  if (!property.key.starts_with(text) && !property.ascii.starts_with(text)) return;
+  bool goes_on = false;
+  for (std::size_t i = static_cast<std::size_t>(frame.count); i < properties.size(); ++i) {
+    const SchemaProperty& property = properties[i];
+    if (property.key == text || property.ascii == text) {
+      out.push_back(changed(frame, kColon, static_cast<std::int64_t>(i)));
+      return;
+    }
+    goes_on |= property.key.starts_with(text) || property.ascii.starts_with(text);
+    if (property.is_required) break;
+  }
+  if (!goes_on) return;
   auto next = std::make_shared<SchemaFrame>(frame);
+  next->state = kKey;
+  next->blanks = 0;
   next->text = std::move(text);
   out.push_back(std::move(next));
 }
 
 bool has_all(const SchemaFrame& frame) {
-  return required_from(*frame.node, static_cast<std::size_t>(frame.count)) == 0;
+  return frame.node->required_bytes[static_cast<std::size_t>(frame.count)] == 0;
 }
 
 bool has_more(const SchemaFrame& frame) {
@@ -215,7 +226,11 @@ void step_object(const SchemaFrame& frame, unsigned char byte, Ways& out) {
     if (byte == '{') out.push_back(changed(frame, kFirst, 0));
     return;
   }
-  if (frame.state == kKey) return step_in_key(frame, byte, out);
+  if (frame.state == kKey) return step_key(frame, byte, out);
+  if (frame.state == kColon) {
+    if (byte == ':') out.push_back(changed(frame, kValue, frame.count));
+    return;
+  }
   if (skip_blank(frame, byte, out)) return;
   if (frame.state == kValue) {
     const SchemaNode& value = *frame.node->properties[static_cast<std::size_t>(frame.count)].value;
@@ -246,16 +261,26 @@ void step(const SchemaStack& top, unsigned char byte, Ways& out) {
   }
 }
 
+// Read otherwise, and come to the same: a number that is an integer too.
+bool same(const SchemaStack& a, const SchemaStack& b) { return a == b || (a && b && *a == *b); }
+
 }  // namespace
 
 SchemaMachine::SchemaMachine(std::shared_ptr<const Schema> schema) : schema_(std::move(schema)) {
-  ways_.push_back(std::make_shared<const SchemaFrame>(SchemaFrame{&schema_->root()}));
+  auto first = std::make_shared<SchemaFrame>();
+  first->node = &schema_->root();
+  ways_.push_back(std::move(first));
 }
 
 bool SchemaMachine::push(unsigned char byte) {
   Ways next;
   for (const SchemaStack& way : ways_) step(way, byte, next);
-  ways_ = std::move(next);
+  ways_.clear();
+  for (SchemaStack& way : next) {
+    if (next.size() > kMostCompared ||
+        std::ranges::none_of(ways_, [&](const SchemaStack& other) { return same(way, other); }))
+      ways_.push_back(std::move(way));
+  }
   return !ways_.empty();
 }
 
@@ -264,7 +289,7 @@ bool SchemaMachine::may_end() const {
 }
 
 bool SchemaMachine::must_end() const {
-  return std::ranges::all_of(ways_, [](const SchemaStack& way) { return !way; });
+  return !ways_.empty() && std::ranges::all_of(ways_, [](const SchemaStack& way) { return !way; });
 }
 
 std::int64_t SchemaMachine::rest() const {

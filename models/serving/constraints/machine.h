@@ -18,6 +18,10 @@ struct SchemaFrame {
   std::int64_t blanks = 0;
   std::string text = {};  // of numbers, literals and keys: what there is
   std::shared_ptr<const SchemaFrame> around = {};
+  std::int64_t rest_around = 0;  // bytes that what is around needs at least behind it
+  std::int64_t depth = 0;        // of values around
+
+  bool operator==(const SchemaFrame&) const = default;
 };
 using SchemaStack = std::shared_ptr<const SchemaFrame>;  // null: the whole value has ended
 

@@ -1,6 +1,7 @@
 #include "models/serving/constraints/number_prefix.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -70,11 +71,32 @@ struct Bounds {
   }
 };
 
+// A bound as it is written, shortest, times ten to the digits behind the point: up, or down, to a whole number.
+Wide scaled(double value, std::int64_t behind_point, bool is_up) {
+  char text[512];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, std::abs(value), std::chars_format::fixed);
+  const std::string digits(text, end);
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  Wide out = 0;
+  for (std::size_t i = 0; i < point; ++i) out = out * 10 + (digits[i] - '0');
+  bool has_more = false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(behind_point) || point + 1 + i < digits.size(); ++i) {
+    const int digit = point + 1 + i < digits.size() ? digits[point + 1 + i] - '0' : 0;
+    if (i < static_cast<std::size_t>(behind_point)) {
+      out = out * 10 + digit;
+    } else {
+      has_more |= digit != 0;
+    }
+  }
+  const bool is_away = is_up == (value > 0);
+  if (has_more && is_away) ++out;
+  return value < 0 ? -out : out;
+}
+
 // Of magnitudes of that sign; from 0 on.
 Bounds bounds_of(const SchemaNode& node, bool is_negative, std::int64_t behind_point) {
-  const long double scale = std::pow(10.0L, static_cast<long double>(behind_point));
-  const long double low = is_negative ? -node.high : node.low, high = is_negative ? -node.low : node.high;
-  Bounds out{static_cast<Wide>(std::ceil(low * scale)), static_cast<Wide>(std::floor(high * scale))};
+  const double low = is_negative ? -node.high : node.low, high = is_negative ? -node.low : node.high;
+  Bounds out{scaled(low, behind_point, true), scaled(high, behind_point, false)};
   out.low = std::max<Wide>(out.low, is_negative && node.is_integer ? 1 : 0);  // no -0
   return out;
 }

@@ -9,8 +9,8 @@
 
 #include <halfbyte/error.h>
 
-#include "models/serving/constraints/lengths.h"
 #include "models/serving/constraints/number_prefix.h"
+#include "models/serving/constraints/schema_finish.h"
 
 namespace halfbyte::serving {
 
@@ -19,7 +19,7 @@ using Kind = SchemaNode::Kind;
 
 namespace {
 
-constexpr std::size_t kMostNodes = 20000;
+constexpr std::size_t kMostNodes = 10000, kMostProperties = 1000, kMostLiterals = 4000;
 constexpr std::int64_t kMostItems = 1 << 20;
 constexpr double kLargest = 1e15;
 
@@ -56,15 +56,13 @@ class SchemaReader {
 
   void read() {
     out_.root_ = node_of(document_, "root");
-    measure();
+    flatten_choices(out_.nodes_);
+    for (const auto& [where, branches] : exclusive_) {
+      if (!are_exclusive(branches))
+        refuse(where, "has parts that may both be fulfilled by one value, which is not supported; use anyOf");
+    }
+    measure(out_.nodes_);
     if (out_.root_->shortest >= SchemaNode::kEndless) refuse("root", "has no value that ends");
-  }
-
-  SchemaNode* any_map() {
-    SchemaNode* const map = add(Kind::kMap);
-    map->most = kMostItems;
-    map->item = any();
-    return map;
   }
 
  private:
@@ -114,22 +112,43 @@ class SchemaReader {
 
   const SchemaNode* object_node_of(const Json& json, const std::string& where) {
     check_keywords(json, where);
-    if (json.contains("$ref")) return reference(json["$ref"], where);
-    if (json.contains("const")) return literals(spellings(json["const"]));
-    if (json.contains("enum")) return enumeration(json["enum"], where);
-    for (const char* key : {"anyOf", "oneOf"}) {
-      if (json.contains(key)) return alternatives(json[key], where + "." + key, std::string(key) == "oneOf");
+    for (const auto& [keyword, read] : kWhole) {
+      if (!json.contains(keyword)) continue;
+      check_alone(json, keyword, where);
+      return (this->*read)(json[keyword], where);
     }
-    if (json.contains("allOf")) {
-      const Json& all = json["allOf"];
-      if (!all.is_array() || all.size() != 1)
-        refuse(where + ".allOf", "has more than one part, which is not supported");
-      return node_of(all[0], where + ".allOf[0]");
+    for (const char* keyword : {"const", "enum"}) {
+      if (json.contains(keyword)) return enumeration(json, keyword, where);
     }
     if (json.contains("type")) return of_types(json, where);
-    if (json.contains("properties")) return object_of(json, where);
-    if (json.contains("items") || json.contains("prefixItems")) return array_of(json, where);
+    for (const TypeRow& row : kTypes) {  // a value of that type fulfils it
+      const auto is_there = [&](std::string_view keyword) { return json.contains(keyword); };
+      if (std::ranges::any_of(row.keywords, is_there)) return of_type(std::string(row.type), json, where);
+    }
     return any();
+  }
+
+  using Reader = const SchemaNode* (SchemaReader::*)(const Json& json, const std::string& where);
+  static const std::vector<std::pair<std::string, Reader>> kWhole;
+
+  const SchemaNode* any_of_parts(const Json& json, const std::string& where) {
+    return alternatives(json, where + ".anyOf", false);
+  }
+  const SchemaNode* one_of_parts(const Json& json, const std::string& where) {
+    return alternatives(json, where + ".oneOf", true);
+  }
+  const SchemaNode* all_of_parts(const Json& json, const std::string& where) {
+    if (!json.is_array() || json.size() != 1)
+      refuse(where + ".allOf", "has more than one part, which is not supported");
+    return node_of(json[0], where + ".allOf[0]");
+  }
+
+  // What says what a value is, says it alone.
+  static void check_alone(const Json& json, const std::string& keyword, const std::string& where) {
+    for (const auto& [other, value] : json.items()) {
+      if (other != keyword && !kNotes.contains(other))
+        refuse(where, "has '" + other.substr(0, 40) + "' beside '" + keyword + "', which is not supported");
+    }
   }
 
   void check_keywords(const Json& json, const std::string& where) const {
@@ -169,53 +188,41 @@ class SchemaReader {
     return out;
   }
 
-  const SchemaNode* enumeration(const Json& json, const std::string& where) {
-    if (!json.is_array() || json.empty()) refuse(where + ".enum", "is no list of values");
+  // Of the values, those that are of the "type" beside them.
+  const SchemaNode* enumeration(const Json& json, const std::string& keyword, const std::string& where) {
+    const Json values = keyword == "const" ? Json::array({json[keyword]}) : json[keyword];
+    if (!values.is_array() || values.empty()) refuse(where + ".enum", "is no list of values");
+    if (values.size() > kMostLiterals)
+      refuse(where + ".enum", "has more than " + std::to_string(kMostLiterals) + " values");
+    for (const auto& [other, value] : json.items()) {
+      if (other != keyword && other != "type" && !kNotes.contains(other))
+        refuse(where, "has '" + other.substr(0, 40) + "' beside '" + keyword + "', which is not supported");
+    }
     std::vector<std::string> texts;
-    for (const Json& value : json) {
+    for (const Json& value : values) {
+      if (json.contains("type") && !is_of(value, json["type"])) continue;
       for (std::string& text : spellings(value)) texts.push_back(std::move(text));
     }
+    if (texts.empty()) refuse(where, "has no value of its 'type'");
     return literals(std::move(texts));
+  }
+
+  static bool is_of(const Json& value, const Json& type) {
+    if (type.is_array()) return std::ranges::any_of(type, [&](const Json& one) { return is_of(value, one); });
+    if (type == "integer") return value.is_number_integer();
+    if (type == "number") return value.is_number();
+    if (type == "string") return value.is_string();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "object") return value.is_object();
+    return type == "array" ? value.is_array() : type == "null" && value.is_null();
   }
 
   const SchemaNode* alternatives(const Json& json, const std::string& where, bool is_exclusive) {
     if (!json.is_array() || json.empty()) refuse(where, "is no list of schemas");
     std::vector<const SchemaNode*> choices;
     for (const Json& one : json) choices.push_back(node_of(one, where + "[" + std::to_string(choices.size()) + "]"));
-    if (is_exclusive && !are_exclusive(choices)) {
-      refuse(where, "has parts that may both be fulfilled by one value, which is not supported; use anyOf");
-    }
+    if (is_exclusive) exclusive_.emplace_back(where, choices);
     return any_of(std::move(choices));
-  }
-
-  static const SchemaNode& plain(const SchemaNode& node) {
-    return node.kind == Kind::kAnyOf && node.choices.size() == 1 ? plain(*node.choices[0]) : node;
-  }
-
-  static bool differ(const SchemaNode& a, const SchemaNode& b) {
-    if (a.kind == Kind::kAnyOf || b.kind == Kind::kAnyOf) return false;
-    if (a.kind == Kind::kLiterals && b.kind == Kind::kLiterals)
-      return std::ranges::none_of(a.literals,
-                                  [&](const auto& t) { return std::ranges::find(b.literals, t) != b.literals.end(); });
-    if (a.kind == Kind::kLiterals || b.kind == Kind::kLiterals) return false;
-    if (a.kind != Kind::kObject || b.kind != Kind::kObject) {
-      const auto is_map = [](const SchemaNode& n) { return n.kind == Kind::kObject || n.kind == Kind::kMap; };
-      return a.kind != b.kind && !(is_map(a) && is_map(b));
-    }
-    return std::ranges::any_of(a.properties, [&](const SchemaProperty& mine) {  // one that tells them apart
-      return mine.is_required && std::ranges::any_of(b.properties, [&](const SchemaProperty& other) {
-               return other.is_required && other.key == mine.key && differ(plain(*mine.value), plain(*other.value));
-             });
-    });
-  }
-
-  static bool are_exclusive(const std::vector<const SchemaNode*>& choices) {
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      for (std::size_t j = i + 1; j < choices.size(); ++j) {
-        if (!differ(plain(*choices[i]), plain(*choices[j]))) return false;
-      }
-    }
-    return true;
   }
 
   const SchemaNode* of_types(const Json& json, const std::string& where) {
@@ -244,7 +251,8 @@ class SchemaReader {
     if (!json.contains(key)) return otherwise;
     const Json& value = json[key];
     if (!value.is_number_integer() || value.get<std::int64_t>() < 0) refuse(where + "." + key, "is no whole number");
-    return std::min(value.get<std::int64_t>(), kMostItems);
+    if (value.get<std::int64_t>() > kMostItems) refuse(where + "." + key, "is more than " + std::to_string(kMostItems));
+    return value.get<std::int64_t>();
   }
 
   SchemaNode* string_of(const Json& json, const std::string& where) {
@@ -263,7 +271,7 @@ class SchemaReader {
     for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
       if (!json.contains(key)) continue;
       if (!json[key].is_number()) refuse(where + "." + key, "is no number");
-      const double value = json[key].get<double>();
+      const double value = std::clamp(json[key].get<double>(), -2 * kLargest, 2 * kLargest);
       const bool excludes = std::string_view(key).starts_with("exclusive"),
                  is_low = std::string_view(key).find("ini") != std::string_view::npos;
       out->is_bounded = true;
@@ -273,6 +281,7 @@ class SchemaReader {
       const double bound = excludes ? inside : is_integer ? (is_low ? std::ceil(value) : std::floor(value)) : value;
       (is_low ? out->low : out->high) = is_low ? std::max(out->low, bound) : std::min(out->high, bound);
     }
+    if (out->low > out->high) refuse(where, "has bounds that no number is between");
     out->shortest = shortest_number(*out);
     if (out->shortest >= SchemaNode::kEndless)
       refuse(where, "has no number within its bounds that can be written here");
@@ -291,6 +300,8 @@ class SchemaReader {
       map->item = node_of(more, where + ".additionalProperties");
       return map;
     }
+    if (properties.size() > kMostProperties)
+      refuse(where + ".properties", "has more than " + std::to_string(kMostProperties) + " properties");
     SchemaNode* const out = add(Kind::kObject);
     for (const auto& [name, value] : properties.items()) {
       const bool is_required = std::ranges::find(required, Json(name)) != required.end();
@@ -322,50 +333,19 @@ class SchemaReader {
     return out;
   }
 
-  // Shortest texts, from the parts up, until nothing changes.
-  void measure() {
-    for (bool has_changed = true; has_changed;) {
-      has_changed = false;
-      for (const auto& node : out_.nodes_) {
-        const std::int64_t now = std::min(SchemaNode::kEndless, length_of(*node));
-        has_changed |= now < node->shortest;
-        node->shortest = std::min(node->shortest, now);
-      }
-    }
-  }
-
-  static std::int64_t length_of(const SchemaNode& node) {
-    const auto least = [](const auto& list, const auto& size) {
-      std::int64_t out = SchemaNode::kEndless;
-      for (const auto& one : list) out = std::min(out, static_cast<std::int64_t>(size(one)));
-      return out;
-    };
-    switch (node.kind) {
-      case Kind::kLiterals:
-        return least(node.literals, [](const std::string& text) { return text.size(); });
-      case Kind::kString:
-        return 2 + node.least;
-      case Kind::kNumber:
-        return node.shortest;
-      case Kind::kMap:
-        return 2;
-      case Kind::kAnyOf:
-        return least(node.choices, [](const SchemaNode* choice) { return choice->shortest; });
-      case Kind::kArray:
-        return 1 + items_length(node, 0);
-      case Kind::kObject:
-        break;
-    }
-    return 1 + properties_length(node, 0, false);
-  }
-
- private:
   const Json& document_;
   Schema& out_;
   const SchemaNode* any_ = nullptr;
+  std::vector<std::pair<std::string, std::vector<const SchemaNode*>>> exclusive_;  // where, and the branches
   std::map<std::string, const SchemaNode*> references_;
   int depth_ = 0;
 };
+
+const std::vector<std::pair<std::string, SchemaReader::Reader>> SchemaReader::kWhole = {
+    {"$ref", &SchemaReader::reference},
+    {"anyOf", &SchemaReader::any_of_parts},
+    {"oneOf", &SchemaReader::one_of_parts},
+    {"allOf", &SchemaReader::all_of_parts}};
 
 Schema::Schema(const Json& json) { SchemaReader(json, *this).read(); }
 

@@ -30,6 +30,8 @@ struct SchemaNode {
   double low = 0, high = 0;                     // kNumber, bounds included
   bool is_integer = false, is_bounded = false;  // kNumber
   std::vector<SchemaProperty> properties = {};  // kObject, in the order in which they are written
+  // kObject: of the properties from each one on, bytes of those that must come, each with what separates it.
+  std::vector<std::int64_t> required_bytes = {};
   const SchemaNode* item = nullptr;             // kArray: of those behind `first`; kMap: of each value
   std::vector<const SchemaNode*> first = {};    // kArray: of the first ones, each its own
   std::vector<const SchemaNode*> choices = {};  // kAnyOf

@@ -4,11 +4,14 @@ namespace halfbyte::serving {
 
 SchemaFilter::SchemaFilter(std::shared_ptr<const Schema> schema, std::shared_ptr<const TokenTrie> tokens,
                            const models::TokenIds& stop_tokens)
-    : tokens_(std::move(tokens)), stop_tokens_(stop_tokens.begin(), stop_tokens.end()), machine_(std::move(schema)) {}
+    : tokens_(std::move(tokens)),
+      stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
+      machine_(std::move(schema)),
+      rest_(machine_.rest()) {}
 
 // Whether it can still end in time; of what could not before, nothing is asked.
 bool SchemaFilter::fits(const SchemaMachine& next, std::int64_t room) const {
-  return next.rest() < room || machine_.rest() > room;
+  return next.rest() < room || rest_ > room;
 }
 
 bool SchemaFilter::allows(std::int64_t token, std::int64_t room) const {
@@ -66,6 +69,7 @@ void SchemaFilter::choose(std::int64_t token) {
     bytes.remove_prefix(1);
   }
   for (const char byte : bytes) machine_.push(static_cast<unsigned char>(byte));
+  rest_ = machine_.rest();
   if (!bytes.empty()) has_nothing_ = false;
 }
 

@@ -31,6 +31,7 @@ class SchemaFilter final : public TokenFilter {
   std::shared_ptr<const TokenTrie> tokens_;
   std::set<std::int64_t> stop_tokens_;
   SchemaMachine machine_;
+  std::int64_t rest_;        // of it
   bool has_nothing_ = true;  // so far, but a blank
   bool has_blank_ = false;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/tokenizers/tokenizer.h"
@@ -11,7 +12,7 @@ namespace halfbyte::serving {
 
 class TokenTrie {
  public:
-  // Tokens without bytes of their own, special ones, and those that are a part of a character are not in it.
+  // Tokens without bytes of their own and special ones are not in it.
   explicit TokenTrie(const models::Tokenizer& tokenizer);
 
   struct Node {
@@ -23,7 +24,9 @@ class TokenTrie {
   const std::vector<Node>& nodes() const noexcept { return nodes_; }
   const std::vector<std::int64_t>& tokens() const noexcept { return tokens_; }
   // Empty: it is not in it.
-  const std::string& bytes(std::int64_t token) const { return bytes_[static_cast<std::size_t>(token)]; }
+  std::string_view bytes(std::int64_t token) const {
+    return token >= 0 && token < vocab_size() ? std::string_view(bytes_[static_cast<std::size_t>(token)]) : "";
+  }
   std::int64_t vocab_size() const noexcept { return static_cast<std::int64_t>(bytes_.size()); }
 
  private:

@@ -1,6 +1,8 @@
 // An engine that says a text it was told, whatever is asked, from a thread of its own.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -23,6 +25,7 @@ class FakeEngine final : public serving::Engine {
     if (static_cast<std::int64_t>(waiting_.size()) >= most_waiting_) return std::nullopt;
     waiting_.push_back({++last_, std::move(request)});
     news_.notify_one();
+    asked_.notify_all();
     return last_;
   }
   void cancel(serving::Ticket ticket) override {
@@ -33,6 +36,11 @@ class FakeEngine final : public serving::Engine {
   serving::Request last_request() {
     const std::lock_guard lock(mutex_);
     return last_request_;
+  }
+  // Until it was asked so often.
+  void wait_for(serving::Ticket ticket) {
+    std::unique_lock lock(mutex_);
+    asked_.wait_for(lock, std::chrono::seconds(20), [&] { return last_ >= ticket; });
   }
   bool was_cancelled(serving::Ticket ticket) {
     const std::lock_guard lock(mutex_);
@@ -96,6 +104,7 @@ class FakeEngine final : public serving::Engine {
   std::int64_t most_waiting_;
   std::mutex mutex_;
   std::condition_variable_any news_;
+  std::condition_variable asked_;
   std::deque<Waiting> waiting_;
   std::set<serving::Ticket> cancelled_;
   serving::Request last_request_;

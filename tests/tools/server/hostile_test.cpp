@@ -47,9 +47,52 @@ TEST_CASE("what is no request that is taken gets its status", "[server][hostile]
   CHECK(status_of(sent(running, "POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n")) == 400);
   CHECK(status_of(sent(running, "POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n")) ==
         400);
-  CHECK(status_of(sent(running, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")) == 400);
-  CHECK(status_of(sent(
-            running, "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n")) == 413);
+  CHECK(
+      status_of(sent(
+          running,
+          "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")) ==
+      400);
+  CHECK(status_of(sent(running,
+                       "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                       "application/json\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n")) == 413);
+  CHECK(is_well(running));
+}
+
+TEST_CASE("bodies that would take long are refused at once, and who may not send one need not", "[server][hostile]") {
+  ServerOptions options = quick();
+  options.most_body_bytes = 8 << 20;
+  Running running("a b", options);
+  const auto begin = std::chrono::steady_clock::now();
+  std::string wide = "{\"prompt\": \"a\"", lists = "{\"x\": [{}";
+  for (int i = 0; i < 400000; ++i) wide += ", \"k" + std::to_string(i) + "\": 0";
+  for (int i = 0; i < 1000000; ++i) lists += ",{}";
+  CHECK(status_of(running.post("/v1/completions", wide + "}")) == 400);
+  CHECK(status_of(running.post("/v1/completions", lists + "]}")) == 400);
+  std::string deep =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function":
+      {"name": "f", "arguments": "{\"a\":)";
+  deep += std::string(100000, '[') + std::string(100000, ']') + "}\"}}]}]}";
+  const int status = status_of(running.post("/v1/chat/completions", deep));
+  CHECK((status == 200 || status == 400));
+  std::string optional = R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema",
+      "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a0": true)";
+  for (int i = 1; i < 3000; ++i) optional += ", \"a" + std::to_string(i) + "\": true";
+  CHECK(status_of(running.post("/v1/chat/completions", optional + "}}}}}")) == 400);
+  Client stranger(running.server.port());
+  stranger.send("POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
+  CHECK(status_of(stranger.read("\r\n\r\n")) == 404);
+  CHECK(std::chrono::steady_clock::now() - begin < 20s);
+  CHECK(is_well(running));
+}
+
+TEST_CASE("a body that comes late, after its request was refused, is thrown away", "[server][hostile]") {
+  Running running("a b", quick());
+  Client client(running.server.port());
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n");
+  CHECK(status_of(client.read("\r\n\r\n")) == 408);
+  client.send(std::string(3000, 'x'));
+  client.read();
   CHECK(is_well(running));
 }
 
@@ -113,7 +156,8 @@ TEST_CASE("who sends or reads slowly ends at the timeout, and others are served 
   for (int i = 0; i < 40; ++i) {
     slow.push_back(std::make_unique<Client>(running.server.port()));
     slow.back()->send(i % 2 ? "GET /hea"
-                            : "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{");
+                            : "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                              "application/json\r\nContent-Length: 50\r\n\r\n{");
   }
   const auto begin = std::chrono::steady_clock::now();
   CHECK(is_well(running));
@@ -148,9 +192,8 @@ TEST_CASE("a client that goes ends its answer, whole or in pieces", "[server][ho
           "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ");
       const std::string body = R"({"prompt": "x", "max_tokens": 9, "stream": )" + std::string(stream) + "}";
       client.send(std::to_string(body.size()) + "\r\n\r\n" + body);
-      if (std::string(stream) == "true") client.read("\r\n\r\n");
+      running.engine->wait_for(++ticket);
       closes ? client.close() : client.shut_down_writing();
-      ++ticket;
       const auto deadline = std::chrono::steady_clock::now() + 20s;
       while (!running.engine->was_cancelled(ticket) && std::chrono::steady_clock::now() < deadline)
         std::this_thread::yield();

@@ -74,6 +74,8 @@ TEST_CASE("calls are found in the ways that families write them", "[server]") {
       {"[TOOL_CALLS]weather[ARGS]{\"city\": \"Lima\"}", "", {weather}},
       {"{\"name\": \"weather\", \"parameters\": {\"city\": \"Lima\"}}", "", {weather}},
       {"<|python_tag|>{\"name\": \"weather\", \"parameters\": {\"city\": \"Lima\"}}", "", {weather}},
+      {"{\"name\": \"Alice\", \"arguments\": {}}", "{\"name\": \"Alice\", \"arguments\": {}}", {}},
+      {"{\"name\": \"weather\", \"age\": 3}", "{\"name\": \"weather\", \"age\": 3}", {}},
       {"{\"a\": 1} is JSON", "{\"a\": 1} is JSON", {}},
       {"<tool_call>nonsense</tool_call> after", "<tool_call>nonsense</tool_call> after", {}},
       {"<tool_call>{\"name\": ", "<tool_call>{\"name\": ", {}},
@@ -84,7 +86,7 @@ TEST_CASE("calls are found in the ways that families write them", "[server]") {
   for (const Spoken& row : rows) {
     CAPTURE(row.text);
     for (int i = 0; i < 50; ++i) {
-      ToolCallSplitter splitter;
+      ToolCallSplitter splitter({"weather", "time"});
       std::string said;
       std::vector<ToolCall> calls;
       const auto add = [&](const ToolCallSplitter::Parts& parts) {

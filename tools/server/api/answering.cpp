@@ -61,6 +61,7 @@ serving::Request Answering::request_for(std::size_t index) {
     if (plan_.is_chat)
       out.stop_tokens.insert(out.stop_tokens.end(), model_->chat_stop_tokens.begin(), model_->chat_stop_tokens.end());
   }
+  out.vocabulary = model_->tokenizer->vocab_size();
   out.top_logprobs = fields.top_logprobs;
   out.continues_answers = plan_.continues_answers;
   if (plan_.filter) out.filter = plan_.filter();
@@ -123,6 +124,17 @@ void Answering::on_end(std::size_t index, const serving::AnswerEnd& end) {
   Growing& one = choices_[index];
   one.end = end;
   --left_;
+  try {
+    end_choice(index);
+  } catch (const std::exception&) {  // what cannot be said any more
+    is_gone_ = true;
+    exchange_->end();
+  }
+}
+
+void Answering::end_choice(std::size_t index) {
+  Growing& one = choices_[index];
+  const serving::AnswerEnd& end = one.end;
   if (!is_gone_) {
     Delta rest = one.choice.finish();
     const char* const reason = finish_reason(end.outcome, one.choice.has_calls());

@@ -62,6 +62,7 @@ class Answering final : public Job, public std::enable_shared_from_this<Answerin
   void cancel_submitted();
   bool on_token(std::size_t index, const serving::ChosenToken& chosen);
   void on_end(std::size_t index, const serving::AnswerEnd& end);
+  void end_choice(std::size_t index);
   void add(Growing& choice, Delta delta);
   void send(std::size_t index, Delta delta, const std::string& reason);
   Json take_logprobs(Growing& choice);

@@ -9,13 +9,9 @@ namespace halfbyte::server {
 namespace {
 
 Json parsed(const std::string& text) {
-  const auto callback = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > static_cast<int>(Body::kMostDepth))
-      throw Problem(400, "the body is nested deeper than " + std::to_string(Body::kMostDepth) + " levels");
-    return true;
-  };
+  if (const std::string excess = excess_in(text); !excess.empty()) throw Problem(400, "the body " + excess);
   try {
-    return Json::parse(text, callback);
+    return Json::parse(text);
   } catch (const Json::parse_error& error) {
     throw Problem(400, "the body is not JSON: what stands at byte " + std::to_string(error.byte) + " does not fit");
   } catch (const Json::exception&) {

@@ -7,21 +7,16 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
+#include "tools/server/api/bounded_json.h"
 #include "tools/server/api/problem.h"
 
 namespace halfbyte::server {
 
-using Json = nlohmann::ordered_json;
-
 // An object. Errors of all: Problem 400.
 class Body {
  public:
-  // Errors: for what is no JSON, no object, or nested deeper than kMostDepth.
+  // Errors: for what is no JSON, no object, or too much (bounded_json.h).
   explicit Body(const std::string& text);
-
-  static constexpr std::size_t kMostDepth = 64;
 
   const Json& json() const noexcept { return json_; }
   // Null: absent, or null itself.

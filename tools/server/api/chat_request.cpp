@@ -52,8 +52,8 @@ Json calls_of(const Json& calls, const std::string& place) {
     Json& function = call["function"];
     if (!function.contains("arguments")) function["arguments"] = Json::object();
     if (!function["arguments"].is_string()) continue;
-    Json arguments = Json::parse(function["arguments"].get<std::string>(), nullptr, false);
-    if (arguments.is_object()) function["arguments"] = std::move(arguments);
+    std::optional<Json> arguments = parsed_json(function["arguments"].get<std::string>());
+    if (arguments && arguments->is_object()) function["arguments"] = std::move(*arguments);
   }
   return out;
 }
@@ -137,9 +137,12 @@ void read_tools(const Body& body, ChatRequest& out) {
   if (choice.forces && !has_tools) refuse("tool_choice", "asks for a call, but there are no 'tools'");
   if (!has_tools || !choice.allows) return;
   out.input.tools = *tools;
-  out.may_call_tools = true;
+  if (out.schema && !choice.forces) return;  // the answer is what it asks for
+  for (const Json& tool : *tools) out.tools.push_back(tool["function"]["name"]);
   if (!choice.forces) return;
   if (out.schema) refuse("tool_choice", "asks for a call, which cannot be of a 'response_format' too");
+  if (tools->dump().size() > kMostSchemaBytes)
+    refuse("tools", "has more than " + std::to_string(kMostSchemaBytes) + " bytes");
   try {
     out.schema = std::make_shared<const serving::Schema>(call_schema(*tools, choice.name));
   } catch (const Error& error) {

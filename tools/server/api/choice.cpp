@@ -10,7 +10,7 @@ Choice::Choice(const models::Tokenizer& tokenizer, const ChoiceOptions& options)
     decoder_.emplace(tokenizer, options.context);
   }
   if (options.separates_thinking) thinking_.emplace(options.begins_thinking);
-  if (options.may_call_tools) calls_.emplace();
+  if (!options.tools.empty()) calls_.emplace(options.tools);
 }
 
 Delta Choice::push(std::int64_t token) {

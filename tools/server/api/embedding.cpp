@@ -11,7 +11,9 @@ namespace {
 
 constexpr auto kFields =
     std::to_array<std::string_view>({"input", "model", "encoding_format", "dimensions", "pooling", "user"});
-constexpr std::size_t kMostTexts = 256;
+constexpr std::size_t kMostTexts = 2048;
+// Texts of one request that the engine has at once.
+constexpr std::size_t kAtOnce = 8;
 
 void normalise(std::vector<float>& vector) {
   double sum = 0;
@@ -66,42 +68,56 @@ Embedding::Embedding(std::shared_ptr<const ServedModel> model, std::shared_ptr<E
 
 void Embedding::start() {
   const std::lock_guard lock(mutex_);
+  while (next_ < std::min(kAtOnce, request_.texts.size())) submit_next();
+  exchange_->when_gone([self = shared_from_this()] { self->cancel(); });
+}
+
+// Errors: Problem 400, 429; those that were asked for before are cancelled.
+void Embedding::submit_next() {
   const auto self = shared_from_this();
-  const auto give_up = [&] {
-    is_gone_ = true;
-    for (const serving::Ticket ticket : tickets_) model_->engine->cancel(ticket);
-  };
-  for (std::size_t i = 0; i < request_.texts.size(); ++i) {
-    serving::Request one{.prompt = request_.texts[i], .pooling = request_.pooling, .client = request_.client};
-    one.on_vector = [self, i](std::vector<float> vector) { self->vectors_[i] = std::move(vector); };
-    one.on_end = [self](const serving::AnswerEnd& end) { self->on_end(end); };
-    std::optional<serving::Ticket> ticket;
-    try {
-      ticket = model_->engine->submit(std::move(one));
-    } catch (const Error& error) {
-      give_up();
-      throw Problem(400, error.what(), "input");
-    }
-    if (!ticket) {
-      give_up();
-      throw Problem(429, "too many requests wait already; try again soon");
-    }
+  const std::size_t i = next_++;
+  serving::Request one{.prompt = request_.texts[i], .pooling = request_.pooling, .client = request_.client};
+  one.on_vector = [self, i](std::vector<float> vector) { self->vectors_[i] = std::move(vector); };
+  one.on_end = [self](const serving::AnswerEnd& end) { self->on_end(end); };
+  try {
+    const std::optional<serving::Ticket> ticket = model_->engine->submit(std::move(one));
+    if (!ticket) throw Problem(429, "too many requests wait already; try again soon");
     tickets_.push_back(*ticket);
+  } catch (const Error& error) {
+    give_up();
+    throw Problem(400, error.what(), "input");
+  } catch (const Problem&) {
+    give_up();
+    throw;
   }
-  exchange_->when_gone([self] { self->cancel(); });
+}
+
+void Embedding::give_up() {
+  is_gone_ = true;
+  for (const serving::Ticket ticket : tickets_) model_->engine->cancel(ticket);
 }
 
 void Embedding::cancel() {
   const std::lock_guard lock(mutex_);
-  is_gone_ = true;
-  for (const serving::Ticket ticket : tickets_) model_->engine->cancel(ticket);
+  give_up();
 }
 
 void Embedding::on_end(const serving::AnswerEnd& end) {
   const std::lock_guard lock(mutex_);
   if (end.outcome == serving::Outcome::kFailed) problem_ = end.problem;
   if (end.outcome == serving::Outcome::kCancelled) problem_ = "the server is going down";
-  if (--left_ > 0 || is_gone_) return;
+  --left_;
+  if (is_gone_) return;
+  if (next_ < request_.texts.size() && problem_.empty()) {
+    try {
+      submit_next();
+    } catch (const Problem& problem) {
+      exchange_->respond(response_of(problem));
+    }
+    return;
+  }
+  if (left_ > 0 && problem_.empty()) return;
+  if (!problem_.empty()) give_up();
   if (!problem_.empty()) return exchange_->respond(response_of(Problem(503, problem_)));
   for (std::vector<float>& vector : vectors_) normalise(vector);
   exchange_->respond({.body = text_of(result())});

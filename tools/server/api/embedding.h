@@ -33,6 +33,8 @@ class Embedding final : public Job, public std::enable_shared_from_this<Embeddin
   void cancel() override;
 
  private:
+  void submit_next();
+  void give_up();
   void on_end(const serving::AnswerEnd& end);
   Json result() const;
 
@@ -42,6 +44,7 @@ class Embedding final : public Job, public std::enable_shared_from_this<Embeddin
   std::mutex mutex_;
   std::vector<std::vector<float>> vectors_;
   std::vector<serving::Ticket> tickets_;
+  std::size_t next_ = 0;  // text to ask for
   std::size_t left_;
   std::string problem_;
   bool is_gone_ = false;

@@ -6,14 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "models/serving/engine.h"
+#include "tools/server/api/bounded_json.h"
 #include "tools/server/api/choice.h"
 
 namespace halfbyte::server {
-
-using Json = nlohmann::ordered_json;
 
 // What all pieces of one answer say of it.
 struct AnswerHead {

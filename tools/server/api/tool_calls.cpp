@@ -6,14 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "tools/server/api/bounded_json.h"
 #include "tools/server/api/markers.h"
 
 namespace halfbyte::server {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // One way of writing calls: between these, or up to the answer's end where nothing closes them.
 struct Form {
@@ -41,13 +38,15 @@ std::optional<ToolCall> call_of(const Json& json) {
     if (!arguments.is_object() && !arguments.is_string()) return std::nullopt;
     return ToolCall{json["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
   }
-  return ToolCall{json["name"], "{}"};
+  return std::nullopt;
 }
 
 // One object, a list of them, or several after one another with ';' between.
 std::vector<ToolCall> calls_of(std::string_view text) {
   std::vector<ToolCall> out;
-  const Json json = Json::parse(text, nullptr, false);
+  const std::optional<Json> parsed = parsed_json(std::string(text));
+  if (!parsed) return {};
+  const Json& json = *parsed;
   const Json list = json.is_array() ? json : Json::array({json});
   for (const Json& one : list) {
     const auto call = call_of(one);
@@ -64,9 +63,10 @@ std::vector<ToolCall> named_call_of(std::string_view text) {
   std::string_view name = text.substr(0, brace);
   if (name.ends_with("[ARGS]")) name.remove_suffix(6);
   name = without_blanks(name);
-  const Json arguments = Json::parse(text.substr(brace), nullptr, false);
-  if (!arguments.is_object() || name.empty() || name.find_first_of(" \n\"[") != std::string_view::npos) return {};
-  return {{std::string(name), arguments.dump()}};
+  const std::optional<Json> arguments = parsed_json(std::string(text.substr(brace)));
+  if (!arguments || !arguments->is_object() || name.empty() || name.find_first_of(" \n\"[") != std::string_view::npos)
+    return {};
+  return {{std::string(name), arguments->dump()}};
 }
 
 }  // namespace
@@ -108,17 +108,22 @@ bool ToolCallSplitter::take_call(Parts& out) {
   if (end == std::string::npos) return false;
   const std::string body = held_.substr(0, end);
   held_.erase(0, end + close.size());
-  read(body, std::string(kForms[form_].open) + body + std::string(close), out);
+  read(body, std::string(kForms[form_].open) + body + std::string(close), false, out);
   state_ = State::kText;
   return true;
 }
 
-// `written`: what is text where `body` is no call.
-void ToolCallSplitter::read(const std::string& body, const std::string& written, Parts& out) {
+bool ToolCallSplitter::is_tool(const std::string& name) const {
+  return std::ranges::find(tools_, name) != tools_.end();
+}
+
+// `written`: what is text where `body` is no call. `is_alone`: nothing else says that it is one.
+void ToolCallSplitter::read(const std::string& body, const std::string& written, bool is_alone, Parts& out) {
   const std::string_view text = without_blanks(body);
   std::vector<ToolCall> calls = calls_of(text);
   if (calls.empty()) calls = named_call_of(text);
-  if (calls.empty()) {
+  const bool are_known = std::ranges::all_of(calls, [&](const ToolCall& call) { return is_tool(call.name); });
+  if (calls.empty() || (is_alone && !are_known)) {
     out.text += written;
     return;
   }
@@ -130,9 +135,9 @@ ToolCallSplitter::Parts ToolCallSplitter::finish() {
   Parts out;
   const std::string rest = std::exchange(held_, {});
   if (state_ == State::kObject) {
-    read(rest, rest, out);
+    read(rest, rest, true, out);
   } else if (state_ == State::kCall) {
-    read(rest, std::string(kForms[form_].open) + rest, out);
+    read(rest, std::string(kForms[form_].open) + rest, false, out);
   } else {
     out.text = rest;
   }

@@ -14,6 +14,9 @@ struct ToolCall {
 
 class ToolCallSplitter {
  public:
+  // `tools`: names. An object alone is a call where it names one of them.
+  explicit ToolCallSplitter(std::vector<std::string> tools) : tools_(std::move(tools)) {}
+
   struct Parts {
     std::string text;
     std::vector<ToolCall> calls;
@@ -27,8 +30,11 @@ class ToolCallSplitter {
   enum class State { kBeginning, kText, kCall, kObject };
   void take_text(Parts& out);
   bool take_call(Parts& out);
-  void read(const std::string& body, const std::string& written, Parts& out);
+  void read(const std::string& body, const std::string& written, bool is_alone, Parts& out);
 
+  bool is_tool(const std::string& name) const;
+
+  std::vector<std::string> tools_;
   State state_ = State::kBeginning;
   std::size_t form_ = 0;
   std::string held_;

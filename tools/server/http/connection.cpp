@@ -15,6 +15,7 @@ namespace {
 
 // What a client may send of its next requests while one is being answered.
 constexpr std::size_t kMostAhead = 64 << 10;
+using Clock = asio::steady_timer::clock_type;
 // After a response that ends the connection: so long what still comes is thrown away, so that the client gets to read.
 constexpr std::chrono::milliseconds kLinger{2000};
 
@@ -56,6 +57,8 @@ class Connection::Answer final : public Exchange, public std::enable_shared_from
     if (!has_ended_) post([connection = connection_] { connection->close(); });
   }
   const HttpRequest& request() const override { return request_; }
+  std::string take_body() override { return std::exchange(request_.body, {}); }
+  bool is_gone() const override { return connection_->is_closed_; }
   void respond(HttpResponse response) override {
     has_ended_ = true;
     post([c = connection_, r = std::move(response)]() mutable { c->respond(std::move(r), true); });
@@ -97,14 +100,16 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<Connections
 void Connection::expect_within(std::chrono::milliseconds time) {
   deadline_.expires_after(time);
   deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->is_closed_) return;
+    if (error || self->is_closed_ || self->deadline_.expiry() > Clock::now()) return;
     if (self->is_answering_ || self->has_ended_) return self->close();
     if (!self->parser_ || !self->parser_->is_header_done()) return self->close();
+    boost::system::error_code ignored;
+    self->socket_.cancel(ignored);  // what is being read
     self->refuse(408, "the request did not come in time");
   });
 }
 
-void Connection::expect_nothing() { deadline_.cancel(); }
+void Connection::expect_nothing() { deadline_.expires_at(Clock::time_point::max()); }
 
 void Connection::read() {
   const bool is_first = !parser_;
@@ -119,15 +124,23 @@ void Connection::read() {
 }
 
 void Connection::has_header(const boost::system::error_code& error) {
-  if (is_closed_) return;
+  if (is_closed_ || is_answering_) return;
   if (error) return refuse_unreadable(error);
   const auto& head = parser_->get();
   version_ = head.version();
   keeps_alive_ = head.keep_alive();
   is_head_ = head.method() == http::verb::head;
+  const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+  if (has_body) {  // who may not, or asks for nothing, need not send it
+    if (auto refusal = all_->refused_head(head_of_request())) {
+      keeps_alive_ = false;
+      is_answering_ = true;
+      return respond(std::move(*refusal), true);
+    }
+  }
   expect_within(all_->options().request_timeout);
   const auto read_body = [self = shared_from_this()](const boost::system::error_code& failed, std::size_t) {
-    if (self->is_closed_) return;
+    if (self->is_closed_ || self->is_answering_) return;
     if (failed) return self->close();
     http::async_read(self->socket_, self->buffer_, *self->parser_,
                      [self](const boost::system::error_code& end, std::size_t) { self->has_request(end); });
@@ -138,7 +151,7 @@ void Connection::has_header(const boost::system::error_code& error) {
 }
 
 void Connection::has_request(const boost::system::error_code& error) {
-  if (is_closed_) return;
+  if (is_closed_ || is_answering_) return;  // refused already
   if (error) return refuse_unreadable(error);
   expect_nothing();
   is_answering_ = true;
@@ -147,17 +160,22 @@ void Connection::has_request(const boost::system::error_code& error) {
   all_->handle(answer);
 }
 
-HttpRequest Connection::take_request() {
-  auto& message = parser_->get();
+HttpRequest Connection::head_of_request() {
+  const auto& message = parser_->get();
   HttpRequest out;
   out.method = string_of(message.method_string());
   out.path = string_of(message.target().substr(0, message.target().find('?')));
   out.content_type = string_of(message[http::field::content_type]);
   out.authorization = string_of(message[http::field::authorization]);
   out.host = string_of(message[http::field::host]);
-  out.body = std::move(message.body());
   boost::system::error_code ignored;
   out.peer = socket_.remote_endpoint(ignored).address().to_string();
+  return out;
+}
+
+HttpRequest Connection::take_request() {
+  HttpRequest out = head_of_request();
+  out.body = std::move(parser_->get().body());
   return out;
 }
 
@@ -251,8 +269,7 @@ void Connection::linger() {
       if (!error) self->close();
     });
   }
-  buffer_.clear();
-  socket_.async_read_some(buffer_.prepare(4096),
+  socket_.async_read_some(asio::buffer(thrown_away_),
                           [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
                             if (self->is_closed_) return;
                             error ? self->close() : self->linger();
@@ -274,7 +291,7 @@ void Connection::may_be_gone() {
   const std::size_t got = socket_.read_some(buffer_.prepare(4096), error);
   buffer_.commit(got);
   if (error && error != asio::error::would_block) return close();
-  if (buffer_.size() < kMostAhead) watch();
+  buffer_.size() < kMostAhead ? watch() : close();
 }
 
 void Connection::close_if_idle() {
@@ -282,7 +299,7 @@ void Connection::close_if_idle() {
 }
 
 void Connection::close() {
-  if (std::exchange(is_closed_, true)) return;
+  if (is_closed_.exchange(true)) return;
   const auto tell = std::exchange(tell_gone_, {});
   boost::system::error_code ignored;
   deadline_.cancel();

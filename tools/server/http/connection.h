@@ -1,8 +1,9 @@
 // One client's connection: requests one after another, each with its exchange.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ class Connections {
   virtual const ListenerOptions& options() const = 0;
   virtual bool is_draining() const = 0;
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
+  virtual std::optional<HttpResponse> refused_head(const HttpRequest& head) const = 0;
   virtual HttpResponse refused(int status, const std::string& problem) const = 0;
   virtual void closed(Connection* connection) = 0;
   // From any thread: runs it in that thread, unless run() has ended.
@@ -54,6 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void has_request(const boost::system::error_code& error);
   void refuse(int status, const std::string& problem);
   void refuse_unreadable(const boost::system::error_code& error);
+  HttpRequest head_of_request();
   HttpRequest take_request();
   // Of the exchange, in this thread.
   void respond(HttpResponse response, bool is_whole);
@@ -76,7 +79,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Parser> parser_;
   std::function<void()> tell_gone_;
   std::string waiting_, writing_;  // bytes
-  bool is_answering_ = false, is_chunked_ = false, is_writing_ = false, has_ended_ = false, is_closed_ = false;
+  std::array<char, 4096> thrown_away_;
+  bool is_answering_ = false, is_chunked_ = false, is_writing_ = false, has_ended_ = false;
+  std::atomic<bool> is_closed_ = false;  // read by other threads too
   bool keeps_alive_ = false, is_watching_ = false, is_head_ = false, is_lingering_ = false;
   unsigned version_ = 11;
 };

@@ -36,6 +36,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  virtual std::string take_body() = 0;  // of the request, which has none then; once
+  virtual bool is_gone() const = 0;     // nobody waits for a response
   // The whole response, once; or its beginning, pieces and end. Nothing happens where the client has gone.
   virtual void respond(HttpResponse response) = 0;
   virtual void begin(HttpResponse head) = 0;  // whose body is its first piece

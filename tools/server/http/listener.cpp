@@ -29,8 +29,8 @@ asio::ip::address address_of(const std::string& host) {
 
 class Listener::State final : public Connections, public std::enable_shared_from_this<State> {
  public:
-  State(const ListenerOptions& options, Handler handler, std::function<HttpResponse(int, const std::string&)> refuse)
-      : options_(options), handler_(std::move(handler)), refuse_(std::move(refuse)), acceptor_(io_), timer_(io_) {
+  State(const ListenerOptions& options, Calls calls)
+      : options_(options), calls_(std::move(calls)), acceptor_(io_), timer_(io_) {
     const asio::ip::tcp::endpoint wanted(address_of(options.host), options.port);
     try {
       acceptor_.open(wanted.protocol());
@@ -46,8 +46,9 @@ class Listener::State final : public Connections, public std::enable_shared_from
 
   const ListenerOptions& options() const override { return options_; }
   bool is_draining() const override { return is_draining_; }
-  void handle(std::shared_ptr<Exchange> exchange) override { handler_(std::move(exchange)); }
-  HttpResponse refused(int status, const std::string& problem) const override { return refuse_(status, problem); }
+  void handle(std::shared_ptr<Exchange> exchange) override { calls_.handle(std::move(exchange)); }
+  std::optional<HttpResponse> refused_head(const HttpRequest& head) const override { return calls_.check(head); }
+  HttpResponse refused(int status, const std::string& problem) const override { return calls_.refuse(status, problem); }
   void closed(Connection* connection) override {
     all_.erase(connection);
     end_if_drained();
@@ -113,8 +114,7 @@ class Listener::State final : public Connections, public std::enable_shared_from
   }
 
   ListenerOptions options_;
-  Handler handler_;
-  std::function<HttpResponse(int, const std::string&)> refuse_;
+  Calls calls_;
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer timer_;  // to accept again; once draining, to end
@@ -125,9 +125,8 @@ class Listener::State final : public Connections, public std::enable_shared_from
   bool is_over_ = false;
 };
 
-Listener::Listener(const ListenerOptions& options, Handler handler,
-                   std::function<HttpResponse(int, const std::string&)> refuse)
-    : state_(std::make_shared<State>(options, std::move(handler), std::move(refuse))) {}
+Listener::Listener(const ListenerOptions& options, Calls calls)
+    : state_(std::make_shared<State>(options, std::move(calls))) {}
 
 Listener::~Listener() = default;
 

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tools/server/http/exchange.h"
@@ -25,10 +27,15 @@ struct ListenerOptions {
 
 class Listener {
  public:
-  // `handler` is called in run()'s thread, and must soon return. `refuse` makes the response to what is no request that
-  // is taken: (status, one line). Errors: kIo, kInvalidArgument for a host that is no address.
-  Listener(const ListenerOptions& options, Handler handler,
-           std::function<HttpResponse(int, const std::string&)> refuse);
+  struct Calls {
+    Handler handle;  // in run()'s thread; soon returns
+    // Of a request whose body has not come: what it is refused with, if it is.
+    std::function<std::optional<HttpResponse>(const HttpRequest& head)> check;
+    // The response to what is no request that is taken: its status, and one line.
+    std::function<HttpResponse(int status, const std::string& problem)> refuse;
+  };
+  // Errors: kIo, kInvalidArgument for a host that is no address.
+  Listener(const ListenerOptions& options, Calls calls);
   ~Listener();
 
   std::uint16_t port() const noexcept;

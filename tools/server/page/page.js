@@ -53,7 +53,8 @@ function codeBlock(lines) {
 
 function cells(line) { return line.replace(/^\s*\||\|\s*$/g, "").split("|").map((cell) => cell.trim()); }
 
-function markdown(text) {
+function markdown(text, depth = 0) {
+  if (depth > 8) return [element("div", {class: "plain"}, text)];
   const out = [], lines = text.split("\n");
   let paragraph = [];
   const flush = () => {
@@ -84,8 +85,8 @@ function markdown(text) {
       const quoted = [];
       for (; i < lines.length && /^> ?/.test(lines[i]); i++) quoted.push(lines[i].replace(/^> ?/, ""));
       i--;
-      out.push(element("blockquote", {}, ...markdown(quoted.join("\n"))));
-    } else if (line.includes("|") && /^\s*\|?[\s:|-]+\|[\s:|-]*$/.test(lines[i + 1] ?? "")) {
+      out.push(element("blockquote", {}, ...markdown(quoted.join("\n"), depth + 1)));
+    } else if (line.length < 1000 && (lines[i + 1] ?? "").length < 1000 && line.includes("|") && /^\s*\|?[\s:|-]+\|[\s:|-]*$/.test(lines[i + 1] ?? "")) {
       flush();
       const table = element("table", {}, element("tr", {}, ...cells(line).map((cell) => element("th", {}, ...inline(cell)))));
       for (i += 2; i < lines.length && lines[i].includes("|"); i++) table.append(element("tr", {}, ...cells(lines[i]).map((cell) => element("td", {}, ...inline(cell)))));
