@@ -162,6 +162,8 @@ class Serve(CommandLineTest):
         self.fails(2, "no key", "serve", self.model, "--api-key-file", self.scratch / "none", "--port", "0")
         self.fails(2, "--port", "serve", self.model, "--port", "65536")
         self.fails(2, "context", "serve", self.model, "--ctx-size", "1000000", "--port", "0")
+        self.fails(2, ["keys and values", "there are 3"], "serve", self.model, "--kv-memory", "3", "--port", "0")
+        self.fails(1, "nowhere does not exist", "serve", "nowhere", "--port", "0")
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()

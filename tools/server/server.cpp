@@ -19,6 +19,9 @@
 namespace halfbyte {
 namespace {
 
+// Where nobody says how long a context is, it is this long at least.
+constexpr std::int64_t kLeastContext = 64;
+
 std::filesystem::path directory_of(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_directory(checkpoint) ? checkpoint : checkpoint.parent_path();
 }
@@ -38,16 +41,14 @@ serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& opt
   const std::int64_t wanted = session.bytes_for(context) * std::max<std::int64_t>(options.parallel, 1);
   out.kept_bytes =
       options.kept_bytes > 0 ? options.kept_bytes : std::min(wanted, std::max<std::int64_t>(quarter, 64 << 20));
-  if (options.context > 0 && session.bytes_for(context) > out.kept_bytes) {
-    throw Error(ErrorCode::kInvalidArgument, "the keys and values of a context of " + std::to_string(context) +
-                                                 " tokens take " + std::to_string(session.bytes_for(context) >> 20) +
-                                                 " MiB; there are " + std::to_string(out.kept_bytes >> 20) +
-                                                 " MiB for them");
+  std::int64_t fits = context;  // what there is memory for, where nobody asks for more
+  while (options.context == 0 && fits > kLeastContext && session.bytes_for(fits) > out.kept_bytes) fits = fits * 7 / 8;
+  if (session.bytes_for(fits) > out.kept_bytes) {
+    throw Error(ErrorCode::kInvalidArgument, "the keys and values of a context of " + std::to_string(fits) +
+                                                 " tokens take " + std::to_string(session.bytes_for(fits)) +
+                                                 " bytes; there are " + std::to_string(out.kept_bytes) + " for them");
   }
-  if (options.context > 0) return out;
-  std::int64_t fits = context;  // what there is memory for
-  while (fits > 64 && session.bytes_for(fits) > out.kept_bytes) fits = fits * 7 / 8;
-  out.context = fits;
+  if (options.context == 0) out.context = fits;
   return out;
 }
 
@@ -62,6 +63,8 @@ class Server::State {
   server::HttpServer& http() { return *http_; }
 
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options) {
+    if (!std::filesystem::exists(checkpoint))
+      throw Error(ErrorCode::kNotFound, checkpoint.string() + " does not exist");
     server::ServedModel served;
     served.tokenizer = models::load_tokenizer(files::TokenizerDirectory(checkpoint.string()).path());
     if (!served.tokenizer)
