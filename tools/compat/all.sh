@@ -56,6 +56,7 @@ race_test | | $halfbyte $tiny $scratch/race
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
 page_check | selenium | $halfbyte $tiny
 server_soak | | $halfbyte $tiny
+schemas_check | jsonschema | $halfbyte $tiny 1000
 server_check | openai langchain-openai | $halfbyte $tiny
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
