@@ -12,10 +12,6 @@ namespace {
 // A beginning that another is reading is worth waiting for, where it has so many tokens more than what is there.
 constexpr std::int64_t kWorthWaiting = 16;
 
-double seconds_since(Sequence::Clock::time_point begin) {
-  return std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
-}
-
 }  // namespace
 
 void Scheduler::Loop::run(std::stop_token stop) {

@@ -14,10 +14,6 @@ namespace {
 // Beginnings of this many tokens more are kept of prompts whose sessions cannot be cut.
 constexpr std::int64_t kSnapshotTokens = 256;
 
-double seconds_since(Sequence::Clock::time_point begin) {
-  return std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
-}
-
 // What a piece of work threw, if it did.
 struct Failure {
   bool is_one = false;

@@ -50,4 +50,8 @@ struct Sequence {
   std::uint64_t admitted = 0;  // the later, the larger
 };
 
+inline double seconds_since(Sequence::Clock::time_point begin) {
+  return std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
+}
+
 }  // namespace halfbyte::serving

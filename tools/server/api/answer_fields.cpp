@@ -7,13 +7,6 @@ namespace {
 
 constexpr std::int64_t kAny = 1LL << 53;
 
-void check_model(const Body& body, const ServedModel& model) {
-  const auto name = body.string("model");
-  if (!name || *name == model.name) return;
-  throw Problem(404, "there is no model '" + name->substr(0, 100) + "' here; this is '" + model.name + "'", "model",
-                "model_not_found");
-}
-
 std::vector<std::string> stops_of(const Body& body) {
   const Json* const stop = body.find("stop");
   std::vector<std::string> out;
@@ -62,6 +55,13 @@ bool includes_usage(const Body& body, bool streams) {
 }
 
 }  // namespace
+
+void check_model(const Body& body, const ServedModel& model) {
+  const auto name = body.string("model");
+  if (!name || *name == model.name) return;
+  throw Problem(404, "there is no model '" + name->substr(0, 100) + "' here; this is '" + model.name + "'", "model",
+                "model_not_found");
+}
 
 AnswerFields answer_fields_of(const Body& body, const ServedModel& model) {
   check_model(body, model);

@@ -9,10 +9,6 @@ namespace {
 
 std::uint64_t any_seed() { return (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}(); }
 
-std::int64_t characters_of(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 Problem problem_of(const serving::AnswerEnd& end) {
   const bool is_busy = end.outcome == serving::Outcome::kCancelled || end.code == ErrorCode::kNoResources;
   return {is_busy ? 503 : 500, end.problem.empty() ? "the server is going down" : end.problem};

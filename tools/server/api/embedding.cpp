@@ -42,9 +42,7 @@ std::string base64_of(const std::vector<float>& vector) {
 
 EmbeddingRequest embedding_request_of(const Body& body, const ServedModel& model) {
   body.allow(kFields);
-  if (const auto name = body.string("model"); name && *name != model.name)
-    throw Problem(404, "there is no model '" + name->substr(0, 100) + "' here; this is '" + model.name + "'", "model",
-                  "model_not_found");
+  check_model(body, model);
   if (body.find("dimensions")) refuse("dimensions", "is not supported: a vector has the model's hidden size");
   EmbeddingRequest out;
   const std::string format = body.string("encoding_format").value_or("float");

@@ -85,12 +85,6 @@ Json chat_logprobs(const models::Tokenizer& tokenizer, const std::vector<serving
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-std::int64_t characters_of(const std::string& text) {
-  std::int64_t out = 0;
-  for (const char c : text) out += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return out;
-}
-
 Json completion_logprobs(const models::Tokenizer& tokenizer, const std::vector<serving::ChosenToken>& tokens,
                          std::int64_t offset) {
   Json out = {{"tokens", Json::array()},
@@ -111,6 +105,12 @@ Json completion_logprobs(const models::Tokenizer& tokenizer, const std::vector<s
 }
 
 }  // namespace
+
+std::int64_t characters_of(const std::string& text) {
+  std::int64_t out = 0;
+  for (const char c : text) out += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return out;
+}
 
 AnswerHead new_head(bool is_chat, const std::string& model) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -59,6 +59,8 @@ Json logprobs_of(const models::Tokenizer& tokenizer, const std::vector<serving::
 
 const char* finish_reason(serving::Outcome outcome, bool has_calls);
 
+std::int64_t characters_of(const std::string& text);  // of UTF-8
+
 // JSON that any reader takes: what is no UTF-8 becomes U+FFFD.
 std::string text_of(const Json& json);
 

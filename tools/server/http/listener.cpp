@@ -142,6 +142,4 @@ void Listener::drain(std::chrono::milliseconds most) {
 
 void Listener::stop() { state_->stop(); }
 
-void Listener::post(std::function<void()> work) { state_->post(std::move(work)); }
-
 }  // namespace halfbyte::server

@@ -45,8 +45,6 @@ class Listener {
   // after `most`.
   void drain(std::chrono::milliseconds most);
   void stop();
-  // Runs `work` in run()'s thread.
-  void post(std::function<void()> work);
 
  private:
   class State;
