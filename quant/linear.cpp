@@ -29,21 +29,22 @@ bool is_int8(const Call& call) {
   return call.arithmetic == Arithmetic::kInt8 && call.table->int8 && int8_group_size(call.weight) != 0;
 }
 
-// As many as its thread takes them to be.
+// What rows count as where the number decides how sums are rounded: as what their thread takes them to be. Products in
+// 8-bit integers are added up in one order whatever way is taken: they count as many as there are.
 std::size_t counted_rows(const Call& call) {
-  return RowsAlike::kind() == RowsKind::kMany ? std::max(call.rows, kInputRows) : call.rows;
+  const RowsKind kind = is_int8(call) ? RowsKind::kCounted : RowsAlike::kind();
+  if (kind == RowsKind::kMany) return std::max(call.rows, kInputRows);
+  return kind == RowsKind::kFew && call.rows <= static_cast<std::size_t>(kDirectRows) ? 1 : call.rows;
 }
 
 Way way_of(const Call& call) {
   if (call.rows == 0 || call.weight.out_features == 0) return Way::kNothing;
   if (call.weight.in_features == 0) return Way::kBias;
-  const bool are_many = RowsAlike::kind() == RowsKind::kMany;
-  const bool is_few = call.rows <= static_cast<std::size_t>(kDirectRows) && !are_many;
-  const bool is_alike = is_few && RowsAlike::kind() == RowsKind::kFew;
-  if (is_wide(call) && (is_alike || counted_rows(call) <= call.table->wide->most_rows)) return Way::kDirectWide;
-  if (!is_alike && has_panels(call, counted_rows(call))) return Way::kPanels;
+  const std::size_t rows = counted_rows(call);
+  if (is_wide(call) && rows <= call.table->wide->most_rows) return Way::kDirectWide;
+  if (has_panels(call, rows)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
-  return is_few ? Way::kDirectFloat : Way::kOnednn;
+  return rows <= static_cast<std::size_t>(kDirectRows) ? Way::kDirectFloat : Way::kOnednn;
 }
 
 bool shares_input(Way way, const Call& a, const Call& b) {

@@ -1,6 +1,8 @@
 // Products of few rows in 8-bit integers with AVX2, and with AVX-VNNI besides. Compiled with the flags of avx2.cpp.
 #include <immintrin.h>
 
+#include <utility>
+
 #include "quant/kernels/kernels.h"
 
 namespace halfbyte::quant::kernels {
@@ -10,6 +12,7 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
+constexpr std::size_t kLineBytes = 64, kPrefetchRows = 2 * kWidth;
 // As in avx2.cpp: behind one row, far enough to hide memory's latency.
 constexpr std::size_t kPrefetchBytes = 4096;
 
@@ -20,12 +23,13 @@ void store_floats(float* to, Floats value) { _mm256_storeu_ps(to, value); }
 Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
 Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
 
+Ints first_lanes(std::size_t count) {
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
+}
 // Zeros beyond `count` words.
 Ints load_words(const Byte* from, std::size_t count) {
-  if (count >= kWidth) return load(from);
-  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_maskload_epi32(reinterpret_cast<const int*>(from),
-                               _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane));
+  return count >= kWidth ? load(from) : _mm256_maskload_epi32(reinterpret_cast<const int*>(from), first_lanes(count));
 }
 
 template <class Fold>
@@ -39,11 +43,8 @@ std::int32_t sum_of(Ints value) {
   return reduce(value, [](__m128i a, __m128i b) { return _mm_add_epi32(a, b); });
 }
 
-__m128 sum_of_quarters(Floats value) {
-  return _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
-}
 float sum_of(Floats value) {
-  __m128 sum = sum_of_quarters(value);
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
@@ -73,7 +74,6 @@ void store_codes(signed char* to, Ints codes) {
 
 // Sums of pairs of 16-bit values.
 Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
-Ints sums_of_fours(Ints codes) { return sum_pairs(_mm256_maddubs_epi16(_mm256_set1_epi8(1), codes)); }
 
 void split_pairs(const signed char* codes, signed char* out) {
   const Ints order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
@@ -82,23 +82,6 @@ void split_pairs(const signed char* codes, signed char* out) {
   store(out, _mm256_permute2x128_si256(first, second, 0x20));
   store(out + 32, _mm256_permute2x128_si256(first, second, 0x31));
 }
-
-// The scale of each lane of a block that holds kGroups groups.
-template <std::size_t kGroups>
-struct LaneScales {
-  Ints spread;
-  int shift;
-  explicit LaneScales(std::size_t group_size) : shift(__builtin_ctzll(group_size)) {
-    const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    spread = _mm256_srli_epi32(lane, __builtin_ctzll(kWidth / kGroups));
-  }
-  Floats at(const float* scales, std::size_t k) const {
-    if constexpr (kGroups == 1) return _mm256_broadcast_ss(scales + (k >> shift));
-    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(scales + (k >> shift))), spread);
-  }
-};
-
-#include "quant/kernels/avx2_int8_blocks.inc"
 
 constexpr float kSmallest = 0x1p-120f;
 typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
@@ -121,203 +104,59 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
 
 // Of each block that multiplies 4-bit codes, the even ones come first, then the odd ones: as the lower and upper halves
 // of bytes meet them.
-void arrange(const signed char* codes, std::size_t n, Int8Dot way, signed char* out, std::int32_t* inits) noexcept {
-  const std::size_t block = kWidth * (way != kIntegers8 ? 8 : 4);
-  const std::int32_t offset = way == kIntegers4 ? -8 : -128;
-  for (std::size_t k = 0; k < n; k += block, inits += kWidth) {
-    Words sums;
-    if (way != kIntegers8) {
-      split_pairs(codes + k, out + k);
-      sums = ((Words)sums_of_fours(load(out + k)) + (Words)sums_of_fours(load(out + k + block / 2))) * offset;
-    } else {
-      store(out + k, load(codes + k));
-      sums = (Words)sums_of_fours(load(out + k)) * offset;
-    }
-    store(inits, (Ints)sums);
+void arrange(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept {
+  if (way == kIntegers8) {
+    __builtin_memcpy(out, codes, n);
+  } else {
+    for (std::size_t k = 0; k < n; k += 64) split_pairs(codes + k, out + k);
   }
 }
 
-// The scales of a row's groups times those of the input. Returns what the row's sums begin with: the offsets times the
-// sums of the input's groups.
-template <bool kHasOffsets>
-Floats combine_scales(const Int8DotArguments& a, std::size_t r, std::size_t m, float* out) {
-  const std::size_t at = (r - a.begin) * a.scale_stride, input_at = m * a.group_stride;
-  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
-  Floats added = {};
-  for (std::size_t g = 0; g < groups; g += kWidth) {
-    const Floats scale = load_floats(a.scales + at + g);
-    store_floats(out + g, scale * load_floats(a.input_scales + input_at + g));
-    if constexpr (kHasOffsets) {
-      added = fused(load_floats(a.offsets + at + g), load_floats(a.input_sums + input_at + g), added);
-    }
-  }
-  return added;
+template <std::int32_t kTimes>
+Ints less(Ints sums, Ints values) {
+  return _mm256_sub_epi32(sums, _mm256_slli_epi32(values, __builtin_ctz(kTimes)));
 }
 
-// One weight row times kRows rows of input, each with sums of its own in one order. A block's products are exact.
-template <class Block, std::size_t kGroups, bool kHasOffsets, std::size_t kRows>
-void dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  const LaneScales<kGroups> lanes(a.group_size);
-  const Byte* row = a.rows + r * a.row_bytes;
-  const std::size_t codes_per_word = Block::kInputs / kWidth;
-  const std::size_t words = (a.in_features + codes_per_word - 1) / codes_per_word;
-  const Ints levels = Block::levels(a);
-  Floats sums[kRows];
-  for (std::size_t i = 0; i < kRows; ++i)
-    sums[i] = combine_scales<kHasOffsets>(a, r, m + i, a.scratch + i * a.group_stride);
-  const signed char* input = a.input + m * a.input_stride;
-  const std::int32_t* inits = a.inits + m * (a.input_stride / 4);
-  for (std::size_t word = 0, k = 0; word < words; word += kWidth, k += Block::kInputs) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + word * 4 + kPrefetchBytes), _MM_HINT_T1);
-    const Block block(load_words(row + word * 4, words - word), levels);
-    for (std::size_t i = 0; i < kRows; ++i) {
-      const Ints products = block.products(input + i * a.input_stride + k, inits + i * (a.input_stride / 4) + word);
-      sums[i] = fused(to_floats(products), lanes.at(a.scratch + i * a.group_stride, k), sums[i]);
-    }
-  }
-  for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
+// Values of kRows rows of input, again and again.
+template <std::size_t kRows>
+Floats repeat(const void* values) {
+  const auto* from = static_cast<const float*>(values);
+  if constexpr (kRows == 1) return _mm256_broadcast_ss(from);
+  if constexpr (kRows == 2) return _mm256_castpd_ps(_mm256_broadcast_sd(static_cast<const double*>(values)));
+  if constexpr (kRows == 4) return _mm256_broadcast_ps(static_cast<const __m128*>(values));
+  return _mm256_loadu_ps(from);
 }
 
-#include "quant/kernels/int8_sums.inc"
-
-// Blocks of a group of which `words` words are there: others are zeros.
-template <class Block, std::size_t kBlocks>
-struct Group {
-  Block blocks[kBlocks];
-  static Group whole(const Byte* codes) {
-    if constexpr (kBlocks == 1)
-      return {{Block(load(codes), Ints{})}};
-    else
-      return {{Block(load(codes), Ints{}), Block(load(codes + 32), Ints{})}};
-  }
-  static Group some(const Byte* codes, std::size_t words) {
-    const std::size_t more = words > kWidth ? words - kWidth : 0;
-    const Block first(load_words(codes, words), Ints{});
-    if constexpr (kBlocks == 1)
-      return {{first}};
-    else
-      return {{first, Block(more ? load_words(codes + 32, more) : Ints{}, Ints{})}};
-  }
-  Ints products(const signed char* x) const { return Block::raw_products(blocks, x); }
-};
-
-// Where a group begins, of several weight rows and of several rows of input, and the products of their scales.
-struct GroupPlace {
-  const Byte* codes;
-  const signed char* input;
-  const float* scale;
-};
-
-// `group_of(codes)` gives a Group.
-template <std::size_t kRows, std::size_t kWeightRows, class GroupOf>
-inline __attribute__((always_inline)) void add_group(const Int8DotArguments& a, const GroupPlace& place,
-                                                     const GroupOf& group_of, Floats (&sums)[kRows][kWeightRows]) {
-#pragma GCC unroll 4
-  for (std::size_t w = 0; w < kWeightRows; ++w) {
-    const auto group = group_of(place.codes + w * a.row_bytes);
-#pragma GCC unroll 8
-    for (std::size_t i = 0; i < kRows; ++i) {
-      const Ints products = group.products(place.input + i * a.input_stride);
-      const Floats scale = _mm256_broadcast_ss(place.scale + (i * kWeightRows + w) * a.group_stride);
-      sums[i][w] = fused(to_floats(products), scale, sums[i][w]);
-    }
-  }
+// Each of the values of kWidth / kRows weight rows kRows times.
+template <std::size_t kRows>
+Floats spread_rows(const float* values) {
+  const Ints from = _mm256_srli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), __builtin_ctzll(kRows));
+  if constexpr (kRows == 1) return _mm256_loadu_ps(values);
+  if constexpr (kRows == 8) return _mm256_broadcast_ss(values);
+  return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(values)), from);
+}
+Ints lanes_of_turn(Ints value, std::size_t turn) {
+  return turn == 0 ? _mm256_blend_epi32(value, Ints{}, 0xcc) : _mm256_blend_epi32(value, Ints{}, 0x33);
 }
 
-// As dot_row, of kWeightRows rows whose groups are a block or two: their products are added up as integers, so that a
-// group costs one product with its scale.
-template <class Block, std::size_t kBlocks, bool kHasOffsets, std::size_t kRows, std::size_t kWeightRows>
-void dot_rows_of_groups(const Int8DotArguments& a, std::size_t r, std::size_t m) {
-  using Group = Group<Block, kBlocks>;
-  constexpr std::size_t kGroup = kBlocks * Block::kInputs, kGroupBytes = kBlocks * sizeof(Ints);
-  GroupPlace place{a.rows + r * a.row_bytes, a.input + m * a.input_stride, a.scratch};
-  const std::size_t words = (a.in_features + 7) / 8, left = words % (kGroupBytes / 4);
-  Floats sums[kRows][kWeightRows];
-  begin_sums<kHasOffsets>(a, r, m, sums);
-  for (const Byte* const end = place.codes + (words - left) * 4; place.codes < end;
-       place.codes += kGroupBytes, place.input += kGroup, ++place.scale) {
-    add_group(
-        a, place,
-        [](const Byte* codes) {
-          _mm_prefetch(reinterpret_cast<const char*>(codes + kPrefetchBytes), _MM_HINT_T1);
-          return Group::whole(codes);
-        },
-        sums);
-  }
-  if (left > 0)
-    add_group(
-        a, place, [left](const Byte* codes) { return Group::some(codes, left); }, sums);
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < kRows; ++i) {
-    float* const output = a.output + (m + i) * a.output_stride + (r - a.begin);
-    if constexpr (kWeightRows == 4)
-      _mm_storeu_ps(output, sums_of(sums[i]));
-    else
-      for (std::size_t w = 0; w < kWeightRows; ++w) output[w] = sum_of(sums[i][w]);
-  }
+// Of two vectors that have sums of kCount / 2 rows next to each other: of kCount rows, over twice as many lanes.
+template <std::size_t kCount>
+Ints join(Ints a, Ints b) {
+  if constexpr (kCount == 2) return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+  if constexpr (kCount == 4) return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+  return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
-// Input rows by eights (where kMost is 8), fours, twos and ones; all weight rows pass for each such set, of which `dot`
-// multiplies some: dot<rows>(first weight row, first row of input) -> how many.
-template <std::size_t kMost, class Dot>
-void dot_rows(const Int8DotArguments& a, const Dot& dot) {
-  std::size_t m = 0;
-  const auto multiply = [&]<std::size_t kRows>() {
-    for (; m + kRows <= a.m; m += kRows) {
-      for (std::size_t r = a.begin; r < a.end;) r += dot.template operator()<kRows>(r, m);
-    }
-  };
-  if constexpr (kMost == 8) multiply.template operator()<8>();
-  multiply.template operator()<4>();
-  multiply.template operator()<2>();
-  multiply.template operator()<1>();
+// From the sums of some rows, of all groups, to those of some groups, of all rows.
+void regroup(Ints (&)[1]) {}
+void regroup(Ints (&sums)[2]) {
+  const Ints first = _mm256_permute2x128_si256(sums[0], sums[1], 0x20);
+  sums[1] = _mm256_permute2x128_si256(sums[0], sums[1], 0x31);
+  sums[0] = first;
 }
 
-template <class Block, std::size_t kBlocks, bool kHasOffsets>
-void dot_long_rows(const Int8DotArguments& a) {
-  dot_rows<8>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) -> std::size_t {
-    // Of more there are more sums than registers.
-    constexpr std::size_t kWeightRows = kRows <= 2 ? kDotWeightRows : 1;
-    if (r + kWeightRows > a.end) return dot_rows_of_groups<Block, kBlocks, kHasOffsets, kRows, 1>(a, r, m), 1;
-    dot_rows_of_groups<Block, kBlocks, kHasOffsets, kRows, kWeightRows>(a, r, m);
-    return kWeightRows;
-  });
-}
-
-template <class Block, std::size_t kBlocks>
-void dot_long_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_long_rows<Block, kBlocks, true> : dot_long_rows<Block, kBlocks, false>)(a);
-}
-
-template <class Block, std::size_t kGroups, bool kHasOffsets>
-void dot_short_rows(const Int8DotArguments& a) {
-  dot_rows<4>(a, [&a]<std::size_t kRows>(std::size_t r, std::size_t m) -> std::size_t {
-    dot_row<Block, kGroups, kHasOffsets, kRows>(a, r, m);
-    return 1;
-  });
-}
-
-template <class Block, std::size_t kGroups>
-void dot_groups(const Int8DotArguments& a) {
-  (a.offsets ? dot_short_rows<Block, kGroups, true> : dot_short_rows<Block, kGroups, false>)(a);
-}
-
-template <class Block>
-void dot(const Int8DotArguments& a) noexcept {
-  if constexpr (Block::kHasLongGroups) {
-    if (a.group_size == 2 * Block::kInputs) return dot_long_groups<Block, 2>(a);
-    if (a.group_size == Block::kInputs) return dot_long_groups<Block, 1>(a);
-  }
-  const std::size_t groups = Block::kInputs / a.group_size;
-  if constexpr (Block::kInputs >= 128) {  // groups have 16 values at least
-    if (groups >= 8) return dot_groups<Block, 8>(a);
-  }
-  if constexpr (Block::kInputs >= 64) {
-    if (groups >= 4) return dot_groups<Block, 4>(a);
-  }
-  if (groups >= 2) return dot_groups<Block, 2>(a);
-  dot_groups<Block, 1>(a);
-}
+#include "quant/kernels/avx2_int8_blocks.inc"
+#include "quant/kernels/int8_dot.inc"
 
 Ints load_codes(const Byte* from) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));

@@ -46,7 +46,7 @@ Ints order_pairs(Ints codes) {
 }
 
 // Eight words of each of eight rows become eight rows of each word.
-void transpose(Ints (&rows)[kWidth]) {
+inline __attribute__((always_inline)) void transpose(Ints (&rows)[kWidth]) {
   Ints pairs[kWidth], fours[kWidth];
   for (std::size_t i = 0; i < kWidth; i += 2) {
     pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
@@ -175,13 +175,10 @@ void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) 
 
 // The offsets of the weights times the sums of the input's groups, of kRows rows of input from `row` on.
 template <std::size_t kRows>
-void add_offsets(const PanelArguments& a, std::size_t row, std::size_t column) {
-  Floats sums[kRows][kSpan];
+void store_offsets(const PanelArguments& a, std::size_t row, std::size_t column) {
+  Floats sums[kRows][kSpan] = {};
   float* out = a.out + row * kTileRows + column;
-  for (std::size_t m = 0; m < kRows; ++m) {
-    for (std::size_t i = 0; i < kSpan; ++i) sums[m][i] = load_floats(out + m * kTileRows + i * kWidth);
-  }
-  for (std::size_t group = 0; group < a.groups; ++group) {
+  for (std::size_t group = 0; group < a.offset_groups; ++group) {
     const float* offsets = a.offsets + group * kTileRows + column;
     const Floats first = load_floats(offsets), second = load_floats(offsets + kWidth);
     for (std::size_t m = 0; m < kRows; ++m) {
@@ -195,24 +192,25 @@ void add_offsets(const PanelArguments& a, std::size_t row, std::size_t column) {
   }
 }
 
-void add_offsets(const PanelArguments& a) {
+// What products begin with.
+void store_offsets(const PanelArguments& a) {
+  if (!a.offsets) return static_cast<void>(__builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float)));
   for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth) {
     std::size_t row = 0;
-    for (; row + 4 <= a.rows; row += 4) add_offsets<4>(a, row, column);
-    for (; row < a.rows; ++row) add_offsets<1>(a, row, column);
+    for (; row + 4 <= a.rows; row += 4) store_offsets<4>(a, row, column);
+    for (; row < a.rows; ++row) store_offsets<1>(a, row, column);
   }
 }
 
 template <class Products>
 void multiply(const PanelArguments& a) noexcept {
-  if (a.is_first) __builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float));
+  if (a.is_first) store_offsets(a);
   constexpr std::size_t kMostRows = Products::kMostRows;
   const std::size_t parts = (a.rows + kMostRows - 1) / kMostRows;
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t row = a.rows * part / parts;
     multiply_rows<Products, kMostRows>(a, row, a.rows * (part + 1) / parts - row);
   }
-  if (a.offsets) add_offsets(a);
 }
 
 void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
@@ -292,12 +290,12 @@ void multiply_pairs(const PanelArguments& a) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx2Int8Panels = {.least_rows = {9, 12, 12},
+const PanelTable kAvx2Int8Panels = {.least_rows = {6, 12, 12},
                                     .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                     .multiply = multiply_pairs,
                                     .interleave = interleave,
                                     .split_pairs = split_pairs};
-const PanelTable kAvx2VnniInt8Panels = {.least_rows = {4, 4, 4},
+const PanelTable kAvx2VnniInt8Panels = {.least_rows = {5, 12, 5},
                                         .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                         .multiply = multiply<WordProducts>,
                                         .interleave = interleave,

@@ -198,20 +198,15 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
 
 template <class Products, std::size_t kRows>
 void multiply_rows(const PanelArguments& a) {
-  for (std::size_t m = 0; a.is_first && m < kRows * 2; ++m) _mm512_storeu_ps(a.out + m * kWidth, _mm512_setzero_ps());
   for (std::size_t group = 0; group < a.groups; ++group) multiply_group<Products, kRows>(a, group);
 }
 
 // The offsets of the weights times the sums of the input's groups, of kRows rows of input from `row` on.
 template <std::size_t kRows>
-void add_offsets(const PanelArguments& a, std::size_t row) {
-  Floats sums[kRows][2];
+void store_offsets(const PanelArguments& a, std::size_t row) {
+  Floats sums[kRows][2] = {};
   float* out = a.out + row * kTileRows;
-  for (std::size_t m = 0; m < kRows; ++m) {
-    sums[m][0] = _mm512_loadu_ps(out + m * kTileRows);
-    sums[m][1] = _mm512_loadu_ps(out + m * kTileRows + kWidth);
-  }
-  for (std::size_t group = 0; group < a.groups; ++group) {
+  for (std::size_t group = 0; group < a.offset_groups; ++group) {
     const float* offsets = a.offsets + group * kTileRows;
     const Floats first = _mm512_loadu_ps(offsets), second = _mm512_loadu_ps(offsets + kWidth);
     for (std::size_t m = 0; m < kRows; ++m) {
@@ -226,11 +221,13 @@ void add_offsets(const PanelArguments& a, std::size_t row) {
   }
 }
 
-void add_offsets(const PanelArguments& a) {
+// What products begin with.
+void store_offsets(const PanelArguments& a) {
+  if (!a.offsets) return static_cast<void>(__builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float)));
   std::size_t row = 0;
-  for (; row + 6 <= a.rows; row += 6) add_offsets<6>(a, row);
-  for (; row + 2 <= a.rows; row += 2) add_offsets<2>(a, row);
-  for (; row < a.rows; ++row) add_offsets<1>(a, row);
+  for (; row + 6 <= a.rows; row += 6) store_offsets<6>(a, row);
+  for (; row + 2 <= a.rows; row += 2) store_offsets<2>(a, row);
+  for (; row < a.rows; ++row) store_offsets<1>(a, row);
 }
 
 template <class Products>
@@ -241,8 +238,8 @@ void multiply(const PanelArguments& a) noexcept {
       multiply_rows<Products, 4>,  multiply_rows<Products, 5>,  multiply_rows<Products, 6>,
       multiply_rows<Products, 7>,  multiply_rows<Products, 8>,  multiply_rows<Products, 9>,
       multiply_rows<Products, 10>, multiply_rows<Products, 11>, multiply_rows<Products, 12>};
+  if (a.is_first) store_offsets(a);
   kByRows[a.rows - 1](a);
-  if (a.offsets) add_offsets(a);
 }
 
 void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
@@ -272,7 +269,7 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
 
 }  // namespace
 
-const PanelTable kAvx512Int8Panels = {.least_rows = {6, 6, 6},
+const PanelTable kAvx512Int8Panels = {.least_rows = {6, 12, 6},
                                       .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
                                       .multiply = multiply<Int8Products>,
                                       .interleave = interleave,

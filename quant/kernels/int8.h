@@ -22,29 +22,33 @@ struct Int8Groups {
   std::int32_t* sums;      // (n / group_size), of the codes
 };
 
-// Weight rows that meet the same rows of input at once.
-inline constexpr std::size_t kDotWeightRows = 4;
+// The scales of a chunk's weight rows lie in runs of a multiple of this many.
+inline constexpr std::size_t kScaleUnit = 16;
 
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
+// A product is the sum over the groups g of a row, in order, of fma(float(codes of g * input of g) * input scale of g,
+// scale of g, sum so far), where the first factor is exact; it begins with the sum over g of offset * input sum. Panels
+// add up in the same order, so that rows of input give the same bits however many there are.
 struct Int8DotArguments {
   const Byte* rows;
   std::size_t row_bytes;
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
-  std::size_t group_size;     // 16, 32, 64 or 128; of the activations, and of the scales here
-  const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
-  const float* scales;        // (end - begin, scale_stride), of row `begin` on, with kScalePadding finite ones behind
-  const float* offsets;       // to add to code * scale, as scales; null: none
-  std::size_t scale_stride;   // at least the groups of a row
-  std::size_t group_stride;   // the groups of the padded input, rounded up to 16; 16 more
-  const signed char* input;   // (m, input_stride) as Int8Table::arrange gives it
-  const std::int32_t* inits;  // (m, input_stride / 4) as Int8Table::arrange gives it
-  std::size_t input_stride;   // a multiple of kInputUnit
-  const float* input_scales;  // (m, group_stride); zero beyond the groups
-  const float* input_sums;    // as input_scales: scale * sum of the group's codes
-  std::size_t m;              // 1 to kMaxDotRows
-  float* scratch;             // (kDotWeightRows * m, group_stride)
-  float* output;              // (m, output_stride): column r - begin for weight row r
+  std::size_t group_size;         // 16, 32, 64 or 128; of the activations, and of the scales here
+  const signed char* levels;      // the sixteen values of codes, -127 to 127; kLevels4 only
+  const float* scales;            // (groups, scale_stride): of row begin + r in column r; zeros behind the last, and
+                                  // kScalePadding finite values at the end
+  const float* offsets;           // to add to code * scale, as scales; null: none
+  std::size_t scale_stride;       // a multiple of kScaleUnit
+  const signed char* input;       // (m, input_stride) as Int8Table::arrange gives it
+  std::size_t input_stride;       // at least in_features, rounded up to kInputUnit
+  std::size_t group_stride;       // the groups of a row so rounded
+  const float* input_scales;      // (m, group_stride)
+  const std::int32_t* code_sums;  // (m, group_stride): of the input's codes
+  std::size_t m;                  // 1 to kMaxDotRows
+  float* scratch_scales;          // (kMaxDotRows * group_stride)
+  std::int32_t* scratch_sums;     // (kMaxDotRows * group_stride)
+  float* output;                  // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };
 
@@ -54,9 +58,8 @@ enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
   void (*quantize)(const float* x, const Int8Groups& out) noexcept;
-  // Brings codes (n) of a row into the order in which dot[way] reads them; and what the offset of the weights' codes
-  // takes away from the sums of each word, if dot wants that: (n / 4) at most.
-  void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out, std::int32_t* inits) noexcept;
+  // Brings codes (n) of a row into the order in which dot[way] reads them.
+  void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
 };
 
@@ -82,11 +85,13 @@ struct PanelArguments {
   std::size_t groups;  // steps are groups * steps_per_group
   std::size_t steps_per_group;
   const float* scales;            // (groups, kTileRows)
-  const float* offsets;           // (groups, kTileRows), to add to the tile's values times scales; null: none
+  const float* offsets;           // (offset_groups, kTileRows), to add to the tile's values times scales: what the
+                                  // products begin with, where is_first; null: none
+  std::size_t offset_groups;      // of the whole rows
   int code_offset;                // to subtract from the tile's codes; 8-bit panels only
   const float* input_scales;      // (groups, rows); 8-bit panels only
   const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
-  const float* input_sums;        // (groups, rows), of the input's values; with offsets only
+  const float* input_sums;        // (offset_groups, rows), of the input's values; with offsets only
   std::size_t rows;               // 1 to kPanelRows
   const Byte* prefetch;           // what to bring into the second-level cache meanwhile
   std::size_t prefetch_bytes;     // of it, a step; 0: nothing

@@ -1,4 +1,5 @@
-// Products in 8-bit integers in portable C++: what every other level must equal.
+// Products in 8-bit integers in portable C++: what every other level must equal, bit for bit.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -44,7 +45,7 @@ void quantize(const float* x, const Int8Groups& out) noexcept {
     out.sums[g] = quantize_group<127>(x + at, out.group_size, out.codes + at, out.scales + g);
 }
 
-void arrange(const signed char* codes, std::size_t n, Int8Dot, signed char* out, std::int32_t*) noexcept {
+void arrange(const signed char* codes, std::size_t n, Int8Dot, signed char* out) noexcept {
   std::memcpy(out, codes, n);
 }
 
@@ -60,14 +61,18 @@ template <Int8Dot kWay>
 float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept {
   const Byte* row = a.rows + r * a.row_bytes;
   const signed char* input = a.input + m * a.input_stride;
+  const float* input_scales = a.input_scales + m * a.group_stride;
+  const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
   float sum = 0;
-  for (std::size_t first = 0, group = 0; first < a.in_features; first += a.group_size, ++group) {
-    const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
+  for (std::size_t g = 0; a.offsets && g < groups; ++g) {
+    const float input_sum = input_scales[g] * static_cast<float>(a.code_sums[m * a.group_stride + g]);
+    sum = std::fma(a.offsets[g * a.scale_stride + (r - a.begin)], input_sum, sum);
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t first = g * a.group_size, end = std::min(first + a.group_size, a.in_features);
     std::int32_t products = 0;
     for (std::size_t k = first; k < end; ++k) products += value_at<kWay>(row, k, a.levels) * input[k];
-    const std::size_t at = (r - a.begin) * a.scale_stride + group, input_at = m * a.group_stride + group;
-    sum += static_cast<float>(products) * (a.scales[at] * a.input_scales[input_at]);
-    if (a.offsets) sum += a.offsets[at] * a.input_sums[input_at];
+    sum = std::fma(static_cast<float>(products) * input_scales[g], a.scales[g * a.scale_stride + (r - a.begin)], sum);
   }
   return sum;
 }
@@ -93,7 +98,8 @@ float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noex
     const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
     std::int32_t products = a.input_sums[m * groups + g];
     for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
-    sum += static_cast<float>(products) * (a.scales[(r - a.begin) * a.scale_stride + g] * a.input_scales[m * groups + g]);
+    sum +=
+        static_cast<float>(products) * (a.scales[(r - a.begin) * a.scale_stride + g] * a.input_scales[m * groups + g]);
   }
   return sum;
 }

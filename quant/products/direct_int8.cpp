@@ -7,11 +7,13 @@
 namespace halfbyte::quant {
 namespace {
 
+constexpr std::size_t kCacheLine = 64;
+
 // One thread's buffers, kept from call to call.
 struct Scratch {
   Aligned<signed char> codes, arranged;
-  Aligned<std::int32_t> inits, code_sums;
-  Floats natural, input_scales, input_sums, combined, products;
+  Aligned<std::int32_t> code_sums, sums;
+  Floats natural, input_scales, scales, products;
 };
 
 Scratch& scratch() {
@@ -22,40 +24,35 @@ Scratch& scratch() {
 // Rows of activations, in 8 bits.
 struct PreparedInput {
   signed char* codes;
-  std::int32_t* inits;
-  float *scales, *sums;
-  std::size_t stride, group_size, group_stride;
+  float* scales;
+  std::int32_t* code_sums;
+  std::size_t padded, stride, group_size;  // codes of a row with its padding, and how far apart rows lie
+
+  std::size_t groups() const { return padded / group_size; }
 };
 
 PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
-  const std::size_t stride = round_up(weight.in_features, kernels::kInputUnit), group_size = int8_group_size(weight);
-  const std::size_t group_stride = round_up(stride / group_size, 16) + kernels::kScalePadding;
+  const std::size_t padded = round_up(weight.in_features, kernels::kInputUnit), group_size = int8_group_size(weight);
+  // Rows a power of two apart would meet in the same few places of the first-level cache.
+  const std::size_t stride = padded + kCacheLine, groups = padded / group_size;
   Scratch& buffers = scratch();
   return {buffers.arranged.at_least(rows * stride),
-          buffers.inits.at_least(rows * stride / 4),
-          buffers.input_scales.at_least(rows * group_stride),
-          buffers.input_sums.at_least(rows * group_stride),
+          buffers.input_scales.at_least(rows * groups),
+          buffers.code_sums.at_least(rows * groups),
+          padded,
           stride,
-          group_size,
-          group_stride};
+          group_size};
 }
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
-  const std::size_t groups = out.stride / out.group_size;
   Scratch& buffers = scratch();
-  signed char* codes = buffers.codes.at_least(out.stride);
-  std::int32_t* code_sums = buffers.code_sums.at_least(groups);
-  std::fill_n(out.scales + to * out.group_stride, rows * out.group_stride, 0.0f);
-  std::fill_n(out.sums + to * out.group_stride, rows * out.group_stride, 0.0f);
+  signed char* codes = buffers.codes.at_least(out.padded);
   for (std::size_t m = to; m < to + rows; ++m) {
-    const float* natural = load_padded_row(call, first + m - to, out.stride, buffers.natural);
-    float* row_scales = out.scales + m * out.group_stride;
-    call.table->int8->quantize(natural, {out.stride, out.group_size, codes, row_scales, code_sums});
-    for (std::size_t g = 0; g < groups; ++g)
-      out.sums[m * out.group_stride + g] = row_scales[g] * static_cast<float>(code_sums[g]);
-    call.table->int8->arrange(codes, out.stride, call.weight.int8_dot(), out.codes + m * out.stride,
-                              out.inits + m * (out.stride / 4));
+    const float* natural = load_padded_row(call, first + m - to, out.padded, buffers.natural);
+    const std::size_t at = m * out.groups();
+    call.table->int8->quantize(natural, {out.padded, out.group_size, codes, out.scales + at, out.code_sums + at});
+    call.table->int8->arrange(codes, out.padded, call.weight.int8_dot(), out.codes + m * out.stride);
   }
 }
 
@@ -72,21 +69,21 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   a.in_features = call.weight.in_features;
   a.group_size = input.group_size;
   a.levels = call.weight.byte_levels;
-  a.group_stride = input.group_stride;
+  a.group_stride = input.groups();
   a.input_stride = input.stride;
-  const InputGroupScales scales = scales_by_input_groups(chunk, input.group_size);
+  const ScalesByGroup scales = scales_by_group(chunk, input.group_size, true, kernels::kScaleUnit);
   a.scales = scales.scales;
   a.offsets = scales.offsets;
   a.scale_stride = scales.stride;
-  a.scratch = buffers.combined.at_least(kernels::kDotWeightRows * kernels::kMaxDotRows * input.group_stride);
+  a.scratch_scales = buffers.scales.at_least(kernels::kMaxDotRows * input.groups());
+  a.scratch_sums = buffers.sums.at_least(kernels::kMaxDotRows * input.groups());
   a.output_stride = chunk.end - chunk.begin;
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);
     a.input = input.codes + (prepared + m) * input.stride;
-    a.inits = input.inits + (prepared + m) * (input.stride / 4);
-    a.input_scales = input.scales + (prepared + m) * input.group_stride;
-    a.input_sums = input.sums + (prepared + m) * input.group_stride;
+    a.input_scales = input.scales + (prepared + m) * input.groups();
+    a.code_sums = input.code_sums + (prepared + m) * input.groups();
     call.table->int8->dot[call.weight.int8_dot()](a);
     write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }

@@ -23,6 +23,48 @@ const float* spread_groups(const std::vector<float>& values, std::size_t rows, s
   return spread;
 }
 
+// Groups of `group_size` values that lie in one of the weight's.
+std::size_t share_of(const WeightView& weight, std::size_t group_size) {
+  return weight.is_channel() ? weight.in_features : weight.group_size / group_size;
+}
+
+void interleave(const kernels::Table& table, const float* values, std::size_t count, std::size_t words, float* out,
+                std::size_t stride) {
+  if (const kernels::PanelTable* panels = table.int8_panels ? table.int8_panels : table.bfloat16_panels)
+    return panels->interleave(reinterpret_cast<const Byte*>(values), words * sizeof(float), count, words,
+                              reinterpret_cast<Byte*>(out), stride);
+  for (std::size_t i = 0; i < count * words; ++i) out[i % words * stride + i / words] = values[i];
+}
+
+// One value for each group here and each weight row, from one for each row and group of the weight.
+struct Transposed {
+  static constexpr std::size_t kRowsAtOnce = 16;
+  const Call& call;
+  std::size_t rows, group_size, stride;
+
+  const float* transpose(const std::vector<float>& values, Floats& buffer) const {
+    const WeightView& weight = call.weight;
+    if (weight.group_size == group_size) return of_weight(values, buffer);
+    thread_local Floats own;
+    const float* const direct = of_weight(values, own);
+    const std::size_t groups = (weight.in_features + group_size - 1) / group_size, share = share_of(weight, group_size);
+    float* const out = buffer.at_least(groups * stride + kernels::kScalePadding);
+    for (std::size_t g = 0; g < groups; ++g) std::copy_n(direct + g / share * stride, stride, out + g * stride);
+    return out;
+  }
+
+ private:
+  const float* of_weight(const std::vector<float>& values, Floats& buffer) const {
+    const std::size_t groups = call.weight.groups;
+    float* const out = buffer.at_least(groups * stride + kernels::kScalePadding);
+    if (rows < stride) std::fill_n(out, groups * stride, 0.0f);
+    for (std::size_t row = 0; row < rows; row += kRowsAtOnce)
+      interleave(*call.table, values.data() + row * groups, std::min(kRowsAtOnce, rows - row), groups, out + row,
+                 stride);
+    return out;
+  }
+};
+
 }  // namespace
 
 std::size_t int8_group_size(const WeightView& weight) noexcept {
@@ -35,16 +77,23 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
 InputGroupScales scales_by_input_groups(const Chunks::Chunk& chunk, std::size_t group_size) {
   const WeightView& weight = chunk.call->weight;
   thread_local GroupValues groups;
-  thread_local Floats scales, offsets;
+  thread_local Floats scales;
   load_int8_groups(*chunk.call->table, weight, chunk.begin, chunk.end, groups);
-  if (weight.group_size == group_size) return {groups.scales.data(), groups.offsets_or_null(), weight.groups};
-  const std::size_t rows = chunk.end - chunk.begin;
-  const std::size_t share = weight.is_channel() ? weight.in_features : weight.group_size / group_size;
+  if (weight.group_size == group_size) return {groups.scales.data(), weight.groups};
   const std::size_t stride = (weight.in_features + group_size - 1) / group_size;
-  const auto spread = [&](const std::vector<float>& values, Floats& buffer) {
-    return spread_groups(values, rows, weight.groups, share, stride, buffer);
-  };
-  return {spread(groups.scales, scales), groups.offsets_or_null() ? spread(groups.offsets, offsets) : nullptr, stride};
+  return {spread_groups(groups.scales, chunk.end - chunk.begin, weight.groups, share_of(weight, group_size), stride,
+                        scales),
+          stride};
+}
+
+ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
+  const Call& call = *chunk.call;
+  thread_local GroupValues groups;
+  thread_local Floats scales, offsets;
+  (are_int8 ? load_int8_groups : load_groups)(*call.table, call.weight, chunk.begin, chunk.end, groups);
+  const Transposed to{call, chunk.end - chunk.begin, group_size, round_up(chunk.end - chunk.begin, unit)};
+  return {to.transpose(groups.scales, scales),
+          call.weight.has_offsets() ? to.transpose(groups.offsets, offsets) : nullptr, to.stride};
 }
 
 }  // namespace halfbyte::quant

@@ -10,11 +10,21 @@ namespace halfbyte::quant {
 // Shapes: (weight rows of the chunk, stride), with kScalePadding finite ones behind. Belongs to the thread, until it
 // asks again.
 struct InputGroupScales {
-  const float *scales, *offsets;  // no offsets: null
+  const float* scales;
   std::size_t stride;
 };
 
-// `group_size`: int8_group_size() of the weight.
+// `group_size`: int8_group_size() of a weight without offsets.
 InputGroupScales scales_by_input_groups(const Chunks::Chunk& chunk, std::size_t group_size);
+
+// Shapes: (groups, stride), with zeros behind the chunk's weight rows. Belongs to the thread, until it asks again.
+struct ScalesByGroup {
+  const float *scales, *offsets;  // no offsets: null
+  std::size_t stride;             // a multiple of the unit asked for
+};
+
+// By groups of group_size values, a divisor of the weight's groups, or of its padding. Of load_int8_groups, or of
+// load_groups.
+ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
 }  // namespace halfbyte::quant

@@ -2,9 +2,9 @@
 // multiplied with panels of a few rows of input each. Scales are applied group by group, so nothing is rounded that the
 // arithmetic itself does not round.
 #include <algorithm>
-#include <vector>
 
 #include "quant/products/call.h"
+#include "quant/products/input_groups.h"
 #include "quant/thread_pool.h"
 
 namespace halfbyte::quant {
@@ -62,9 +62,8 @@ Plan plan_of(const Call& call) {
 
 // One thread's buffers, kept from call to call.
 struct Scratch {
-  GroupValues groups;
   Aligned<Byte> tile, rows;
-  Floats natural, scales, spread, offsets, products, row_scales, row_sums;
+  Floats natural, products, row_scales, row_sums;
   Aligned<std::int32_t> row_code_sums;
 };
 
@@ -170,45 +169,10 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
   plan.kernels->interleave(rows, row_bytes, to.height, row_bytes / kStepBytes, to.steps, to.height);
 }
 
-// One value for each group and row of a tile, from one for each row and group of the weight, of which `share` groups
-// here have one. Shape of out: (groups, kTileRows); missing rows are zero.
-void transpose_groups(const Plan& plan, const WeightView& weight, const std::vector<float>& values, std::size_t rows,
-                      float* out) {
-  const bool is_shared = weight.group_size != plan.group_size;
-  Scratch& buffers = scratch();
-  float* direct = is_shared ? buffers.spread.at_least(weight.groups * kTileRows) : out;
-  if (rows < kTileRows) std::fill_n(direct, weight.groups * kTileRows, 0.0f);
-  for (std::size_t row = 0; row < rows; row += 16) {
-    plan.kernels->interleave(reinterpret_cast<const Byte*>(values.data() + row * weight.groups), weight.groups * 4,
-                             std::min<std::size_t>(16, rows - row), weight.groups,
-                             reinterpret_cast<Byte*>(direct + row), kTileRows);
-  }
-  if (!is_shared) return;
-  const std::size_t share = weight.is_channel() ? plan.groups : weight.group_size / plan.group_size;
-  for (std::size_t g = 0; g < plan.groups; ++g) {
-    std::copy_n(direct + g / share * kTileRows, kTileRows, out + g * kTileRows);
-  }
-}
-
-struct TileScales {
-  const float *scales, *offsets;
-};
-
-TileScales tile_scales(const Call& call, const Plan& plan, std::size_t begin, std::size_t end) {
-  Scratch& buffers = scratch();
-  (plan.is_int8 ? load_int8_groups : load_groups)(*call.table, call.weight, begin, end, buffers.groups);
-  float* scales = buffers.scales.at_least(plan.groups * kTileRows);
-  transpose_groups(plan, call.weight, buffers.groups.scales, end - begin, scales);
-  if (!call.weight.has_offsets()) return {scales, nullptr};
-  float* offsets = buffers.offsets.at_least(plan.groups * kTileRows);
-  transpose_groups(plan, call.weight, buffers.groups.offsets, end - begin, offsets);
-  return {scales, offsets};
-}
-
 // Groups [group, end) of weight rows [begin, end) times all panels; adds to products unless they are the first groups.
 struct TileBlock {
   const Byte* tile;
-  TileScales scales;
+  ScalesByGroup scales;
   std::size_t group, groups;
   const Byte* next;  // codes that will be unpacked after a whole tile of blocks
 };
@@ -220,7 +184,8 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
   a.groups = block.groups;
   a.steps_per_group = plan.steps_per_group();
   a.scales = block.scales.scales + block.group * kTileRows;
-  a.offsets = block.scales.offsets ? block.scales.offsets + block.group * kTileRows : nullptr;
+  a.offsets = block.scales.offsets;
+  a.offset_groups = plan.groups;
   a.code_offset = call.weight.int8_dot() == kernels::kIntegers4 ? 8 : 128;
   a.is_first = block.group == 0;
   a.prefetch = block.next;
@@ -232,7 +197,7 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
     a.input = panel.steps + at * a.steps_per_group * kStepBytes;
     a.input_scales = panel.scales + at;
     a.code_sums = panel.code_sums + at;
-    a.input_sums = panel.sums + at;
+    a.input_sums = panel.sums;
     a.out = products + panel.first * kTileRows;
     plan.kernels->multiply(a);
     a.prefetch_bytes = 0;  // the first panel has seen to it
@@ -243,7 +208,7 @@ void multiply_tile(const Plan& plan, const Panels& panels, const Chunks::Chunk& 
   const Call& call = *chunk.call;
   const WeightView& weight = call.weight;
   const std::size_t bits = bits_of(weight);
-  const TileScales scales = tile_scales(call, plan, chunk.begin, chunk.end);
+  const ScalesByGroup scales = scales_by_group(chunk, plan.group_size, plan.is_int8, kTileRows);
   float* products = scratch().products.at_least(panels.rows * kTileRows);
   for (std::size_t group = 0; group < plan.groups; group += plan.block_groups) {
     const std::size_t groups = std::min(plan.block_groups, plan.groups - group), first = group * plan.group_size;

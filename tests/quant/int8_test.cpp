@@ -106,6 +106,37 @@ TEST_CASE("int8 products equal double precision on the rounded activations", "[q
   }
 }
 
+// What each level, and each of its ways to multiply few rows and many, must equal bit for bit: a row of input on its
+// own, by the reference.
+TEST_CASE("a row of an int8 product is the same at every level, with any number of others", "[quant][int8][levels]") {
+  constexpr std::int64_t kMost = 25;
+  for (const SchemeId id : kIntegers) {
+    for (const Shape& shape : kShapes) {
+      if (shape.input_group == 0 || !can_quantize(scheme(id), shape.group_size ? shape.group_size : shape.in_features))
+        continue;
+      const Packed packed = packed_for(shape, id);
+      const std::vector<float> x = gaussian(static_cast<std::size_t>(kMost * shape.in_features), 31, 1.0f);
+      const auto product = [&](const kernels::Table& table, std::int64_t first, std::int64_t rows) {
+        const auto begin = x.begin() + first * shape.in_features;
+        const std::vector<float> some(begin, begin + rows * shape.in_features);
+        return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kInt8);
+      };
+      std::vector<float> alone;
+      for (std::int64_t row = 0; row < kMost; ++row) {
+        const std::vector<float> one = product(kernels::kRef, row, 1);
+        alone.insert(alone.end(), one.begin(), one.end());
+      }
+      for (const kernels::Table* table : tables()) {
+        for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 25}) {
+          CAPTURE(table->name, scheme(id).name, shape.out_features, shape.in_features, shape.group_size, rows);
+          const auto n = static_cast<std::ptrdiff_t>(rows * shape.out_features);
+          CHECK(product(*table, 0, rows) == std::vector<float>(alone.begin(), alone.begin() + n));
+        }
+      }
+    }
+  }
+}
+
 // A table that has panels multiplies bfloat16 without rounding the weights, so the result is as good as float32's.
 TEST_CASE("bfloat16 panels equal double precision", "[quant][levels]") {
   for (const SchemeId id : kIntegers) {
