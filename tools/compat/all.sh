@@ -55,6 +55,7 @@ published_check | torch safetensors transformers | $halfbyte $root/tests/data/fa
 race_test | | $halfbyte $tiny $scratch/race
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
 page_check | selenium | $halfbyte $tiny
+server_alike | | $halfbyte $tiny
 server_soak | | $halfbyte $tiny
 schemas_check | jsonschema | $halfbyte $tiny 1000
 server_check | openai langchain-openai | $halfbyte $tiny

@@ -168,16 +168,22 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   }
 
   static std::string_view known_path(std::string_view path) {
-    const bool is_known = std::ranges::any_of(kRoutesSpan(), [&](const Route& route) { return route.path == path; });
-    return is_known ? path : "other";
+    const auto known = std::ranges::find_if(kRoutesSpan(), [&](const Route& route) { return is_of(path, route); });
+    return known == kRoutesSpan().end() ? "other" : known->path;
   }
 
   static std::span<const Route> kRoutesSpan();
 
+  // A route that ends in '/' has all paths that something follows there; of "/" nothing does.
+  static bool is_of(std::string_view path, const Route& route) {
+    const bool has_more = route.path.size() > 1 && route.path.ends_with('/');
+    return has_more ? path.size() > route.path.size() && path.starts_with(route.path) : path == route.path;
+  }
+
   static const Route& route_of(const HttpRequest& request) {
     std::string allowed;
     for (const Route& route : kRoutesSpan()) {
-      if (route.path != request.path) continue;
+      if (!is_of(request.path, route)) continue;
       if (route.method == request.method || (route.method == "GET" && request.method == "HEAD")) return route;
       allowed = route.method;
     }
@@ -224,14 +230,22 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     exchange->respond({.content_type = "text/plain; version=0.0.4", .body = metrics_.text(model()->engine->state())});
   }
 
+  static Json model_json(const ServedModel& served) {
+    return {{"id", served.name},
+            {"object", "model"},
+            {"created", 0},
+            {"owned_by", "halfbyte"},
+            {"max_model_len", served.context}};
+  }
+
   void models(const std::shared_ptr<Exchange>& exchange) {
+    respond(exchange, {{"object", "list"}, {"data", Json::array({model_json(*model())})}});
+  }
+
+  void one_model(const std::shared_ptr<Exchange>& exchange) {
     const auto served = model();
-    const Json one = {{"id", served->name},
-                      {"object", "model"},
-                      {"created", 0},
-                      {"owned_by", "halfbyte"},
-                      {"max_model_len", served->context}};
-    respond(exchange, {{"object", "list"}, {"data", Json::array({one})}});
+    check_model(exchange->request().path.substr(std::string_view("/v1/models/").size()), *served);
+    respond(exchange, model_json(*served));
   }
 
   void report(const std::shared_ptr<Exchange>& exchange) { respond(exchange, *model()->report); }
@@ -347,6 +361,7 @@ const HttpServer::State::Route HttpServer::State::kRoutes[] = {
     {"GET", "/health", Where::kHere, false, &State::health},
     {"GET", "/metrics", Where::kHere, true, &State::metrics},
     {"GET", "/v1/models", Where::kHere, true, &State::models},
+    {"GET", "/v1/models/", Where::kHere, true, &State::one_model},
     {"GET", "/v1/halfbyte/report", Where::kHere, true, &State::report},
     {"POST", "/v1/chat/completions", Where::kWorker, true, &State::chat},
     {"POST", "/v1/completions", Where::kWorker, true, &State::complete},

@@ -179,6 +179,9 @@ TEST_CASE("methods, paths, types and hosts that are none are refused", "[server]
   CHECK(status_of(running.get("/v1/completions")) == 405);
   CHECK(status_of(running.post("/v1/models", "{}")) == 405);
   CHECK(status_of(running.get("/../etc/passwd")) == 404);
+  CHECK(status_of(running.get("/v1/models/")) == 404);
+  CHECK(status_of(running.get("/v1/models/another")) == 404);
+  CHECK(json_of(running.get("/v1/models/ti%6Ey")) == json_of(running.get("/v1/models"))["data"][0]);
   const std::uint16_t port = running.server.port();
   const auto raw = [&](const std::string& text) {
     tests::Client client(port);

@@ -2,6 +2,7 @@
 #include <random>
 
 #include "tests/catch.h"
+#include "tools/server/api/python_values.h"
 #include "tools/server/api/thinking.h"
 #include "tools/server/api/tool_calls.h"
 
@@ -80,13 +81,31 @@ TEST_CASE("calls are found in the ways that families write them", "[server]") {
       {"<tool_call>nonsense</tool_call> after", "<tool_call>nonsense</tool_call> after", {}},
       {"<tool_call>{\"name\": ", "<tool_call>{\"name\": ", {}},
       {"a < b and <tool", "a < b and <tool", {}},
+      {"weather\n{\"city\": \"Lima\"}", "", {weather}},  // GLM-4
+      {"\n weather \n{\"city\": \"Lima\"} ", "", {weather}},
+      {"weather\n```python\ntool_call(city='Lima')\n```", "", {weather}},  // ChatGLM3
+      {"weather\nis fine", "weather\nis fine", {}},
+      {"weather", "weather", {}},
+      {"we are", "we are", {}},
+      {"weathered\n{}", "weathered\n{}", {}},
+      {"<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Lima</arg_value>\n</tool_call>", "", {weather}},
+      {"<tool_call>\n<function=weather>\n<parameter=city>\nLima\n</parameter>\n</function>\n</tool_call>",
+       "",
+       {weather}},
+      {"<tool_call>time<arg_key>zone</arg_key><arg_value>12</arg_value><arg_key>at</arg_key><arg_value>12</arg_value>"
+       "</tool_call>",
+       "",
+       {{"time", R"({"zone":"12","at":12})"}}},
+      {"<tool_call>unknown<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+       "<tool_call>unknown<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+       {}},
       {"", "", {}},
   };
   std::mt19937 random(4);
   for (const Spoken& row : rows) {
     CAPTURE(row.text);
     for (int i = 0; i < 50; ++i) {
-      ToolCallSplitter splitter({"weather", "time"});
+      ToolCallSplitter splitter({{"weather"}, {"time", {"zone"}}});
       std::string said;
       std::vector<ToolCall> calls;
       const auto add = [&](const ToolCallSplitter::Parts& parts) {
@@ -100,6 +119,24 @@ TEST_CASE("calls are found in the ways that families write them", "[server]") {
       CHECK(splitter.has_calls() == !row.calls.empty());
     }
   }
+}
+
+TEST_CASE("arguments as Python writes them become JSON", "[server]") {
+  using server::keyword_arguments;
+  const auto is = [](const char* text, const char* json) {
+    const auto read = keyword_arguments(text);
+    return read && read->dump() == json;
+  };
+  CHECK(is("", "{}"));
+  CHECK(is("a=1, b='x\\'y', c=\"z\\n\"", R"({"a":1,"b":"x'y","c":"z\n"})"));
+  CHECK(is("a=True, b=False , c=None,", R"({"a":true,"b":false,"c":null})"));
+  CHECK(is("a=[1, -2.5, (3,)], b={'k': ['v']}", R"({"a":[1,-2.5,[3]],"b":{"k":["v"]}})"));
+  for (const char* bad :
+       {"a", "a=", "=1", "a=b", "a='x", "a=[1", "a={1: 2}", "a=1 b=2", "1=2", "a=1)", "a='\\q'", "a=--"}) {
+    CAPTURE(bad);
+    CHECK_FALSE(keyword_arguments(bad));
+  }
+  CHECK_FALSE(keyword_arguments("a=" + std::string(5000, '[')));
 }
 
 }  // namespace

@@ -57,9 +57,12 @@ bool includes_usage(const Body& body, bool streams) {
 }  // namespace
 
 void check_model(const Body& body, const ServedModel& model) {
-  const auto name = body.string("model");
-  if (!name || *name == model.name) return;
-  throw Problem(404, "there is no model '" + name->substr(0, 100) + "' here; this is '" + model.name + "'", "model",
+  if (const auto name = body.string("model")) check_model(*name, model);
+}
+
+void check_model(const std::string& name, const ServedModel& model) {
+  if (name == model.name) return;
+  throw Problem(404, "there is no model '" + name.substr(0, 100) + "' here; this is '" + model.name + "'", "model",
                 "model_not_found");
 }
 

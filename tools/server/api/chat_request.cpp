@@ -128,6 +128,16 @@ Json call_schema(const Json& tools, const std::string& name) {
   return {{"anyOf", std::move(calls)}};
 }
 
+Tool tool_of(const Json& function) {
+  Tool out{function["name"]};
+  const Json parameters = function.value("parameters", Json(nullptr));
+  if (!parameters.is_object() || !parameters.contains("properties")) return out;
+  for (const auto& [key, schema] : parameters["properties"].items()) {
+    if (schema.is_object() && schema.contains("type") && schema["type"] == "string") out.texts.push_back(key);
+  }
+  return out;
+}
+
 // Those that the model may call, and that it must where "tool_choice" says so.
 void read_tools(const Body& body, ChatRequest& out) {
   const Json* const tools = body.find("tools");
@@ -138,7 +148,7 @@ void read_tools(const Body& body, ChatRequest& out) {
   if (!has_tools || !choice.allows) return;
   out.input.tools = *tools;
   if (out.schema && !choice.forces) return;  // the answer is what it asks for
-  for (const Json& tool : *tools) out.tools.push_back(tool["function"]["name"]);
+  for (const Json& tool : *tools) out.tools.push_back(tool_of(tool["function"]));
   if (!choice.forces) return;
   if (out.schema) refuse("tool_choice", "asks for a call, which cannot be of a 'response_format' too");
   if (tools->dump().size() > kMostSchemaBytes)

@@ -20,11 +20,11 @@ struct Delta {
 
 struct ChoiceOptions {
   bool is_chat = false;
-  bool begins_with_line = false;        // as ChatTemplate says
-  bool separates_thinking = false;      // in chats
-  bool begins_thinking = false;         // the prompt ends within a thinking part
-  std::vector<std::string> tools = {};  // whose calls are told apart; none: no calls are
-  models::TokenIds context = {};        // of a completion: the prompt
+  bool begins_with_line = false;    // as ChatTemplate says
+  bool separates_thinking = false;  // in chats
+  bool begins_thinking = false;     // the prompt ends within a thinking part
+  std::vector<Tool> tools = {};     // whose calls are told apart; none: no calls are
+  models::TokenIds context = {};    // of a completion: the prompt
   std::vector<std::string> stops = {};
 };
 

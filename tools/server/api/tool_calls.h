@@ -2,20 +2,17 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "tools/server/api/tool_call_forms.h"
 
 namespace halfbyte::server {
 
-struct ToolCall {
-  std::string name;
-  std::string arguments;  // JSON, as text
-  bool operator==(const ToolCall&) const = default;
-};
-
 class ToolCallSplitter {
  public:
-  // `tools`: names. An object alone is a call where it names one of them.
-  explicit ToolCallSplitter(std::vector<std::string> tools) : tools_(std::move(tools)) {}
+  // An object alone is a call where it names one of them; so is an answer that begins with one's name as a line.
+  explicit ToolCallSplitter(std::vector<Tool> tools) : tools_(std::move(tools)) {}
 
   struct Parts {
     std::string text;
@@ -27,14 +24,15 @@ class ToolCallSplitter {
   bool has_calls() const noexcept { return has_calls_; }
 
  private:
-  enum class State { kBeginning, kText, kCall, kObject };
+  enum class State { kBeginning, kText, kCall, kWhole };
   void take_text(Parts& out);
   bool take_call(Parts& out);
   void read(const std::string& body, const std::string& written, bool is_alone, Parts& out);
 
   bool is_tool(const std::string& name) const;
+  bool may_be_name(std::string_view begun) const;
 
-  std::vector<std::string> tools_;
+  std::vector<Tool> tools_;
   State state_ = State::kBeginning;
   std::size_t form_ = 0;
   std::string held_;

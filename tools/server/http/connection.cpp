@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <sstream>
 
 #include <boost/asio/post.hpp>
@@ -12,6 +13,19 @@
 
 namespace halfbyte::server {
 namespace {
+
+// "a%2Fb" to "a/b".
+std::string unescaped(const std::string& path) {
+  std::string out;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    unsigned value = 0;
+    const char *const begin = path.data() + i + 1, *const end = begin + 2;
+    const bool is_escape = path[i] == '%' && i + 2 < path.size() && std::from_chars(begin, end, value, 16).ptr == end;
+    out += is_escape ? static_cast<char>(value) : path[i];
+    i += is_escape ? 2 : 0;
+  }
+  return out;
+}
 
 // What a client may send of its next requests while one is being answered.
 constexpr std::size_t kMostAhead = 64 << 10;
@@ -164,7 +178,7 @@ HttpRequest Connection::head_of_request() {
   const auto& message = parser_->get();
   HttpRequest out;
   out.method = string_of(message.method_string());
-  out.path = string_of(message.target().substr(0, message.target().find('?')));
+  out.path = unescaped(string_of(message.target().substr(0, message.target().find('?'))));
   out.content_type = string_of(message[http::field::content_type]);
   out.authorization = string_of(message[http::field::authorization]);
   out.host = string_of(message[http::field::host]);

@@ -11,7 +11,7 @@ namespace halfbyte::server {
 
 struct HttpRequest {
   std::string method;  // "POST"
-  std::string path;    // "/v1/models", without the query
+  std::string path;    // "/v1/models", without escapes and the query
   std::string content_type = {};
   std::string authorization = {};
   std::string host = {};  // the header
