@@ -6,7 +6,7 @@
 
 #include "models/chat/encode.h"
 #include "models/json/printable.h"
-#include "models/serving/constraints/schema_filter.h"
+#include "tools/server/api/answer_filter.h"
 #include "tools/server/api/answering.h"
 #include "tools/server/api/chat_request.h"
 #include "tools/server/api/completion_request.h"
@@ -275,15 +275,11 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
                           .stops = request.fields.stops};
     reading.begins_thinking =
         last != std::string::npos && std::string_view(end).substr(0, last + 1).ends_with("<think>");
-    if (request.schema) reading.separates_thinking = false;  // JSON from the first token on
+    // What the prompt has begun to think is ended before the answer; else it is JSON from the first token on.
+    const auto close = reading.begins_thinking ? served->tokenizer->id_of("</think>") : std::nullopt;
+    if (request.schema && !close) reading.separates_thinking = false;
     plan.reading = {reading};
-    if (request.schema) {
-      TokenIds stops = served->stop_tokens;
-      stops.insert(stops.end(), served->chat_stop_tokens.begin(), served->chat_stop_tokens.end());
-      plan.filter = [schema = request.schema, tokens = trie(*served), stops] {
-        return std::make_shared<serving::SchemaFilter>(schema, tokens, stops);
-      };
-    }
+    if (request.schema) plan.filter = answer_filter(*served, trie(*served), request.schema, close);
     plan.prompts = {models::encode_segments(std::move(segments), *served->tokenizer)};
     answer(served, exchange, std::move(plan));
   }

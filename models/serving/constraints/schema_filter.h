@@ -22,6 +22,7 @@ class SchemaFilter final : public TokenFilter {
   void choose(std::int64_t token) override;
   bool may_end() const override { return machine_.may_end(); }
   bool must_end() const override { return machine_.must_end(); }
+  std::int64_t rest() const { return rest_; }  // bytes that are needed at least to its end
 
  private:
   bool fits(const SchemaMachine& next, std::int64_t room) const;

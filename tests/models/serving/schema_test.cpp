@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/serving/constraints/number_prefix.h"
-#include "models/serving/constraints/schema_filter.h"
+#include "models/serving/constraints/thinking_filter.h"
 #include "tests/catch.h"
 #include "tests/places.h"
 
@@ -186,6 +186,42 @@ TEST_CASE("what is chosen among allowed tokens becomes a text that fits, in time
     CHECK(json["name"].is_string());
     CHECK(json["tags"].size() >= 1);
     CHECK((json["more"].is_null() || json["more"].is_object() || json["more"] <= -0.5));
+  }
+}
+
+TEST_CASE("what is thought first ends while there is room for the answer", "[serving][schema]") {
+  const auto tokenizer = models::load_tokenizer(tests::data("tiny-llama"));
+  const auto trie = std::make_shared<const serving::TokenTrie>(*tokenizer);
+  const TokenIds stops = {2};
+  const auto schema = std::make_shared<const Schema>(Json::parse(R"({"enum": ["yes", "no"]})"));
+  constexpr std::int64_t kClose = 300;  // any token will do
+  std::mt19937 random(5);
+  for (int run = 0; run < 50; ++run) {
+    serving::ThinkingFilter filter(kClose, trie->vocab_size(), stops,
+                                   std::make_shared<SchemaFilter>(schema, trie, stops));
+    std::string answer;
+    bool thinks = true;
+    std::vector<bool> allowed;
+    std::int64_t room = 5 + static_cast<std::int64_t>(random() % 40);
+    for (; room > 0 && !filter.must_end(); --room) {
+      filter.allowed(room, allowed);
+      TokenIds may;
+      for (std::size_t id = 0; id < allowed.size(); ++id) {
+        CHECK(filter.allows(static_cast<std::int64_t>(id), room) == allowed[id]);
+        if (allowed[id]) may.push_back(static_cast<std::int64_t>(id));
+      }
+      REQUIRE_FALSE(may.empty());
+      if (thinks) CHECK_FALSE(filter.may_end());
+      const std::int64_t token = may[random() % may.size()];
+      if (token == 2) break;
+      filter.choose(token);
+      if (!thinks) answer += trie->bytes(token);
+      thinks = thinks && token != kClose;
+    }
+    CHECK_FALSE(thinks);
+    REQUIRE(filter.may_end());
+    const std::string said = Json::parse(answer);
+    CHECK((said == "yes" || said == "no"));
   }
 }
 
