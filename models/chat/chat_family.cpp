@@ -136,8 +136,8 @@ constexpr ChatFamily kFamilies[] = {
      .no_marks = {"<think>"},
      .model_types = {"chatglm", "glm", "glm4"},
      .tokens = {"<sop>", "<|user|>"}},
-    {.name = "chatglm3",  // chatglm3-6b
-     .controls = {"[gMASK]", "sop", "<|system|>", "<|user|>", "<|assistant|>"},
+    {.name = "chatglm3",  // chatglm3-6b; of tools: PROMPT_en.md of its repository
+     .controls = {"[gMASK]", "sop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"},
      .stops = {"<|user|>", "<|observation|>"},
      .bos = "",
      .eos = "</s>",
@@ -147,6 +147,12 @@ constexpr ChatFamily kFamilies[] = {
      .assistant = {"<|assistant|>\n ", ""},
      .answer = "<|assistant|>",
      .begins_with_line = true,
+     .tools = ToolTurns{.intro = "Answer the following questions as best as you can. You have access to the following "
+                                 "tools:",
+                        .before_name = "<|assistant|>",
+                        .before_arguments = "\n ```python\ntool_call(",
+                        .behind_arguments = ")\n```",
+                        .result = {"<|observation|>\n ", ""}},
      .marks = {"[gMASK]sop"},
      .model_types = {"chatglm"},
      .tokens = {"sop", "<|user|>"}},

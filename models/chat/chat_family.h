@@ -15,6 +15,14 @@ struct Turn {
   bool is_trimmed = false;
 };
 
+// How tools are offered, called and answered. The list of tools is JSON behind `intro`, in the system's turn; a call is
+// a turn with its arguments as Python writes them: before_name NAME before_arguments key=value, ... behind_arguments.
+struct ToolTurns {
+  std::string_view intro;
+  std::string_view before_name, before_arguments, behind_arguments;
+  Turn result;
+};
+
 enum class SystemPlace { kTurn, kFirstUser, kLastUser };  // a turn of its own, or in front of a user's text
 
 template <std::size_t kSize>
@@ -37,6 +45,7 @@ struct ChatFamily {
   std::optional<std::string_view> default_system = {};  // where a conversation has no system text
   bool drops_thinking = false;                          // of earlier answers: up to </think>
   bool begins_with_line = false;                        // answers begin with a line break that is no part of them
+  std::optional<ToolTurns> tools = {};                  // nothing: its rows know texts alone
 
   // Recognition by a chat_template's text: all of `marks` stand in it and none of `no_marks`.
   Words<4> marks = {};

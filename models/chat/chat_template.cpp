@@ -17,12 +17,14 @@ bool is_given(const nlohmann::ordered_json& json) { return !json.is_null() && !j
 
 Conversation texts_of(const ChatInput& input, const FamilyTemplate& family) {
   const std::string what = "chat template " + std::string(family.name());
-  if (is_given(*input.tools) || is_given(*input.documents) || is_given(*input.arguments))
-    throw Error(ErrorCode::kUnsupported, what + ": knows no tools, documents or switches; the checkpoint's own may");
-  auto conversation = messages_of(nlohmann::json(*input.messages));
+  const std::optional<ToolTurns>& tools = family.family->tools;
+  if ((is_given(*input.tools) && !tools) || is_given(*input.documents) || is_given(*input.arguments))
+    throw Error(ErrorCode::kUnsupported,
+                what + ": knows no " + (tools ? "" : "tools, ") + "documents or switches; the checkpoint's own may");
+  auto conversation = tools ? messages_with_tools(input, *tools) : messages_of(nlohmann::json(*input.messages));
   if (conversation) return *std::move(conversation);
-  throw Error(ErrorCode::kUnsupported,
-              what + ": knows texts of system, user and assistant alone; the checkpoint's own may know more");
+  throw Error(ErrorCode::kUnsupported, what + ": knows texts of system, user and assistant alone" +
+                                           (tools ? ", and tools" : "") + "; the checkpoint's own may know more");
 }
 
 }  // namespace

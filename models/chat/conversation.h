@@ -8,13 +8,15 @@
 
 namespace halfbyte::models {
 
-enum class Speaker { kSystem, kUser, kAssistant };
+enum class Speaker { kSystem, kUser, kAssistant, kTool };
 
 struct Message {
   Speaker role;
   std::string text;
+  std::string called = {};  // of an assistant's turn: the tool whose arguments the text is; empty: it is an answer
 };
-using Conversation = std::vector<Message>;  // a system text or none, then user and assistant in turn
+// A system text or none, then user and assistant in turn; a call and what a tool gave may stand before an answer.
+using Conversation = std::vector<Message>;
 
 // All that a checkpoint's own template may be given. null: none of it.
 struct ChatInput {

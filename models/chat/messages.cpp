@@ -27,7 +27,7 @@ std::optional<Message> message_of(const nlohmann::json& json, bool is_first) {
 }  // namespace
 
 ChatInput chat_input_of(const Conversation& conversation) {
-  constexpr const char* kRoles[] = {"system", "user", "assistant"};
+  constexpr const char* kRoles[] = {"system", "user", "assistant", "tool"};
   ChatInput out;
   *out.messages = nlohmann::ordered_json::array();
   for (const Message& message : conversation)

@@ -106,6 +106,14 @@ void add_turn(Renderer& out, const Turn& turn, std::string_view text) {
   out.own(turn.after);
 }
 
+void add_call(Renderer& out, const ToolTurns& turns, const Message& call) {
+  out.own(turns.before_name);
+  out.plain(call.called);
+  out.own(turns.before_arguments);
+  out.plain(call.text);
+  out.own(turns.behind_arguments);
+}
+
 }  // namespace
 
 FamilyTemplate::FamilyTemplate(const ChatFamily& row)
@@ -137,6 +145,10 @@ std::vector<Segment> FamilyTemplate::render(const Conversation& conversation, bo
     const bool has_system = system_place != SystemPlace::kTurn && i == (is_first ? 0 : turns.size() - 1);
     if (turns[i].role == Speaker::kUser) {
       add_user(out, *this, turns[i].text, has_system ? system : std::nullopt);
+    } else if (turns[i].role == Speaker::kTool && family->tools) {
+      add_turn(out, family->tools->result, turns[i].text);
+    } else if (!turns[i].called.empty() && family->tools) {
+      add_call(out, *family->tools, turns[i]);
     } else {
       add_turn(out, assistant, answer_of(*this, turns[i]));
     }

@@ -3,7 +3,10 @@
 
 #include <halfbyte/error.h>
 
+#include <nlohmann/json.hpp>
+
 #include "models/chat/chat_template.h"
+#include "models/chat/messages.h"
 #include "models/chat/trim.h"
 #include "tests/models/chat/chat_folder.h"
 
@@ -144,6 +147,29 @@ TEST_CASE("an answer ends at the family's tokens that the tokenizer has", "[chat
   CHECK(ChatTemplate(FamilyTemplate(*find_chat_family("llama3"))).stop_tokens(llama) == TokenIds{257, 258});
   const ByteTokenizer glm({"<|user|>", "<|observation|>"});
   CHECK(ChatTemplate(FamilyTemplate(*find_chat_family("glm4"))).stop_tokens(glm) == TokenIds{256, 257});
+}
+
+TEST_CASE("ChatGLM3 is offered tools, and told of calls and what came of them", "[chat]") {
+  const auto input_of = [](const char* json) { return *chat_input_of(nlohmann::ordered_json::parse(json)); };
+  const ByteTokenizer tokenizer({"<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"});
+  const ChatTemplate glm{FamilyTemplate(*find_chat_family("chatglm3"))};
+  const ChatInput input = input_of(R"({
+      "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
+      "messages": [{"role": "user", "content": "Lima?"},
+                   {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function":
+                     {"name": "weather", "arguments": {"city": "Lima", "days": [1, 2], "dry": true, "x": null}}}]},
+                   {"role": "tool", "content": "{\"t\": 22}"}]})");
+  CHECK(
+      text_of(glm.render(input, tokenizer)) ==
+      "[gMASK]sop<|system|>\n Answer the following questions as best as you can. You have access to the following "
+      "tools:\n[\n    {\n        \"name\": \"weather\",\n        \"parameters\": {\n            \"type\": \"object\"\n"
+      "        }\n    }\n]<|user|>\n Lima?<|assistant|>weather\n ```python\ntool_call(city=\"Lima\", days=[1, 2], "
+      "dry=True, x=None)\n```<|observation|>\n {\"t\": 22}<|assistant|>");
+  const ChatTemplate chatml{FamilyTemplate(*find_chat_family("chatml"))};
+  CHECK_THROWS_AS(chatml.render(input, tokenizer), Error);
+  CHECK_THROWS_AS(glm.render(input_of(R"({"messages": [{"role": "tool"}]})"), tokenizer), Error);
+  CHECK_THROWS_AS(glm.render(input_of(R"({"messages": [{"role": "assistant", "tool_calls": [{"a": 1}]}]})"), tokenizer),
+                  Error);
 }
 
 TEST_CASE("white space is trimmed as Python does it", "[chat]") {
