@@ -125,6 +125,23 @@ class Serve(CommandLineTest):
         self.assertIn("127.0.0.1 POST /v1/chat/completions 400", messages)
         self.assertNotIn('"content"', messages)
 
+    def test_several_models_are_told_apart_by_name(self):
+        with serving(self.model, TINY_LLAMA, self.model, "--name", "tiny4", "--name", TINY_LLAMA.name, "--name", "again", "-q") as server:
+            second, third = [json.loads(server.process.stdout.readline()) for _ in range(2)]
+            self.assertEqual(third["name"], "again")
+            self.assertEqual([server.said["name"], second["name"], second["port"]], ["tiny4", TINY_LLAMA.name, server.port])
+            names = [model["id"] for model in server.request("GET", "/v1/models")[1]["data"]]
+            self.assertEqual(names, ["tiny4", TINY_LLAMA.name, "again"])
+            texts = [server.complete(PROMPTS[1], 120, **fields)["choices"][0]["text"] for fields in [{}, {"model": "tiny4"}, {"model": TINY_LLAMA.name}]]
+            self.assertEqual(texts[0], texts[1])
+            self.assertNotEqual(texts[1], texts[2])
+            self.assertEqual(server.request("POST", "/v1/completions", {"model": "third", "prompt": "a"})[0], 404)
+            reports = [server.request("GET", f"/v1/halfbyte/report/{name}")[1]["checkpoint"] for name in names]
+            self.assertNotEqual(reports[0], reports[1])
+            server.end()
+        self.fails(2, ["tiny4", "--name"], "serve", self.model, self.model, "--port", "0")
+        self.fails(2, ["--name", "2 checkpoints", "1 name"], "serve", self.model, TINY_LLAMA, "--name", "one", "--port", "0")
+
     def test_what_it_is_asked_to_finish_it_finishes_and_a_second_signal_ends_it(self):
         for signals, status in [([signal.SIGTERM], 0), ([signal.SIGINT], 0), ([signal.SIGINT, signal.SIGINT], -signal.SIGINT)]:
             with serving(self.model, "-q") as server:

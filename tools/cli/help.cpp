@@ -115,7 +115,9 @@ nlohmann::ordered_json verb_help_json(const VerbInfo& verb, std::span<const Opti
 std::string usage_of(std::string_view verb, std::span<const OptionInfo> options) {
   std::string out = "halfbyte " + std::string(verb);
   for (const OptionInfo& option : options) {
-    if (option.is_positional) out += " " + (option.is_required ? option.names[0] : "[" + option.names[0] + "]");
+    if (!option.is_positional) continue;
+    const std::string word = option.names[0] + (option.is_repeatable ? "..." : "");
+    out += " " + (option.is_required ? word : "[" + word + "]");
   }
   for (const OptionInfo& option : options) {
     if (!option.is_positional && option.is_required) out += " " + head_of(option);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -186,13 +187,22 @@ template DeclaredOption OptionParser::add_option(const std::string&, double&, co
 
 DeclaredOption OptionParser::add_checkpoint(const std::string& name, std::string& target, const std::string& help,
                                             CheckpointUse use) {
-  checkpoints_.push_back({&target, use});
+  checkpoints_.push_back({&target, nullptr, use});
   return add_option(name, target, help);
 }
 
+DeclaredOption OptionParser::add_checkpoints(const std::string& name, std::vector<std::string>& target,
+                                             const std::string& help, CheckpointUse use) {
+  checkpoints_.push_back({nullptr, &target, use});
+  const DeclaredOption out = add_option(name, target, help);
+  app_->get_option(name)->take_all();
+  return out;
+}
+
 void OptionParser::find_checkpoints() {
-  for (const Checkpoint& checkpoint : checkpoints_)
-    *checkpoint.word = local_checkpoint(*checkpoint.word, checkpoint.use);
+  for (const auto& [word, words, use] : checkpoints_) {
+    for (std::string& one : words ? std::span(*words) : std::span(word, 1)) one = local_checkpoint(one, use);
+  }
 }
 
 DeclaredOption OptionParser::add_flag(const std::string& name, bool& target, const std::string& help) {

@@ -58,6 +58,8 @@ class OptionParser {
   // A checkpoint to read: a path, or a name of Hugging Face's hub that its cache has, which parse() makes a path of.
   DeclaredOption add_checkpoint(const std::string& name, std::string& target, const std::string& help,
                                 CheckpointUse use = CheckpointUse::kModel);
+  DeclaredOption add_checkpoints(const std::string& name, std::vector<std::string>& target, const std::string& help,
+                                 CheckpointUse use = CheckpointUse::kModel);
   // "-v,--verbose". An int counts how often it is given.
   DeclaredOption add_flag(const std::string& name, bool& target, const std::string& help);
   DeclaredOption add_flag(const std::string& name, int& target, const std::string& help);
@@ -72,7 +74,8 @@ class OptionParser {
  private:
   void find_checkpoints();
   struct Checkpoint {
-    std::string* word;
+    std::string* word;                // null: words
+    std::vector<std::string>* words;  // null: word
     CheckpointUse use;
   };
   std::unique_ptr<CLI::App> app_;

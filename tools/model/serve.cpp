@@ -1,8 +1,10 @@
-// halfbyte serve CKPT: an HTTP server that OpenAI's clients speak to.
+// halfbyte serve CKPT...: an HTTP server that OpenAI's clients speak to.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,10 +37,12 @@ struct Words {
   ServeOptions serve;
   std::int64_t port = 8080, timeout = 60, drain = 30;
   std::string key_file, kept_bytes;
+  std::vector<std::string> checkpoints, names;  // parsed: those behind the first, and names that are said; then all
 };
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
+  parser.add_checkpoints("MORE", words.checkpoints, "further models, which requests name");
   parser.add_option("--host", words.server.host, "address to listen on").type_name("ADDRESS").show_default();
   parser.add_option("--port", words.port, "0: any that is free").check(whole_number(0, 65535)).show_default();
   parser
@@ -46,7 +50,11 @@ void declare(OptionParser& parser, Words& words) {
                   "keys, one a line, of which clients must send one; HALFBYTE_API_KEY in the environment is one too")
       .type_name("FILE");
   parser.add_flag("--insecure", words.server.insecure, "listen beyond this machine without keys");
-  parser.add_option("--name", words.serve.name, "what clients call the model (CKPT's folder)").type_name("NAME");
+  parser
+      .add_option("--name", words.names,
+                  "what clients call the model (CKPT's folder); once for each checkpoint, or not")
+      .type_name("NAME")
+      .repeatable();
   parser.add_option("--chat-template", words.serve.chat_template, "a family's, instead of the checkpoint's own")
       .type_name("NAME");
   parser
@@ -96,6 +104,17 @@ void complete(Words& words, const CommonOptions& common) {
   if (!words.kept_bytes.empty()) words.serve.kept_bytes = static_cast<std::int64_t>(parse_bytes(words.kept_bytes));
   if (!common.is_quiet) words.server.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   words.serve.loading = load_options(words.model);
+  std::vector<std::string>& all = words.checkpoints;
+  all.insert(all.begin(), words.model.checkpoint);
+  if (!words.names.empty() && words.names.size() != all.size())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--name: there are " + counted(static_cast<std::int64_t>(all.size()), "checkpoint") + ", and " +
+                    counted(static_cast<std::int64_t>(words.names.size()), "name"));
+  if (words.names.empty()) std::ranges::transform(all, std::back_inserter(words.names), &served_name);
+  std::vector<std::string> sorted = words.names;
+  std::ranges::sort(sorted);
+  if (const auto same = std::ranges::adjacent_find(sorted); same != sorted.end())
+    throw Error(ErrorCode::kInvalidArgument, "two models would be called " + printable(*same) + "; give each a --name");
 }
 
 void announce(const Server& server, const Serving& serving, const Words& words, bool is_json) {
@@ -151,10 +170,13 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   interrupt.end_at_once();
   Server server(words.server);
   Network network(server);
-  const Serving serving = server.serve(words.model.checkpoint, words.serve);
-  log_report(serving.report);
-  interrupt.request_only();
-  announce(server, serving, words, common.is_json);
+  for (std::size_t i = 0; i < words.checkpoints.size(); ++i) {
+    words.serve.name = words.names[i];
+    const Serving serving = server.serve(words.checkpoints[i], words.serve);
+    log_report(serving.report);
+    if (i + 1 == words.checkpoints.size()) interrupt.request_only();
+    announce(server, serving, words, common.is_json);
+  }
   const std::stop_callback drain(interrupt.token(), [&] {
     if (!common.is_quiet) std::fprintf(stderr, "ending; once more ends at once\n");
     server.drain(std::chrono::seconds(words.drain));

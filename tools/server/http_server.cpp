@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 #include "models/chat/encode.h"
 #include "models/json/printable.h"
@@ -16,6 +17,7 @@
 #include "tools/server/api/tokens.h"
 #include "tools/server/http/listener.h"
 #include "tools/server/page/page.h"
+#include "tools/server/served_models.h"
 #include "tools/server/worker.h"
 
 namespace halfbyte::server {
@@ -68,10 +70,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     alive_.wait_for_none();
   }
 
-  void serve(ServedModel model) {
-    const std::lock_guard lock(mutex_);
-    model_ = std::make_shared<const ServedModel>(std::move(model));
-  }
+  void serve(ServedModel model) { models_.add(std::move(model)); }
 
   Listener& listener() { return listener_; }
   const ServerOptions& options() const { return options_; }
@@ -91,11 +90,14 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   };
   static const Route kRoutes[];
 
-  std::shared_ptr<const ServedModel> model() const {
-    const std::lock_guard lock(mutex_);
+  const ServedModels& models() const {
     if (is_draining_) throw Problem(503, "the server is going down");
-    if (!model_) throw Problem(503, "the model is being loaded; try again soon");
-    return model_;
+    return models_;
+  }
+  // The one that the body names.
+  std::shared_ptr<const ServedModel> model_of(const Body& body) const {
+    const auto name = body.string("model");
+    return name ? models().named(*name) : models().first();
   }
 
   HttpResponse refused(int status, const std::string& problem) {
@@ -194,12 +196,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   // A page of another site that made a name of its own mean this machine must not speak to a server without keys.
   void check_host(const HttpRequest& request) const {
     if (!options_.keys.empty() || options_.insecure || request.host.empty()) return;
-    std::string_view host = request.host;
-    host = host.substr(0, host.starts_with('[') ? host.find(']') + 1 : host.find(':'));
-    const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
-    if (host == "localhost" || (is_number && host.starts_with("127.")) || host == "[::1]" || host == options_.host)
-      return;
-    throw Problem(403, "the Host header names another machine");
+    if (!is_this_machine(request.host, options_.host)) throw Problem(403, "the Host header names another machine");
   }
 
   static void check_type(const HttpRequest& request) {
@@ -220,14 +217,13 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     exchange->respond(chat_page());
   }
   void health(const std::shared_ptr<Exchange>& exchange) {
-    const std::unique_lock lock(mutex_);
-    const char* const status = is_draining_ ? "draining" : model_ ? "ready" : "starting";
-    const int code = is_draining_ || !model_ ? 503 : 200;
+    const char* const status = is_draining_ ? "draining" : models_.is_empty() ? "starting" : "ready";
+    const int code = std::string_view(status) == "ready" ? 200 : 503;
     exchange->respond({.status = code, .body = text_of(Json{{"status", status}})});
   }
 
   void metrics(const std::shared_ptr<Exchange>& exchange) {
-    exchange->respond({.content_type = "text/plain; version=0.0.4", .body = metrics_.text(model()->engine->state())});
+    exchange->respond({.content_type = "text/plain; version=0.0.4", .body = metrics_.text(models().state())});
   }
 
   static Json model_json(const ServedModel& served) {
@@ -238,27 +234,37 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
             {"max_model_len", served.context}};
   }
 
-  void models(const std::shared_ptr<Exchange>& exchange) {
-    respond(exchange, {{"object", "list"}, {"data", Json::array({model_json(*model())})}});
+  void list(const std::shared_ptr<Exchange>& exchange) {
+    Json data = Json::array();
+    for (const auto& served : models().all()) data.push_back(model_json(*served));
+    respond(exchange, {{"object", "list"}, {"data", std::move(data)}});
   }
 
+  // What the path says behind `route`.
+  std::shared_ptr<const ServedModel> named_behind(std::string_view route, const std::shared_ptr<Exchange>& exchange) {
+    return models().named(exchange->request().path.substr(route.size()));
+  }
   void one_model(const std::shared_ptr<Exchange>& exchange) {
-    const auto served = model();
-    check_model(exchange->request().path.substr(std::string_view("/v1/models/").size()), *served);
-    respond(exchange, model_json(*served));
+    respond(exchange, model_json(*named_behind("/v1/models/", exchange)));
+  }
+  void report(const std::shared_ptr<Exchange>& exchange) { respond(exchange, *models().first()->report); }
+  void one_report(const std::shared_ptr<Exchange>& exchange) {
+    respond(exchange, *named_behind("/v1/halfbyte/report/", exchange)->report);
   }
 
-  void report(const std::shared_ptr<Exchange>& exchange) { respond(exchange, *model()->report); }
   void tokenize(const std::shared_ptr<Exchange>& exchange) {
-    respond(exchange, tokens_of_text(Body(exchange->take_body()), *model()));
+    const Body body(exchange->take_body());
+    respond(exchange, tokens_of_text(body, *model_of(body)));
   }
   void detokenize(const std::shared_ptr<Exchange>& exchange) {
-    respond(exchange, text_of_tokens(Body(exchange->take_body()), *model()));
+    const Body body(exchange->take_body());
+    respond(exchange, text_of_tokens(body, *model_of(body)));
   }
 
   void chat(const std::shared_ptr<Exchange>& exchange) {
-    const auto served = model();
-    const ChatRequest request = chat_request_of(Body(exchange->take_body()), *served);
+    const Body body(exchange->take_body());
+    const auto served = model_of(body);
+    const ChatRequest request = chat_request_of(body, *served);
     AnswerPlan plan{.is_chat = true, .fields = request.fields, .continues_answers = request.has_answers};
     std::vector<models::Segment> segments;
     try {
@@ -286,13 +292,15 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
   // Made for the first who needs it. In the worker's thread.
   std::shared_ptr<const serving::TokenTrie> trie(const ServedModel& served) {
-    if (!trie_) trie_ = std::make_shared<const serving::TokenTrie>(*served.tokenizer);
-    return trie_;
+    auto& trie = tries_[&served];
+    if (!trie) trie = std::make_shared<const serving::TokenTrie>(*served.tokenizer);
+    return trie;
   }
 
   void complete(const std::shared_ptr<Exchange>& exchange) {
-    const auto served = model();
-    CompletionRequest request = completion_request_of(Body(exchange->take_body()), *served);
+    const Body body(exchange->take_body());
+    const auto served = model_of(body);
+    CompletionRequest request = completion_request_of(body, *served);
     AnswerPlan plan{.fields = request.fields, .prompts = std::move(request.prompts)};
     for (const TokenIds& prompt : plan.prompts) {
       plan.reading.push_back({.context = prompt, .stops = request.fields.stops});
@@ -322,8 +330,9 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   }
 
   void embed(const std::shared_ptr<Exchange>& exchange) {
-    const auto served = model();
-    EmbeddingRequest request = embedding_request_of(Body(exchange->take_body()), *served);
+    const Body body(exchange->take_body());
+    const auto served = model_of(body);
+    EmbeddingRequest request = embedding_request_of(body, *served);
     request.client = client_of(exchange->request());
     const auto one = std::make_shared<Embedding>(served, exchange, std::move(request));
     add(one);
@@ -342,9 +351,9 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
   const ServerOptions options_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const ServedModel> model_;
+  ServedModels models_;
   std::vector<std::weak_ptr<Job>> jobs_;
-  std::shared_ptr<const serving::TokenTrie> trie_;
+  std::map<const ServedModel*, std::shared_ptr<const serving::TokenTrie>> tries_;
   Metrics metrics_;
   Alive alive_;
   std::atomic<bool> is_draining_ = false;
@@ -356,9 +365,10 @@ const HttpServer::State::Route HttpServer::State::kRoutes[] = {
     {"GET", "/", Where::kHere, false, &State::page},
     {"GET", "/health", Where::kHere, false, &State::health},
     {"GET", "/metrics", Where::kHere, true, &State::metrics},
-    {"GET", "/v1/models", Where::kHere, true, &State::models},
+    {"GET", "/v1/models", Where::kHere, true, &State::list},
     {"GET", "/v1/models/", Where::kHere, true, &State::one_model},
     {"GET", "/v1/halfbyte/report", Where::kHere, true, &State::report},
+    {"GET", "/v1/halfbyte/report/", Where::kHere, true, &State::one_report},
     {"POST", "/v1/chat/completions", Where::kWorker, true, &State::chat},
     {"POST", "/v1/completions", Where::kWorker, true, &State::complete},
     {"POST", "/v1/embeddings", Where::kWorker, true, &State::embed},

@@ -1,4 +1,4 @@
-// The server of one model, whatever makes its answers. Needs no LibTorch.
+// The server of models, whatever makes their answers. Needs no LibTorch.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,8 @@ class HttpServer {
   // Ends what is being answered. The engine must still run.
   ~HttpServer();
 
-  // Until it is called, /health says "starting", and requests for the model are told to come again.
+  // One more model; the first is meant where a request names none. Until it is called, /health says "starting", and
+  // requests are told to come again. Errors: kInvalidArgument where one of that name is served.
   void serve(ServedModel model);
   std::uint16_t port() const noexcept;
   // "http://127.0.0.1:8080".

@@ -2,6 +2,7 @@
 #include <halfbyte/server.h>
 
 #include <algorithm>
+#include <list>
 
 #include <nlohmann/json.hpp>
 
@@ -26,12 +27,6 @@ std::filesystem::path directory_of(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_directory(checkpoint) ? checkpoint : checkpoint.parent_path();
 }
 
-std::string name_of(const std::filesystem::path& checkpoint, const ServeOptions& options) {
-  if (!options.name.empty()) return options.name;
-  const auto whole = std::filesystem::weakly_canonical(checkpoint);
-  return (whole.has_filename() ? whole.filename() : whole.parent_path().filename()).string();
-}
-
 serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& options) {
   serving::SchedulerOptions out{.parallel = options.parallel, .waiting = options.waiting, .context = options.context};
   const models::Session session = model.module().make_session();
@@ -54,6 +49,11 @@ serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& opt
 
 }  // namespace
 
+std::string served_name(const std::filesystem::path& checkpoint) {
+  const auto whole = std::filesystem::weakly_canonical(checkpoint);
+  return (whole.has_filename() ? whole.filename() : whole.parent_path().filename()).string();
+}
+
 class Server::State {
  public:
   explicit State(ServerOptions options) : http_(std::make_unique<server::HttpServer>(std::move(options))) {}
@@ -69,12 +69,23 @@ class Server::State {
     served.tokenizer = models::load_tokenizer(files::TokenizerDirectory(checkpoint.string()).path());
     if (!served.tokenizer)
       throw Error(ErrorCode::kNotFound, checkpoint.string() + " has no tokenizer, so no text can be served");
-    model_.emplace(load_low_bit(checkpoint, options.loading));
-    const auto scheduler = std::make_shared<serving::Scheduler>(model_->module(), scheduling(*model_, options));
-    served.name = name_of(checkpoint, options);
+    models_.push_back(load_low_bit(checkpoint, options.loading));
+    try {
+      return serve(models_.back(), checkpoint, std::move(served), options);
+    } catch (...) {
+      models_.pop_back();
+      throw;
+    }
+  }
+
+ private:
+  Serving serve(const Model& model, const std::filesystem::path& checkpoint, server::ServedModel served,
+                const ServeOptions& options) {
+    const auto scheduler = std::make_shared<serving::Scheduler>(model.module(), scheduling(model, options));
+    served.name = options.name.empty() ? served_name(checkpoint) : options.name;
     served.engine = scheduler;
     served.context = scheduler->context();
-    served.stop_tokens = model_->config().eos_token_ids;
+    served.stop_tokens = model.config().eos_token_ids;
     const TokenIds more = models::generation_stop_tokens(directory_of(checkpoint));
     served.stop_tokens.insert(served.stop_tokens.end(), more.begin(), more.end());
     try {
@@ -84,9 +95,9 @@ class Server::State {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported || !options.chat_template.empty()) throw;
     }
-    served.report = server::json_of(model_->report());
+    served.report = server::json_of(model.report());
     (*served.report)["checkpoint"] = *server::manifest_summary(directory_of(checkpoint));
-    Serving out{model_->report(),
+    Serving out{model.report(),
                 served.name,
                 scheduler->context(),
                 scheduler->kept_bytes(),
@@ -96,8 +107,7 @@ class Server::State {
     return out;
   }
 
- private:
-  std::optional<Model> model_;
+  std::list<Model> models_;
   std::unique_ptr<server::HttpServer> http_;
 };
 

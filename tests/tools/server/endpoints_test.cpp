@@ -197,6 +197,29 @@ TEST_CASE("methods, paths, types and hosts that are none are refused", "[server]
   CHECK(head.find("Access-Control") == std::string::npos);
 }
 
+TEST_CASE("several models are told apart by name, and the first is meant where none is said", "[server]") {
+  Running running("first");
+  const auto engine = std::make_shared<tests::FakeEngine>(running.tokenizer().encode("second"), 8);
+  const std::shared_ptr<const models::Tokenizer> tokenizer = models::load_tokenizer(tests::data("tiny-llama"));
+  const auto another = [&](const char* name) {
+    return server::ServedModel{.name = name, .engine = engine, .tokenizer = tokenizer, .context = 128};
+  };
+  running.server.serve(another("other/one"));
+  CHECK_THROWS_AS(running.server.serve(another("tiny")), Error);
+  const auto said = [&](const std::string& body) {
+    return json_of(running.post("/v1/completions", body))["choices"][0]["text"].get<std::string>();
+  };
+  CHECK(said(R"({"prompt": "a"})").find("first") != std::string::npos);
+  CHECK(said(R"({"prompt": "a", "model": "tiny"})").find("first") != std::string::npos);
+  CHECK(said(R"({"prompt": "a", "model": "other/one"})").find("second") != std::string::npos);
+  CHECK(json_of(running.get("/v1/models"))["data"].size() == 2);
+  CHECK(json_of(running.get("/v1/models/other%2Fone"))["max_model_len"] == 128);
+  const std::string refusal = running.post("/v1/completions", R"({"prompt": "a", "model": "third"})");
+  CHECK(status_of(refusal) == 404);
+  CHECK(body_of(refusal).find("'tiny', 'other/one'") != std::string::npos);
+  CHECK(status_of(running.get("/metrics")) == 200);
+}
+
 TEST_CASE("with keys, who has none is refused, but may ask for health", "[server]") {
   ServerOptions options;
   options.keys = {"secret-one", "secret-two"};

@@ -56,18 +56,7 @@ bool includes_usage(const Body& body, bool streams) {
 
 }  // namespace
 
-void check_model(const Body& body, const ServedModel& model) {
-  if (const auto name = body.string("model")) check_model(*name, model);
-}
-
-void check_model(const std::string& name, const ServedModel& model) {
-  if (name == model.name) return;
-  throw Problem(404, "there is no model '" + name.substr(0, 100) + "' here; this is '" + model.name + "'", "model",
-                "model_not_found");
-}
-
 AnswerFields answer_fields_of(const Body& body, const ServedModel& model) {
-  check_model(body, model);
   AnswerFields out;
   models::Sampling& sampling = out.sampling;
   sampling.temperature = body.number("temperature", 0, 2).value_or(sampling.temperature);

@@ -35,11 +35,7 @@ inline constexpr auto kAnswerFields = std::to_array<std::string_view>(
 inline constexpr std::int64_t kMostAnswers = 16;  // of "n", and of prompts in one request
 inline constexpr std::int64_t kMostStops = 16;
 
-// Errors: Problem 404 where another model is named.
-void check_model(const Body& body, const ServedModel& model);
-void check_model(const std::string& name, const ServedModel& model);
-
-// All but logprobs, which the two endpoints spell differently. Errors: Problem 400, 404 for another model's name.
+// All but logprobs, which the two endpoints spell differently. Errors: Problem 400.
 AnswerFields answer_fields_of(const Body& body, const ServedModel& model);
 
 }  // namespace halfbyte::server

@@ -42,7 +42,6 @@ std::string base64_of(const std::vector<float>& vector) {
 
 EmbeddingRequest embedding_request_of(const Body& body, const ServedModel& model) {
   body.allow(kFields);
-  check_model(body, model);
   if (body.find("dimensions")) refuse("dimensions", "is not supported: a vector has the model's hidden size");
   EmbeddingRequest out;
   const std::string format = body.string("encoding_format").value_or("float");

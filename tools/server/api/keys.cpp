@@ -22,4 +22,10 @@ bool is_allowed(const std::string& authorization, const std::vector<std::string>
   return is_one;
 }
 
+bool is_this_machine(std::string_view header, std::string_view listening) noexcept {
+  const std::string_view host = header.substr(0, header.starts_with('[') ? header.find(']') + 1 : header.find(':'));
+  const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || (is_number && host.starts_with("127.")) || host == "[::1]" || host == listening;
+}
+
 }  // namespace halfbyte::server

@@ -161,7 +161,7 @@ function headers() {
 function bodyOfRequest() {
   const messages = turns.filter((turn) => turn.content || turn.role === "user").map(({role, content}) => ({role, content}));
   if (settings.system) messages.unshift({role: "system", content: settings.system});
-  const body = {messages, stream: true, stream_options: {include_usage: true}};
+  const body = {model: model?.id, messages, stream: true, stream_options: {include_usage: true}};
   for (const name of NUMBERS) if (settings[name] !== "" && Number.isFinite(Number(settings[name]))) body[name] = Number(settings[name]);
   return body;
 }
@@ -239,9 +239,15 @@ async function about() {
   try {
     const response = await fetch("/v1/models", {headers: headers()});
     if (!response.ok) throw new Error(await problemOf(response));
-    model = (await response.json()).data[0];
-    document.title = model.id + " · halfbyte";
-    $("about").textContent = model.id;
+    const models = (await response.json()).data, choice = element("select", {"aria-label": "model"});
+    const choose = () => {
+      model = models[Math.max(choice.selectedIndex, 0)];
+      document.title = model.id + " · halfbyte";
+    };
+    for (const {id} of models) choice.append(element("option", {}, id));
+    choice.onchange = choose;
+    choose();
+    $("about").replaceChildren(models.length > 1 ? choice : model.id);
   } catch (error) {
     $("about").textContent = error.message;
   }
@@ -252,7 +258,7 @@ async function showCard() {
   body.replaceChildren(element("p", {class: "faint"}, "..."));
   $("card-dialog").showModal();
   try {
-    const response = await fetch("/v1/halfbyte/report", {headers: headers()});
+    const response = await fetch("/v1/halfbyte/report" + (model ? "/" + encodeURIComponent(model.id) : ""), {headers: headers()});
     if (!response.ok) throw new Error(await problemOf(response));
     const report = await response.json(), rows = [["Name", model?.id ?? ""], ["Context", (model?.max_model_len ?? "") + " tokens"], ["Policy", report.policy],
       ["Products in", report.operand_dtype + ", packed codes times " + report.compute], ["All else in", report.stream_dtype], ["Keys and values", report.key_values], ["Device", report.device]];

@@ -1,4 +1,4 @@
-// Serves a checkpoint to OpenAI's clients over HTTP: what `halfbyte serve` does, for host programs. Needs no LibTorch.
+// Serves checkpoints to OpenAI's clients over HTTP: what `halfbyte serve` does, for host programs. Needs no LibTorch.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,9 @@ struct ServeOptions {
       0;  // memory of keys and values; 0: what `parallel` contexts take, a quarter of this machine's memory at most
 };
 
+// The checkpoint's last folder: its name where ServeOptions say none.
+std::string served_name(const std::filesystem::path& checkpoint);
+
 // What is served, once it is.
 struct Serving {
   LoadReport report;
@@ -36,7 +39,8 @@ struct Serving {
   bool has_chat = false;               // a chat template was found
 };
 
-// Of one listening socket. Threads: run() and serve() are called once; the others at any time, by anybody.
+// Of one listening socket. Threads: run() is called once, serve() by one thread at a time; the others at any time, by
+// anybody.
 class Server {
  public:
   // Listens; until serve() has returned, clients are told to come again. Errors: kInvalidArgument for options that make
@@ -45,8 +49,9 @@ class Server {
   // Ends what is being answered.
   ~Server();
 
-  // Loads the checkpoint, and answers from now on. Errors: as load_low_bit; kNotFound without a tokenizer;
-  // kInvalidArgument for options out of range.
+  // Loads the checkpoint, and answers from now on, where requests name it; the first one also where they name none.
+  // Errors: as load_low_bit; kNotFound without a tokenizer; kInvalidArgument for options out of range, or a name that
+  // another has.
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options = {});
 
   std::uint16_t port() const noexcept;
