@@ -1,0 +1,8 @@
+// halfbyte._halfbyte: what the package for Python is bound to.
+#include "tools/python/parts.h"
+
+PYBIND11_MODULE(_halfbyte, module) {
+  halfbyte::python::add_errors(module);
+  halfbyte::python::add_conversion(module);
+  halfbyte::python::add_model(module);
+}

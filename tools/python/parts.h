@@ -1,0 +1,12 @@
+// What the module is made of.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace halfbyte::python {
+
+void add_errors(pybind11::module_& module);
+void add_conversion(pybind11::module_& module);
+void add_model(pybind11::module_& module);
+
+}  // namespace halfbyte::python

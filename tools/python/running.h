@@ -1,0 +1,51 @@
+// Long calls from Python: without the interpreter's lock, and ended by Ctrl-C.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <stop_token>
+
+#include <pybind11/pybind11.h>
+
+namespace halfbyte::python {
+
+// While one lives, other threads of the interpreter run; Ctrl-C asks for a stop, and is raised when the call is over.
+// Made by the thread that has the lock.
+class Running {
+ public:
+  Running() = default;
+  std::stop_token stop() const { return stop_.get_token(); }
+  // To be called now and then, from any thread: calls `progress` (None: nothing) with done and total, and looks for
+  // Ctrl-C. What it raises ends the call.
+  void step(const pybind11::object& progress, std::uint64_t done, std::uint64_t total) {
+    const pybind11::gil_scoped_acquire lock;
+    try {
+      if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+      if (!progress.is_none()) progress(done, total);
+    } catch (pybind11::error_already_set&) {
+      if (!raised_) raised_ = std::current_exception();
+      stop_.request_stop();
+    }
+  }
+  // Runs it without the lock, and raises what a step raised.
+  template <class Work>
+  auto run(const Work& work) {
+    try {
+      const pybind11::gil_scoped_release unlocked;
+      return work();
+    } catch (...) {
+      finish();
+      throw;
+    }
+  }
+  // For calls that a stop does not end with an error.
+  void finish() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  std::stop_source stop_;
+  std::exception_ptr raised_;
+};
+
+}  // namespace halfbyte::python
