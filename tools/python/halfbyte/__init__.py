@@ -1,6 +1,6 @@
 """LLM checkpoints in 4 bits: made, checked and run on the CPU with halfbyte's own kernels."""
 
-from ._torch import library_folder as _library_folder
+from halfbyte_program.torch_libraries import library_folder as _library_folder
 
 _library_folder()  # another torch would fail with a symbol's name
 

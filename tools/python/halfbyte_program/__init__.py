@@ -1,10 +1,13 @@
-"""The console script: the program of the C++ build, with the LibTorch of this environment."""
+"""The console script: the program of the C++ build, with the LibTorch of this environment.
+
+A package of its own, since importing halfbyte imports torch, which takes a second.
+"""
 
 import os
 import pathlib
 import sys
 
-from ._torch import library_folder
+from .torch_libraries import library_folder
 
 
 def main() -> None:
@@ -14,5 +17,5 @@ def main() -> None:
         sys.exit(f"halfbyte: {error}")
     others = os.environ.get("LD_LIBRARY_PATH")
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries + (os.pathsep + others if others else "")}
-    program = pathlib.Path(__file__).parent / "bin" / "halfbyte"
+    program = pathlib.Path(__file__).parent.parent / "halfbyte" / "bin" / "halfbyte"
     os.execve(program, ["halfbyte", *sys.argv[1:]], environment)
