@@ -18,5 +18,6 @@ set(HALFBYTE_LOADER_TESTS
     loader/round_trip_test.cpp
     loader/soak_test.cpp
     loader/text_part_test.cpp
+    loader/tokenizer_test.cpp
     loader/turned_experts_test.cpp
     loader/unknown_family_test.cpp)

@@ -61,6 +61,22 @@ def check_tokens(program, scratch):
     wanted = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["generations"][0]["tokens"]
     model = halfbyte.load_low_bit(scratch / "a")
     assert model.generate([ids], max_gen_len=40, temperature=0) == [wanted]
+    tokenizer = halfbyte.Tokenizer(scratch / "a")
+    text = "Once upon a time"
+    words = [program, "generate", scratch / "a", "--prompt", text, "--max-gen-len", "20", "--temperature", "0", "--json", "-q"]
+    answer = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["generations"][0]
+    seen = []
+    assert model.generate([tokenizer.encode(text)], max_gen_len=20, temperature=0, on_token=lambda _, token: seen.append(token)) == [answer["tokens"]]
+    assert seen == answer["tokens"] and tokenizer.decode(seen).strip() == answer["text"].strip()
+    assert len(model.generate([ids], max_gen_len=20, temperature=0, on_token=lambda *_: False)[0]) < 20
+    refused("unsupported", tokenizer.encode_chat, [{"role": "user", "content": "a"}])
+    refused("invalid_argument", tokenizer.decode, [10**6])
+    try:
+        model.generate([ids], on_token=lambda *_: 1 // 0)
+    except ZeroDivisionError:
+        pass
+    else:
+        raise AssertionError("what on_token raised is lost")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(one == [wanted] for one in pool.map(lambda _: model.generate([ids], max_gen_len=40, temperature=0), range(16)))
 

@@ -28,16 +28,15 @@ Model load(const std::filesystem::path& path, const std::string& dtype, const st
 
 std::vector<TokenIds> generate(const Model& model, const std::vector<TokenIds>& prompts, std::int64_t max_gen_len,
                                double temperature, double top_p, std::int64_t top_k, std::uint64_t seed,
-                               bool ignore_eos) {
+                               bool ignore_eos, const TokenIds& stop_tokens, const py::object& on_token) {
   GenerateOptions options{.max_gen_len = max_gen_len, .temperature = temperature, .top_p = top_p, .top_k = top_k};
   options.seed = seed;
   options.ignore_eos = ignore_eos;
   Running running;
   options.stop = running.stop();
-  const py::none no_progress;
-  options.on_token = [&](std::size_t, std::int64_t) {
-    running.step(no_progress, 0, 0);
-    return true;
+  options.stop_tokens = stop_tokens;
+  options.on_token = [&](std::size_t prompt, std::int64_t token) {
+    return running.asked([&] { return on_token.is_none() || !on_token(prompt, token).is(py::bool_(false)); });
   };
   std::vector<TokenIds> out;
   for (Generation& one : running.run([&] { return model.generate(prompts, options); }))
@@ -61,7 +60,7 @@ void add_model(py::module_& module) {
   py::class_<Model>(module, "CausalLM")
       .def("generate", &generate, py::arg("prompts"), py::kw_only(), py::arg("max_gen_len") = 64,
            py::arg("temperature") = 0.6, py::arg("top_p") = 0.9, py::arg("top_k") = 0, py::arg("seed") = 0,
-           py::arg("ignore_eos") = false)
+           py::arg("ignore_eos") = false, py::arg("stop_tokens") = TokenIds{}, py::arg("on_token") = py::none())
       .def_property_readonly("policy", [](const Model& model) { return model.report().policy; })
       .def_property_readonly("compute", [](const Model& model) { return model.report().compute; })
       .def_property_readonly("tensors", [](const Model& model) { return tensors_of(model.report()); });

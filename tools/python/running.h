@@ -15,17 +15,27 @@ class Running {
  public:
   Running() = default;
   std::stop_token stop() const { return stop_.get_token(); }
-  // To be called now and then, from any thread: calls `progress` (None: nothing) with done and total, and looks for
-  // Ctrl-C. What it raises ends the call.
-  void step(const pybind11::object& progress, std::uint64_t done, std::uint64_t total) {
+  // To be called now and then, from any thread: asks Python with the lock, and looks for Ctrl-C. What is raised ends
+  // the call: false.
+  template <class Ask>
+  bool asked(const Ask& ask) {
     const pybind11::gil_scoped_acquire lock;
+    if (raised_) return false;
     try {
       if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
-      if (!progress.is_none()) progress(done, total);
+      return ask();
     } catch (pybind11::error_already_set&) {
-      if (!raised_) raised_ = std::current_exception();
+      raised_ = std::current_exception();
       stop_.request_stop();
+      return false;
     }
+  }
+  // The same of a callable that is told how much is done; None: nobody is.
+  void step(const pybind11::object& progress, std::uint64_t done, std::uint64_t total) {
+    asked([&] {
+      if (!progress.is_none()) progress(done, total);
+      return true;
+    });
   }
   // Runs it without the lock, and raises what a step raised.
   template <class Work>

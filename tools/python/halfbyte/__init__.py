@@ -6,6 +6,6 @@ _library_folder()  # another torch would fail with a symbol's name
 
 import torch as _torch  # noqa: E402, F401  brings the libraries that the next line needs
 
-from ._halfbyte import CausalLM, Error, dequantize, load_low_bit, quantize, verify  # noqa: E402
+from ._halfbyte import CausalLM, Error, Tokenizer, dequantize, load_low_bit, quantize, verify  # noqa: E402
 
-__all__ = ["CausalLM", "Error", "dequantize", "load_low_bit", "quantize", "verify"]
+__all__ = ["CausalLM", "Error", "Tokenizer", "dequantize", "load_low_bit", "quantize", "verify"]

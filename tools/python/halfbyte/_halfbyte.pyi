@@ -86,6 +86,26 @@ def dequantize(
 def verify(path: str | os.PathLike[str], *, expect: str = ..., progress: Progress | None = ...) -> Verified:
     """Reads every byte of a checkpoint and compares it with the hashes on record."""
 
+class Message(TypedDict):
+    role: str
+    content: str
+
+class Tokenizer:
+    """A checkpoint's tokenizer and chat template. Threads: any number may use it at once."""
+
+    def __init__(self, checkpoint: str | os.PathLike[str]) -> None: ...
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """With what the checkpoint puts around a whole text. special=False: "</s>" in it is text."""
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """A conversation as the checkpoint's template has it, up to where the answer begins."""
+
+    @property
+    def chat_stop_tokens(self) -> list[int]: ...
+    @property
+    def vocab_size(self) -> int: ...
+
 class CausalLM:
     """A loaded model. Threads: any number may generate at once."""
 
@@ -105,8 +125,13 @@ class CausalLM:
         top_k: int = 0,
         seed: int = 0,
         ignore_eos: bool = False,
+        stop_tokens: Sequence[int] = ...,
+        on_token: Callable[[int, int], object] | None = None,
     ) -> list[list[int]]:
-        """What follows each prompt of token ids. temperature 0: the most likely token, always."""
+        """What follows each prompt of token ids. temperature 0: the most likely token, always.
+
+        on_token(prompt's index, token) as tokens come; False ends that prompt's text.
+        """
 
 def load_low_bit(
     path: str | os.PathLike[str],
