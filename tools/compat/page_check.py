@@ -143,6 +143,25 @@ def check_hostile(page):
     assert len(answer.find_elements(page.by.CSS_SELECTOR, "table td")) == 2
 
 
+def check_models(page):
+    page.until(lambda: len(page.all("#about option")) == 2)
+    choices = page.all("#about option")
+    names = [choice.text for choice in choices]
+    choices[1].click()
+    assert names[1] in page.driver.title
+    page.one("#card").click()
+    page.until(lambda: names[1] in page.one("#card-body").text)
+    page.one("#card-dialog > form > button").click()
+    set_seed(page, 3, 12)
+    page.say("Hello")
+    page.until_answered(2)
+    assert page.texts()[1]
+
+
+def served(program, *words):
+    return subprocess.Popen([program, "serve", *words, "--port", "0", "--json", "-q", "--chat-template", "chatml"], stdout=subprocess.PIPE, text=True)
+
+
 def with_page(address, check, screenshots=None, **window):
     page = Page(address, **window)
     try:
@@ -170,7 +189,7 @@ def main(program, tiny_llama, screenshots=None):
     with tempfile.TemporaryDirectory() as scratch:
         model = pathlib.Path(scratch, "tiny")
         subprocess.run([program, "quantize", tiny_llama, model, "-q"], check=True, stdout=subprocess.DEVNULL)
-        process = subprocess.Popen([program, "serve", model, "--port", "0", "--json", "-q", "--chat-template", "chatml"], stdout=subprocess.PIPE, text=True)
+        process, both = served(program, model), served(program, model, tiny_llama)
         address = json.loads(process.stdout.readline())["address"]
         Hostile.address = address
         proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
@@ -181,12 +200,14 @@ def main(program, tiny_llama, screenshots=None):
                 for dark in [False, True]:
                     with_page(address, check_conversation, folder, width=width, dark=dark)
             with_page(address, check_stop, width=1280, dark=False)
+            with_page(json.loads(both.stdout.readline())["address"], check_models, width=390, dark=False)
             with_page(f"http://127.0.0.1:{proxy.server_address[1]}", check_hostile, width=390, dark=True)
         finally:
-            process.terminate()
-            process.wait(30)
+            for one in [process, both]:
+                one.terminate()
+                one.wait(30)
             proxy.shutdown()
-    print("a conversation, stop, retry, editing, settings, the model's card, both themes and widths: pass; hostile answers: nothing runs")
+    print("a conversation, stop, retry, editing, settings, the model's card, both themes and widths, a choice of models: pass; hostile answers: nothing runs")
     return 0
 
 
