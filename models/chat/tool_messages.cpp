@@ -1,6 +1,8 @@
 // Conversations with tools, as families' rows write them.
 #include <nlohmann/json.hpp>
 
+#include <halfbyte/error.h>
+
 #include "models/chat/messages.h"
 
 namespace halfbyte::models {
@@ -8,16 +10,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of what strangers send: the bytes of arguments that come as a text, of a list of tools, and how deep both are nested.
+constexpr std::size_t kMostArguments = 32 << 10, kMostTools = 256 << 10;
+constexpr int kMostDepth = 64;
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
+
 // As Python writes it.
-std::string python_of(const Json& value) {
+std::string python_of(const Json& value, int depth = 0) {
+  if (depth > kMostDepth) refuse("a call's arguments are nested deeper than " + std::to_string(kMostDepth) + " levels");
   if (value.is_null()) return "None";
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  if (!value.is_structured()) return value.dump();
+  if (!value.is_structured()) return text_of(value);
   std::string out;
   for (const auto& [key, item] : value.items()) {
     if (!out.empty()) out += ", ";
-    if (value.is_object()) out += Json(key).dump() + ": ";
-    out += python_of(item);
+    if (value.is_object()) out += text_of(key) + ": ";
+    out += python_of(item, depth + 1);
   }
   return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
@@ -28,12 +39,28 @@ std::string keywords_of(const Json& arguments) {
   return out;
 }
 
+// Nothing: it is none, or more than strangers may send.
+std::optional<Json> object_in(const std::string& text) {
+  if (text.size() > kMostArguments) return std::nullopt;
+  int depth = 0;
+  for (const char c : text) {  // brackets in strings count too: they only make it refuse sooner
+    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    if (depth > kMostDepth) return std::nullopt;
+  }
+  Json json = Json::parse(text, nullptr, false);
+  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
+}
+
 // Nothing: it is no call of a function with an object, which may be spelt, as its arguments.
 std::optional<Message> call_of(const Json& call) {
   const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
   if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) return std::nullopt;
   Json arguments = function.value("arguments", Json::object());
-  if (arguments.is_string()) arguments = Json::parse(arguments.get<std::string>(), nullptr, false);
+  if (arguments.is_string()) {
+    std::optional<Json> parsed = object_in(arguments.get<std::string>());
+    if (!parsed) return std::nullopt;
+    arguments = std::move(*parsed);
+  }
   if (!arguments.is_object()) return std::nullopt;
   return Message{Speaker::kAssistant, keywords_of(arguments), function["name"]};
 }
@@ -41,7 +68,9 @@ std::optional<Message> call_of(const Json& call) {
 std::string list_of(const Json& tools) {
   Json out = Json::array();
   for (const Json& tool : tools) out.push_back(tool.is_object() && tool.contains("function") ? tool["function"] : tool);
-  return out.dump(4);
+  if (text_of(out).size() > kMostTools)
+    refuse("the tools have more than " + std::to_string(kMostTools) + " bytes");  // and in lines many times as many
+  return out.dump(4, ' ', false, Json::error_handler_t::replace);
 }
 
 bool add_calls(const Json& calls, Conversation& out) {

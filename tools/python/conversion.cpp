@@ -91,7 +91,9 @@ py::dict quantize(const std::filesystem::path& source, const std::filesystem::pa
   Running running;
   options.stop = running.stop();
   options.progress = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
-  return dict_of(running.run([&] { return convert::quantize(source, destination, options); }));
+  const convert::QuantizeSummary made = running.run([&] { return convert::quantize(source, destination, options); });
+  running.finish();
+  return dict_of(made);
 }
 
 std::optional<Dtype> dtype_of(const std::optional<std::string>& name) {
@@ -109,6 +111,7 @@ py::dict dequantize(const std::filesystem::path& source, const std::filesystem::
   options.progress = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
   const convert::DequantizeSummary made =
       running.run([&] { return convert::dequantize(source, destination, options); });
+  running.finish();
   return py::dict("source_bytes"_a = made.source_bytes, "result_bytes"_a = made.result_bytes,
                   "dequantized_tensors"_a = made.dequantized_tensors, "cast_tensors"_a = made.cast_tensors,
                   "copied_tensors"_a = made.copied_tensors, "seconds"_a = made.seconds,

@@ -272,17 +272,15 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
     } catch (const Error& error) {
       throw Problem(400, error.what(), "messages");
     }
-    const std::string end = segments.empty() ? "" : segments.back().text;
-    const std::size_t last = end.find_last_not_of(" \n");
     ChoiceOptions reading{.is_chat = true,
                           .begins_with_line = served->chat->begins_with_line(),
                           .separates_thinking = request.separates_thinking,
                           .tools = request.tools,
                           .stops = request.fields.stops};
-    reading.begins_thinking =
-        last != std::string::npos && std::string_view(end).substr(0, last + 1).ends_with("<think>");
+    reading.begins_thinking = begins_thinking(segments);
     // What the prompt has begun to think is ended before the answer; else it is JSON from the first token on.
-    const auto close = reading.begins_thinking ? served->tokenizer->id_of("</think>") : std::nullopt;
+    const bool thinks = reading.begins_thinking && reading.separates_thinking;
+    const auto close = thinks ? thinking_end(*served->tokenizer) : std::nullopt;
     if (request.schema && !close) reading.separates_thinking = false;
     plan.reading = {reading};
     if (request.schema) plan.filter = answer_filter(*served, trie(*served), request.schema, close);

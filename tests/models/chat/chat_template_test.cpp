@@ -167,6 +167,16 @@ TEST_CASE("ChatGLM3 is offered tools, and told of calls and what came of them", 
       "dry=True, x=None)\n```<|observation|>\n {\"t\": 22}<|assistant|>");
   const ChatTemplate chatml{FamilyTemplate(*find_chat_family("chatml"))};
   CHECK_THROWS_AS(chatml.render(input, tokenizer), Error);
+  for (const std::string& arguments :
+       {std::string(20000, '['), "{\"a\": " + std::string(70, '[') + std::string(70, ']') + "}",
+        "{\"a\": \"" + std::string(40000, 'b') + "\"}", std::string("[1]")}) {
+    ChatInput hostile = input;
+    (*hostile.messages)[1]["tool_calls"][0]["function"]["arguments"] = arguments;
+    CHECK_THROWS_AS(glm.render(hostile, tokenizer), Error);
+  }
+  ChatInput many = input;
+  (*many.tools)[0]["function"]["description"] = std::string(300 << 10, 'x');
+  CHECK_THROWS_AS(glm.render(many, tokenizer), Error);
   CHECK_THROWS_AS(glm.render(input_of(R"({"messages": [{"role": "tool"}]})"), tokenizer), Error);
   CHECK_THROWS_AS(glm.render(input_of(R"({"messages": [{"role": "assistant", "tool_calls": [{"a": 1}]}]})"), tokenizer),
                   Error);

@@ -129,10 +129,12 @@ TEST_CASE("arguments as Python writes them become JSON", "[server]") {
   };
   CHECK(is("", "{}"));
   CHECK(is("a=1, b='x\\'y', c=\"z\\n\"", R"({"a":1,"b":"x'y","c":"z\n"})"));
+  CHECK(is("a='\\q\\u00e9\\x41', b=1., c=.5, d=-.5)\nSo (it) is.",
+           "{\"a\":\"\\\\q\u00e9A\",\"b\":1.0,\"c\":0.5,\"d\":-0.5}"));
   CHECK(is("a=True, b=False , c=None,", R"({"a":true,"b":false,"c":null})"));
   CHECK(is("a=[1, -2.5, (3,)], b={'k': ['v']}", R"({"a":[1,-2.5,[3]],"b":{"k":["v"]}})"));
-  for (const char* bad :
-       {"a", "a=", "=1", "a=b", "a='x", "a=[1", "a={1: 2}", "a=1 b=2", "1=2", "a=1)", "a='\\q'", "a=--"}) {
+  for (const char* bad : {"a", "a=", "=1", "a=b", "a='x", "a=[1", "a={1: 2}", "a=1 b=2", "1=2", "a=1]", "a='\\x4'",
+                          "a='\\ud800'", "a=--"}) {
     CAPTURE(bad);
     CHECK_FALSE(keyword_arguments(bad));
   }

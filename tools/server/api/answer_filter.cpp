@@ -6,6 +6,16 @@
 
 namespace halfbyte::server {
 
+bool begins_thinking(std::span<const models::Segment> segments) {
+  const std::string_view end = segments.empty() ? std::string_view() : std::string_view(segments.back().text);
+  return end.substr(0, end.find_last_not_of(" \n") + 1).ends_with("<think>");
+}
+
+std::optional<std::int64_t> thinking_end(const models::Tokenizer& tokenizer) {
+  const auto id = tokenizer.id_of("</think>");
+  return id && !tokenizer.is_special(*id) ? id : std::nullopt;
+}
+
 std::function<std::shared_ptr<serving::TokenFilter>()> answer_filter(const ServedModel& served,
                                                                      std::shared_ptr<const serving::TokenTrie> tokens,
                                                                      std::shared_ptr<const serving::Schema> schema,

@@ -128,12 +128,26 @@ Json call_schema(const Json& tools, const std::string& name) {
   return {{"anyOf", std::move(calls)}};
 }
 
+// Whether a string may be its value, as pydantic's optional ones have it too.
+bool takes_text(const Json& schema, int depth = 0) {
+  if (!schema.is_object() || depth > 4) return false;
+  const Json type = schema.value("type", Json(nullptr));
+  const auto is_string = [](const Json& one) { return one == "string"; };
+  if (is_string(type) || (type.is_array() && std::ranges::any_of(type, is_string))) return true;
+  for (const char* key : {"anyOf", "oneOf"}) {
+    if (!schema.contains(key) || !schema[key].is_array()) continue;
+    if (std::ranges::any_of(schema[key], [&](const Json& one) { return takes_text(one, depth + 1); })) return true;
+  }
+  const Json values = type.is_null() ? schema.value("enum", Json(nullptr)) : Json(nullptr);
+  return values.is_array() && std::ranges::any_of(values, [](const Json& one) { return one.is_string(); });
+}
+
 Tool tool_of(const Json& function) {
   Tool out{function["name"]};
   const Json parameters = function.value("parameters", Json(nullptr));
   if (!parameters.is_object() || !parameters.contains("properties")) return out;
   for (const auto& [key, schema] : parameters["properties"].items()) {
-    if (schema.is_object() && schema.contains("type") && schema["type"] == "string") out.texts.push_back(key);
+    if (takes_text(schema)) out.texts.push_back(key);
   }
   return out;
 }

@@ -65,13 +65,21 @@ class Reader {
     return take(quote);
   }
 
-  bool escape(std::string& out) const {
+  // One that Python does not know is text.
+  bool escape(std::string& out) {
     for (const auto& [letter, value] : kEscapes) {
       if (letter != text_.front()) continue;
       out += value;
       return true;
     }
-    return false;
+    const std::size_t digits = text_.front() == 'x' ? 2 : text_.front() == 'u' ? 4 : 0;
+    if (digits == 0) return static_cast<void>(out += {'\\', text_.front()}), true;
+    std::string json = "\"\\u" + std::string(4 - digits, '0') + std::string(text_.substr(1, digits)) + "\"";
+    const std::optional<Json> parsed = parsed_json(json);  // half a pair of surrogates is none
+    if (!parsed || !parsed->is_string()) return false;
+    out += parsed->get<std::string>();
+    text_.remove_prefix(digits);
+    return true;
   }
 
   bool list(Json& out, char close, int depth) {
@@ -94,7 +102,7 @@ class Reader {
     });
   }
 
-  // Items with commas between, up to `close`, or to the end.
+  // Items with commas between, up to `close`; of '\0', to a ')' or the end.
   template <class Item>
   bool items(char close, const Item& item) {
     std::size_t count = 0;
@@ -115,7 +123,13 @@ class Reader {
 
   bool number(Json& out) {
     const std::size_t size = std::min(text_.find_first_not_of("+-.0123456789eE_"), text_.size());
-    std::optional<Json> parsed = parsed_json(std::string(text_.substr(0, size)));
+    std::string spelt(text_.substr(0, size));
+    if (const std::size_t dot = spelt.find('.'); dot != std::string::npos) {  // "1." and ".5", which JSON has not
+      if (dot + 1 == spelt.size() || std::isdigit(static_cast<unsigned char>(spelt[dot + 1])) == 0)
+        spelt.insert(dot + 1, "0");
+      if (dot == 0 || std::isdigit(static_cast<unsigned char>(spelt[dot - 1])) == 0) spelt.insert(dot, "0");
+    }
+    std::optional<Json> parsed = parsed_json(spelt);
     if (!parsed || !parsed->is_number()) return false;
     out = std::move(*parsed);
     text_.remove_prefix(size);
@@ -134,7 +148,8 @@ class Reader {
   void skip_blanks() { text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size())); }
   bool is_at(char c) {
     skip_blanks();
-    return text_.empty() ? c == '\0' : text_.front() == c;
+    if (c == '\0') return text_.empty() || text_.front() == ')';
+    return !text_.empty() && text_.front() == c;
   }
   bool take(char c) {
     if (c == '\0' || !is_at(c)) return false;

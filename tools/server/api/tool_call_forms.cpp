@@ -5,6 +5,7 @@
 
 #include "tools/server/api/bounded_json.h"
 #include "tools/server/api/python_values.h"
+#include "tools/server/api/shape.h"
 
 namespace halfbyte::server {
 namespace {
@@ -20,7 +21,7 @@ std::optional<ToolCall> call_of(const Json& json) {
     if (!json.contains(key)) continue;
     const Json& arguments = json[key];
     if (!arguments.is_object() && !arguments.is_string()) return std::nullopt;
-    return ToolCall{json["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
+    return ToolCall{json["name"], arguments.is_string() ? arguments.get<std::string>() : text_of(arguments)};
   }
   return std::nullopt;
 }
@@ -50,7 +51,7 @@ std::vector<ToolCall> named_call(std::string_view text, std::span<const Tool>) {
   const std::optional<Json> arguments = parsed_json(std::string(text.substr(brace)));
   if (!arguments || !arguments->is_object() || name.empty() || name.find_first_of(" \n\"[") != std::string_view::npos)
     return {};
-  return {{std::string(name), arguments->dump()}};
+  return {{std::string(name), text_of(*arguments)}};
 }
 
 // What stands between the first `open` and the next `close`, taken from the text with all before it; nothing: both are
@@ -79,11 +80,12 @@ std::vector<ToolCall> keyed_call(std::string_view text, std::span<const Tool> to
   if (!tool) return {};
   Json arguments = Json::object();
   while (const auto key = take_between(text, "<arg_key>", "</arg_key>")) {
+    if (arguments.size() >= kMostMembers) return {};
     const auto value = take_between(text, "<arg_value>", "</arg_value>");
     if (!value) return {};
     add_argument(*tool, without_blanks(*key), *value, arguments);
   }
-  return {{tool->name, arguments.dump()}};
+  return {{tool->name, text_of(arguments)}};
 }
 
 // <function=name><parameter=key>value</parameter></function>, each value in lines of its own (Qwen3-Coder).
@@ -93,6 +95,7 @@ std::vector<ToolCall> tagged_call(std::string_view text, std::span<const Tool> t
   if (!tool) return {};
   Json arguments = Json::object();
   while (const auto key = take_between(text, "<parameter=", ">")) {
+    if (arguments.size() >= kMostMembers) return {};
     const std::size_t end = text.find("</parameter>");
     if (end == std::string_view::npos) return {};
     std::string_view value = text.substr(0, end);
@@ -101,7 +104,7 @@ std::vector<ToolCall> tagged_call(std::string_view text, std::span<const Tool> t
     add_argument(*tool, *key, value, arguments);
     text.remove_prefix(end);
   }
-  return {{tool->name, arguments.dump()}};
+  return {{tool->name, text_of(arguments)}};
 }
 
 // A tool's name in a line of its own, then {...} (GLM-4) or tool_call(key=value) in a fence (ChatGLM3).
@@ -114,12 +117,12 @@ std::vector<ToolCall> headed_call(std::string_view text, std::span<const Tool> t
   std::optional<Json> arguments = parsed_json(std::string(rest));
   if (!arguments) {
     constexpr std::string_view kCall = "tool_call(";
-    const std::size_t begin = rest.find(kCall), end = rest.rfind(')');
-    if (begin == std::string_view::npos || end == std::string_view::npos || end < begin + kCall.size()) return {};
-    arguments = keyword_arguments(rest.substr(begin + kCall.size(), end - begin - kCall.size()));
+    const std::size_t begin = rest.find(kCall);
+    if (begin == std::string_view::npos) return {};
+    arguments = keyword_arguments(rest.substr(begin + kCall.size()));
   }
   if (!arguments || !arguments->is_object()) return {};
-  return {{tool->name, arguments->dump()}};
+  return {{tool->name, text_of(*arguments)}};
 }
 
 using Form = std::vector<ToolCall> (*)(std::string_view text, std::span<const Tool> tools);

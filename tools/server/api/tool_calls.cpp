@@ -19,6 +19,7 @@ constexpr Form kForms[] = {
     {"[TOOL_CALLS]", ""},             // Mistral
     {"<|python_tag|>", ""},           // Llama 3.1
 };
+constexpr std::size_t kMostBlanks = 4096;  // in front of an answer that is a call
 constexpr std::array<std::string_view, 3> kOpens = {kForms[0].open, kForms[1].open, kForms[2].open};
 
 }  // namespace
@@ -30,7 +31,11 @@ ToolCallSplitter::Parts ToolCallSplitter::push(const std::string& piece) {
   held_ += piece;
   if (state_ == State::kBeginning) {
     const std::string_view begun = without_blanks(held_);
-    if (begun.empty()) return out;
+    if (begun.empty() && held_.size() < kMostBlanks) return out;
+    if (begun.empty()) state_ = State::kText;
+  }
+  if (state_ == State::kBeginning) {
+    const std::string_view begun = without_blanks(held_);
     const std::size_t line = held_.find('\n', held_.find_first_not_of(" \r\n\t"));
     const bool is_line = line != std::string::npos;
     const bool is_name = is_line && is_tool(std::string(without_blanks(std::string_view(held_).substr(0, line))));
@@ -60,7 +65,8 @@ void ToolCallSplitter::take_text(Parts& out) {
 bool ToolCallSplitter::take_call(Parts& out) {
   const std::string_view close = kForms[form_].close;
   if (close.empty()) return false;
-  const std::size_t end = held_.find(close);
+  const std::size_t end = held_.find(close, searched_);
+  searched_ = end == std::string::npos && held_.size() > close.size() ? held_.size() - close.size() : 0;
   if (end == std::string::npos) return false;
   const std::string body = held_.substr(0, end);
   held_.erase(0, end + close.size());

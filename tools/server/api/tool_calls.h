@@ -36,6 +36,7 @@ class ToolCallSplitter {
   State state_ = State::kBeginning;
   std::size_t form_ = 0;
   std::string held_;
+  std::size_t searched_ = 0;  // of held_: no end of the call begins there
   bool has_calls_ = false;
 };
 
