@@ -6,6 +6,11 @@ if(HALFBYTE_BUILD_TESTS)
   find_package(Catch2 QUIET)  # tests/ found it for itself
 endif()
 
+set(sbom_python)
+if(HALFBYTE_PYTHON)
+  set(sbom_python ${Python_VERSION})
+endif()
+
 # name | version | licence | where it comes from | how it is used. What was not found is not listed.
 set(sbom_rows
   "nlohmann-json|${nlohmann_json_VERSION}|MIT|https://github.com/nlohmann/json|BUILD_DEPENDENCY_OF"
@@ -19,6 +24,7 @@ set(sbom_rows
   "Boost|${Boost_VERSION_STRING}|BSL-1.0|https://www.boost.org|BUILD_DEPENDENCY_OF"
   "libedit|${libedit_VERSION}|BSD-3-Clause|https://thrysoee.dk/editline|DYNAMIC_LINK"
   "LibTorch|${Torch_VERSION}|BSD-3-Clause|https://github.com/pytorch/pytorch|DYNAMIC_LINK"
+  "Python|${sbom_python}|PSF-2.0|https://www.python.org|BUILD_DEPENDENCY_OF"
   "oneDNN|${dnnl_VERSION}|Apache-2.0|https://github.com/uxlfoundation/oneDNN|DYNAMIC_LINK"
   "Catch2|${Catch2_VERSION}|BSL-1.0|https://github.com/catchorg/Catch2|TEST_DEPENDENCY_OF")
 
