@@ -19,8 +19,10 @@ if(HALFBYTE_BUILD_TOOLS)
 endif()
 
 if(HALFBYTE_WITH_TORCH)
+  if(HALFBYTE_PYTHON)
+    find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+  endif()
   if(HALFBYTE_PYTHON AND NOT Torch_DIR)  # a package is for the torch of its interpreter
-    find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
     execute_process(COMMAND ${Python_EXECUTABLE} -c "import torch; print(torch.utils.cmake_prefix_path)"
                     OUTPUT_VARIABLE python_torch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     list(APPEND CMAKE_PREFIX_PATH ${python_torch})
