@@ -1,27 +1,23 @@
 #include <halfbyte/tokenizer.h>
 
 #include <optional>
-#include <utility>
 
 #include "loader/files/tokenizer_directory.h"
 #include "models/chat/chat_template.h"
+#include "models/chat/messages.h"
 #include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte {
 namespace {
 
-constexpr std::pair<std::string_view, models::Speaker> kRoles[] = {
-    {"system", models::Speaker::kSystem}, {"user", models::Speaker::kUser}, {"assistant", models::Speaker::kAssistant}};
-
 models::Conversation conversation_of(const std::vector<ChatTurn>& turns) {
   models::Conversation out;
   for (const auto& [role, text] : turns) {
-    const auto* row = std::begin(kRoles);
-    while (row != std::end(kRoles) && row->first != role) ++row;
-    if (row == std::end(kRoles) || (row->second == models::Speaker::kSystem && !out.empty()))
+    const auto speaker = models::speaker_of(role);
+    if (!speaker || (*speaker == models::Speaker::kSystem && !out.empty()))
       throw Error(ErrorCode::kInvalidArgument, "turn " + std::to_string(out.size()) + " is of '" + role.substr(0, 40) +
                                                    "'; expected user or assistant, or system in the first");
-    out.push_back({row->second, text});
+    out.push_back({*speaker, text});
   }
   if (out.empty()) throw Error(ErrorCode::kInvalidArgument, "the conversation is empty");
   return out;

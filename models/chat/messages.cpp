@@ -7,19 +7,20 @@
 #include <nlohmann/json.hpp>
 
 namespace halfbyte::models {
-namespace {
 
-std::optional<Speaker> role_of(const std::string& name) {
+std::optional<Speaker> speaker_of(const std::string& name) {
   if (name == "system") return Speaker::kSystem;
   if (name == "user") return Speaker::kUser;
   if (name == "assistant") return Speaker::kAssistant;
   return std::nullopt;
 }
 
+namespace {
+
 std::optional<Message> message_of(const nlohmann::json& json, bool is_first) {
   const bool has_both = json.is_object() && json.contains("role") && json.contains("content");
   if (!has_both || !json["role"].is_string() || !json["content"].is_string()) return std::nullopt;
-  const auto role = role_of(json["role"]);
+  const auto role = speaker_of(json["role"]);
   if (!role || (*role == Speaker::kSystem && !is_first)) return std::nullopt;
   return Message{*role, json["content"]};
 }

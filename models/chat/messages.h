@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -9,6 +10,9 @@
 #include "models/chat/conversation.h"
 
 namespace halfbyte::models {
+
+// "system", "user", "assistant"; nothing: another.
+std::optional<Speaker> speaker_of(const std::string& role);
 
 // Of [{"role": "system" (the first alone), "user" or "assistant", "content": text}], one at least; nothing: it is
 // something else.
