@@ -31,4 +31,12 @@ void check_group_size(std::int64_t group_size, const Scheme& scheme) {
                                                (has_channel ? " and 0 (one scale a row)" : ""));
 }
 
+std::optional<std::int64_t> fitting_group_size(const Scheme& scheme, std::int64_t wanted, std::int64_t in_features) {
+  const std::int64_t asked = wanted == kPerChannel ? in_features : wanted;
+  if (has_group_size(scheme, wanted) && in_features % asked == 0) return asked;
+  const auto sizes = group_sizes(scheme);
+  const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
+  return fits == sizes.end() ? std::nullopt : std::optional(*fits);
+}
+
 }  // namespace halfbyte::convert

@@ -127,20 +127,20 @@ class Planner {
 
   // Sets group_size, or gives the reason why there is none.
   static bool choose_group_size(std::int64_t wanted, std::int64_t in_features, PlannedTensor& out) {
-    const auto sizes = group_sizes(*out.scheme);
-    const bool is_known = has_group_size(*out.scheme, wanted);
-    out.group_size = wanted == kPerChannel ? in_features : wanted;
-    if (is_known && in_features % out.group_size == 0) return true;
     const std::string in = "in_features " + std::to_string(in_features) + ": ";
-    const auto fits = std::ranges::find_if(sizes, [&](std::int64_t size) { return in_features % size == 0; });
-    if (fits == sizes.end()) {
-      out.reason = in + "no group size of " + listed(sizes) + " divides it";
+    const auto fits = fitting_group_size(*out.scheme, wanted, in_features);
+    if (!fits) {
+      out.reason = in + "no group size of " + listed(group_sizes(*out.scheme)) + " divides it";
       return false;
     }
-    out.reason = is_known ? in + "group size " + std::to_string(out.group_size) + " does not divide it, " +
-                                std::to_string(*fits) + " does"
-                          : std::string(out.scheme->name) + " has no " + group_size_text(wanted) + "; groups of " +
-                                std::to_string(*fits) + " instead";
+    const std::int64_t asked = wanted == kPerChannel ? in_features : wanted;
+    if (*fits != asked || !has_group_size(*out.scheme, wanted)) {
+      out.reason =
+          has_group_size(*out.scheme, wanted)
+              ? in + "group size " + std::to_string(asked) + " does not divide it, " + std::to_string(*fits) + " does"
+              : std::string(out.scheme->name) + " has no " + group_size_text(wanted) + "; groups of " +
+                    std::to_string(*fits) + " instead";
+    }
     out.group_size = *fits;
     return true;
   }

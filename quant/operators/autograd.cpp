@@ -28,7 +28,7 @@ at::ScalarType product_dtype(const at::Tensor& gradient) {
 
 // Shape: (..., features) -> (rows, features), in the dtype of products.
 at::Tensor rows_of(const at::Tensor& tensor, at::ScalarType type) {
-  return tensor.reshape({-1, tensor.size(-1)}).to(type);
+  return tensor.reshape_symint({-1, tensor.sym_size(-1)}).to(type);
 }
 
 // Of y = x W^T with respect to W: (out_features, in_features).
@@ -43,7 +43,7 @@ at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, 
 }
 
 at::Tensor bias_gradient(const at::Tensor& gradient, at::ScalarType type) {
-  return gradient.reshape({-1, gradient.size(-1)}).sum(0, /*keepdim=*/false, at::kFloat).to(type);
+  return gradient.reshape_symint({-1, gradient.sym_size(-1)}).sum(0, /*keepdim=*/false, at::kFloat).to(type);
 }
 
 void remember_type(AutogradContext* context, const char* key, const OptionalTensor& tensor) {
@@ -123,7 +123,8 @@ struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
     const at::Tensor result = operators::low_bit_linear(input, weight, bias, out_dtype, arithmetic);
     const bool needs_input = wants_gradient(scales);
     if (needs_input) check_not_inference("low_bit_linear", "input", input);
-    save_weight(context, weight, input.size(-1), needs_input ? input : at::Tensor());
+    // What torch.compile traces may have symbolic sizes, but not this one, which is the weight's.
+    save_weight(context, weight, input.sym_size(-1).guard_int(__FILE__, __LINE__), needs_input ? input : at::Tensor());
     remember_type(context, "input_type", input);
     remember_type(context, "bias_type", bias);
     return result;

@@ -4,12 +4,15 @@
 #include <string>
 #include <vector>
 
-#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
 #include <pybind11/stl/filesystem.h>
 
+#include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
 #include "tools/python/parts.h"
+#include "tools/python/reported.h"
 #include "tools/python/running.h"
 
 namespace halfbyte::python {
@@ -17,24 +20,55 @@ namespace {
 
 namespace py = pybind11;
 
+ComputeMode compute_of(const std::string& word) {
+  if (word == "auto") return ComputeMode::kAuto;
+  if (word == "float") return ComputeMode::kFloat;
+  if (word == "int8") return ComputeMode::kInt8;
+  throw Error(ErrorCode::kInvalidArgument, "compute '" + word + "' is none of auto, float and int8");
+}
+
+KeyValues key_values_of(const std::string& word) {
+  if (word == "auto") return KeyValues::kOperand;
+  if (word == "int8") return KeyValues::kInt8;
+  throw Error(ErrorCode::kInvalidArgument, "key_values '" + word + "' is neither auto nor int8");
+}
+
+std::vector<DtypeOverride> overrides_of(const py::dict& dtype_for) {
+  std::vector<DtypeOverride> out;
+  for (const auto& [pattern, policy] : dtype_for)
+    out.push_back({pattern.cast<std::string>(), DtypePolicy::parse(policy.cast<std::string>())});
+  return out;
+}
+
 Model load(const std::filesystem::path& path, const std::string& dtype, const std::string& device,
-           const std::vector<std::string>& keep_float32, bool verify) {
-  LoadOptions options{.dtype = DtypePolicy::parse(dtype), .keep_float32 = keep_float32};
-  options.device = Device::parse(device);
+           const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
+           const std::string& key_values, bool verify) {
+  LoadOptions options{.dtype = DtypePolicy::parse(dtype),
+                      .keep_float32 = keep_float32,
+                      .overrides = overrides_of(dtype_for),
+                      .device = Device::parse(device),
+                      .compute = compute_of(compute),
+                      .key_values = key_values_of(key_values)};
   if (verify) options.verify = Verification::kHashes;
   Running running;
   return running.run([&] { return load_low_bit(path, options); });
 }
 
 std::vector<TokenIds> generate(const Model& model, const std::vector<TokenIds>& prompts, std::int64_t max_gen_len,
-                               double temperature, double top_p, std::int64_t top_k, std::uint64_t seed,
-                               bool ignore_eos, const TokenIds& stop_tokens, const py::object& on_token) {
-  GenerateOptions options{.max_gen_len = max_gen_len, .temperature = temperature, .top_p = top_p, .top_k = top_k};
-  options.seed = seed;
-  options.ignore_eos = ignore_eos;
+                               double temperature, double top_p, std::int64_t top_k, double min_p,
+                               double repetition_penalty, std::uint64_t seed, bool ignore_eos,
+                               const TokenIds& stop_tokens, const py::object& on_token) {
   Running running;
-  options.stop = running.stop();
-  options.stop_tokens = stop_tokens;
+  GenerateOptions options{.max_gen_len = max_gen_len,
+                          .temperature = temperature,
+                          .top_p = top_p,
+                          .top_k = top_k,
+                          .min_p = min_p,
+                          .repetition_penalty = repetition_penalty,
+                          .seed = seed,
+                          .ignore_eos = ignore_eos,
+                          .stop_tokens = stop_tokens,
+                          .stop = running.stop()};
   options.on_token = [&](std::size_t prompt, std::int64_t token) {
     return running.asked([&] { return on_token.is_none() || !on_token(prompt, token).is(py::bool_(false)); });
   };
@@ -45,28 +79,27 @@ std::vector<TokenIds> generate(const Model& model, const std::vector<TokenIds>& 
   return out;
 }
 
-py::list tensors_of(const LoadReport& report) {
-  using py::operator""_a;
-  py::list out;
-  for (const LoadedTensor& tensor : report.tensors)
-    out.append(py::dict("name"_a = tensor.name, "loaded"_a = tensor.loaded, "bytes"_a = tensor.bytes,
-                        "placement"_a = name(tensor.placement), "note"_a = tensor.note));
-  return out;
+// Shape: int64 (rows, tokens) -> float32 (rows, tokens, vocab_size).
+at::Tensor logits(const Model& model, const at::Tensor& tokens) {
+  Running running;
+  return running.run([&] {
+    const at::NoGradGuard no_gradients;
+    return model.module().forward(tokens);
+  });
 }
 
 }  // namespace
 
 void add_model(py::module_& module) {
   py::class_<Model>(module, "CausalLM")
-      .def("generate", &generate, py::arg("prompts"), py::kw_only(), py::arg("max_gen_len") = 64,
-           py::arg("temperature") = 0.6, py::arg("top_p") = 0.9, py::arg("top_k") = 0, py::arg("seed") = 0,
-           py::arg("ignore_eos") = false, py::arg("stop_tokens") = TokenIds{}, py::arg("on_token") = py::none())
-      .def_property_readonly("policy", [](const Model& model) { return model.report().policy; })
-      .def_property_readonly("compute", [](const Model& model) { return model.report().compute; })
-      .def_property_readonly("tensors", [](const Model& model) { return tensors_of(model.report()); });
-  module.def("load_low_bit", &load, py::arg("path"), py::arg("dtype") = "amp:bfloat16", py::kw_only(),
-             py::arg("device") = "cpu", py::arg("keep_float32") = std::vector<std::string>{},
-             py::arg("verify") = false);
+      .def("generate", &generate, py::arg("prompts"), py::kw_only(), py::arg("max_gen_len"), py::arg("temperature"),
+           py::arg("top_p"), py::arg("top_k"), py::arg("min_p"), py::arg("repetition_penalty"), py::arg("seed"),
+           py::arg("ignore_eos"), py::arg("stop_tokens"), py::arg("on_token"))
+      .def("logits", &logits, py::arg("tokens"))
+      .def_property_readonly("report", [](const Model& model) { return reported(model.report()); });
+  module.def("load_low_bit", &load, py::arg("path"), py::arg("dtype"), py::kw_only(), py::arg("device"),
+             py::arg("keep_float32"), py::arg("dtype_for"), py::arg("compute"), py::arg("key_values"),
+             py::arg("verify"));
 }
 
 }  // namespace halfbyte::python

@@ -5,5 +5,6 @@ PYBIND11_MODULE(_halfbyte, module) {
   halfbyte::python::add_errors(module);
   halfbyte::python::add_conversion(module);
   halfbyte::python::add_model(module);
+  halfbyte::python::add_tensors(module);
   halfbyte::python::add_tokenizer(module);
 }

@@ -1,0 +1,41 @@
+"""torch.ops.halfbyte for those who trace: shapes without values, and what vmap is told."""
+
+import torch
+from torch import Tensor
+
+
+@torch.library.register_fake("halfbyte::low_bit_linear")  # type: ignore[untyped-decorator]
+def _low_bit_linear(
+    input: Tensor, codes: Tensor, scales: Tensor, zero_points: Tensor | None, bias: Tensor | None, scheme: str,
+    group_size: int, out_dtype: torch.dtype | None = None, arithmetic: str = "float", offsets: Tensor | None = None,
+    row_scales: Tensor | None = None,
+) -> Tensor:
+    return input.new_empty((*input.shape[:-1], codes.shape[0]), dtype=out_dtype or input.dtype)
+
+
+@torch.library.register_fake("halfbyte::dense_linear")  # type: ignore[untyped-decorator]
+def _dense_linear(input: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None) -> Tensor:
+    return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=out_dtype or input.dtype)
+
+
+@torch.library.register_fake("halfbyte::dequantize")  # type: ignore[untyped-decorator]
+def _dequantize(
+    codes: Tensor, scales: Tensor, zero_points: Tensor | None, scheme: str, in_features: int, group_size: int,
+    dtype: torch.dtype, offsets: Tensor | None = None, row_scales: Tensor | None = None,
+) -> Tensor:
+    return scales.new_empty((codes.shape[0], in_features), dtype=dtype)
+
+
+def _refusal(name: str) -> object:
+    def refuse(*words: object, **named: object) -> object:
+        raise NotImplementedError(
+            f"halfbyte::{name} has no vmap; its inputs take any number of leading dimensions: give it the batch as one"
+        )
+
+    return refuse
+
+
+# Kept: what a Library registered goes with it.
+_VMAP = torch.library.Library("halfbyte", "IMPL")  # noqa: TOR901
+for _name in ("low_bit_linear", "dense_linear", "dequantize"):
+    _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")

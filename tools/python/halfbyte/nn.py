@@ -1,0 +1,221 @@
+"""torch.nn modules whose weights stay packed, on halfbyte's kernels on a CPU and on torch's operators elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _halfbyte
+from ._halfbyte import Error
+from ._tensors import LowBitTensor, quantize_tensor
+
+__all__ = ["LowBitLinear", "quantize_module"]
+
+_PARTS = ("codes", "scales", "zero_points", "offsets", "row_scales", "column_order")
+_ARITHMETICS = ("auto", "float", "int8", "mixed")
+
+
+def _format_of(weight: LowBitTensor) -> Tensor:
+    """What the parts' shapes do not say, as bytes that any state dict holds."""
+    dtype = str(weight.dtype).removeprefix("torch.")
+    text = f"{weight.scheme} {weight.in_features} {weight.group_size} {dtype}"
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _words_of(format: Tensor) -> tuple[str, int, int, torch.dtype]:
+    scheme, in_features, group_size, dtype = bytes(format.tolist()).decode().split(" ")
+    return scheme, int(in_features), int(group_size), getattr(torch, dtype)
+
+
+class LowBitLinear(torch.nn.Module):
+    """y = x W^T + b with a packed W, as ``torch.nn.Linear`` otherwise.
+
+    Shape: (..., in_features) -> (..., out_features), in the input's dtype: float32, float16 or bfloat16; autocast's under
+    autocast. Gradients flow to the input and the bias; the weight has none. The parts of the weight are buffers that no
+    ``to(dtype)`` casts. ``arithmetic``: of products with 4-bit codes on a CPU; "auto" rounds activations of 16 bits to 8,
+    group by group, where this CPU is faster so and no gradient is wanted, and else takes "float". Error:
+    ``invalid_argument``, ``contract`` naming the operand.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    zero_points: Tensor | None
+    offsets: Tensor | None
+    row_scales: Tensor | None
+    column_order: Tensor | None
+    format: Tensor
+    bias: torch.nn.Parameter | None
+
+    def __init__(
+        self, weight: LowBitTensor, bias: Tensor | None = None, *, arithmetic: str = "auto"
+    ) -> None:
+        super().__init__()
+        if arithmetic not in _ARITHMETICS:
+            raise ValueError(f"arithmetic '{arithmetic}' is not one of {', '.join(_ARITHMETICS)}")
+        if bias is not None and bias.shape != (weight.out_features,):
+            raise ValueError(f"a bias of shape {tuple(bias.shape)} for a weight of {tuple(weight.shape)}")
+        self.arithmetic = arithmetic
+        self._set_format(weight)
+        for name in _PARTS:
+            self.register_buffer(name, getattr(weight, name))
+        self.register_buffer("format", _format_of(weight))
+        if bias is not None and not isinstance(bias, torch.nn.Parameter):
+            bias = torch.nn.Parameter(bias, requires_grad=bias.requires_grad)
+        self.register_parameter("bias", bias)
+
+    def _set_format(self, weight: LowBitTensor) -> None:
+        self.scheme, self.in_features, self.group_size = weight.scheme, weight.in_features, weight.group_size
+        self.out_features = weight.out_features
+        self.weight_dtype = weight.dtype
+        self._is_int8_fast = _halfbyte.is_int8_fast()
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        scheme: str = "sym_int4",
+        group_size: int | None = None,
+        *,
+        search: str | None = None,
+        arithmetic: str = "auto",
+    ) -> LowBitLinear:
+        """Of a dense one, whose bias it takes over. Error: as ``quantize_tensor``."""
+        return cls(quantize_tensor(linear.weight, scheme, group_size, search=search), linear.bias, arithmetic=arithmetic)
+
+    @property
+    def weight(self) -> LowBitTensor:
+        """The packed weight; ``.dequantize()`` is the matrix."""
+        parts = {name: self._buffers[name] for name in _PARTS}
+        return LowBitTensor(
+            **parts,  # type: ignore[arg-type]
+            scheme=self.scheme, in_features=self.in_features, group_size=self.group_size, dtype=self.weight_dtype,
+        )
+
+    def _arithmetic_for(self, input: Tensor) -> str:
+        if self.arithmetic != "auto":
+            return self.arithmetic
+        is_exact = not self._is_int8_fast or input.dtype == torch.float32
+        return "float" if is_exact or (torch.is_grad_enabled() and input.requires_grad) else "mixed"
+
+    def forward(self, input: Tensor) -> Tensor:
+        buffers = self._buffers
+        order = buffers["column_order"]
+        result: Tensor = torch.ops.halfbyte.low_bit_linear(
+            input if order is None else input.index_select(-1, order),
+            buffers["codes"], buffers["scales"], buffers["zero_points"], self._parameters["bias"], self.scheme,
+            self.group_size, None, self._arithmetic_for(input), buffers["offsets"], buffers["row_scales"],
+        )
+        return result
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LowBitLinear:
+        packed = {id(part) for name in _PARTS if (part := self._buffers[name]) is not None}
+
+        def moved(tensor: Tensor) -> Tensor:
+            out = fn(tensor)
+            return tensor.to(out.device) if id(tensor) in packed and out.dtype != tensor.dtype else out
+
+        super()._apply(moved, recurse)
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
+        unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:
+        """Takes a packed weight of the same shape in any scheme: its parts replace the module's."""
+        given = {name: state_dict[prefix + name] for name in (*_PARTS, "format") if prefix + name in state_dict}
+        if {"codes", "scales", "format"} <= given.keys():
+            problem = self._take(given)
+            if problem:
+                error_msgs.append(f"{prefix}: {problem}")
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def _take(self, given: Mapping[str, Tensor]) -> str:
+        """Makes room for these parts, of their dtypes and shapes; or the reason why they do not fit."""
+        scheme, in_features, group_size, dtype = _words_of(given["format"])
+        rows = given["codes"].shape[0]
+        if (rows, in_features) != (self.out_features, self.in_features):
+            return f"a weight of shape ({rows}, {in_features}) does not fit {tuple(self.weight.shape)}"
+        device = self.codes.device
+        for name in (*_PARTS, "format"):
+            own, new = self._buffers[name], given.get(name)
+            if new is None:
+                self._buffers[name] = None
+            elif own is None or own.shape != new.shape or own.dtype != new.dtype:
+                self._buffers[name] = torch.empty_like(new, device=device)
+        self.scheme, self.group_size, self.weight_dtype = scheme, group_size, dtype
+        return ""
+
+    def extra_repr(self) -> str:
+        groups = "per channel" if self.group_size == self.in_features else f"g{self.group_size}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, {self.scheme} {groups} of "
+            f"{self.weight_dtype}, bias={self.bias is not None}"
+        )
+
+
+def _scheme_for(name: str, scheme: str, keep: Sequence[str], scheme_for: Mapping[str, str]) -> str:
+    """"keep", or a scheme: as the converter's options have it, the last pattern that matches wins, and keep over all."""
+    if any(_halfbyte.matches_pattern(pattern, name) for pattern in keep):
+        return "keep"
+    for pattern, other in scheme_for.items():
+        if _halfbyte.matches_pattern(pattern, name):
+            scheme = other
+    return scheme
+
+
+def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not any(_halfbyte.matches_pattern(pattern, name) for name in names):
+            raise ValueError(f"'{pattern}' matches no Linear's weight of the module")
+
+
+def quantize_module(
+    module: torch.nn.Module,
+    scheme: str = "sym_int4",
+    group_size: int | None = None,
+    *,
+    keep: Sequence[str] = (),
+    scheme_for: Mapping[str, str] | None = None,
+    search: str | None = None,
+    arithmetic: str = "auto",
+) -> dict[str, str]:
+    """Replaces the ``torch.nn.Linear``s inside a module, in place, and tells of each what it became, or why it stayed.
+
+    Names are those of the weights ("layers.0.fc.weight"), patterns those of ``quantize``: ``*`` any run of characters, a
+    whole dotted part without. Those whose weight is another parameter too (a tied head), and those that no group size
+    divides, stay; subclasses of Linear stay. Error: as ``quantize_tensor``, and ValueError for a pattern that matches
+    nothing.
+    """
+    scheme_for = scheme_for or {}
+    modules = dict(module.named_modules(remove_duplicate=False))
+    linears = {name: one for name, one in modules.items() if type(one) is torch.nn.Linear and name}
+    _check_patterns([*keep, *scheme_for], [f"{name}.weight" for name in linears])
+    uses: dict[int, int] = {}
+    for parameter in {id(one): one for one in modules.values()}.values():
+        for own in parameter._parameters.values():
+            uses[id(own)] = uses.get(id(own), 0) + 1
+    out: dict[str, str] = {}
+    made: dict[int, LowBitLinear] = {}
+    for name, linear in linears.items():
+        wanted = _scheme_for(f"{name}.weight", scheme, keep, scheme_for)
+        if wanted == "keep" or uses[id(linear.weight)] > 1:
+            out[name] = "kept: asked for" if wanted == "keep" else "kept: its weight is another parameter too"
+            continue
+        if id(linear) not in made:
+            try:
+                low_bit = LowBitLinear.from_linear(linear, wanted, group_size, search=search, arithmetic=arithmetic)
+            except Error as error:
+                if error.code != "unsupported":
+                    raise
+                out[name] = f"kept: {error}"
+                continue
+            made[id(linear)] = low_bit.train(linear.training)
+        parent, _, child = name.rpartition(".")
+        modules[parent]._modules[child] = made[id(linear)]
+        out[name] = f"{made[id(linear)].scheme} of groups of {made[id(linear)].group_size}"
+    return out
