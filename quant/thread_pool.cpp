@@ -179,6 +179,44 @@ class Pool {
   alignas(64) std::atomic<std::uint32_t> calls_ = 0;
 };
 
+thread_local bool is_among_openmp = false;
+
+// OpenMP's threads are not there in a child process, and it would wait for them.
+bool has_openmp_threads() noexcept {
+  static std::atomic<bool> is_child = false;
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
+  return !is_child.load(std::memory_order_relaxed);
+}
+
+// A call that OpenMP's threads share. What is thrown in it waits for its end.
+class TeamCall {
+ public:
+  TeamCall(void (*work)(void*, std::size_t), void* context) : work_(work), context_(context) {}
+
+  void run(int threads) {
+    run_in_team(
+        threads, [](void* call, std::size_t thread) { static_cast<TeamCall*>(call)->call(thread); }, this);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void call(std::size_t thread) noexcept {
+    const bool was_in_call = std::exchange(is_in_call, true);
+    try {
+      work_(context_, thread);
+    } catch (...) {
+      const std::lock_guard lock(failing_);
+      if (!error_) error_ = std::current_exception();
+    }
+    is_in_call = was_in_call;
+  }
+
+  void (*work_)(void*, std::size_t);
+  void* context_;
+  std::mutex failing_;
+  std::exception_ptr error_;
+};
+
 // Never destroyed: its threads run until the process ends.
 Pool& pool() {
   static Pool& one = *new Pool;
@@ -188,8 +226,14 @@ Pool& pool() {
 }  // namespace
 
 void run_together(int threads, void (*work)(void* context, std::size_t thread), void* context) {
+  const bool is_for_openmp =
+      is_among_openmp && threads > 1 && !is_in_call && team_size() == 1 && !CallWatch::of_this_thread();
+  if (is_for_openmp && has_openmp_threads()) return TeamCall(work, context).run(threads);
   pool().run(threads, work, context);
 }
+
+AmongOpenMp::AmongOpenMp() noexcept : was_among_(std::exchange(is_among_openmp, true)) { has_openmp_threads(); }
+AmongOpenMp::~AmongOpenMp() { is_among_openmp = was_among_; }
 
 void make_threads(int threads) { pool().grow(threads); }
 

@@ -40,6 +40,20 @@ void for_each_piece(std::int64_t count, bool is_worth_threads, const Body& body)
   });
 }
 
+// While one lives, calls of the thread that made it are shared with OpenMP's threads: for products between LibTorch's
+// own operators, after which OpenMP's threads look for work for longer than these do, and would keep them from their
+// cores.
+class AmongOpenMp {
+ public:
+  AmongOpenMp() noexcept;
+  ~AmongOpenMp();
+  AmongOpenMp(const AmongOpenMp&) = delete;
+  AmongOpenMp& operator=(const AmongOpenMp&) = delete;
+
+ private:
+  bool was_among_;
+};
+
 // Makes the threads that calls with `threads` will want. Errors: std::system_error.
 void make_threads(int threads);
 

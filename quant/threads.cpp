@@ -29,6 +29,11 @@ void set_max_threads(int count) noexcept { omp_set_num_threads(count); }
 int team_size() noexcept { return omp_get_num_threads(); }
 int thread_in_team() noexcept { return omp_get_thread_num(); }
 
+void run_in_team(int count, void (*work)(void* context, std::size_t thread), void* context) noexcept {
+#pragma omp parallel num_threads(count)
+  work(context, static_cast<std::size_t>(thread_in_team()));
+}
+
 namespace {
 
 // All at once, as OpenMP and our calls will have them. The C library keeps their stacks, for them.

@@ -9,6 +9,7 @@
 #include "quant/operators/implementations.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/weight_matrix.h"
+#include "quant/thread_pool.h"
 
 namespace halfbyte::operators::cpu {
 namespace {
@@ -34,6 +35,7 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
   arguments.output = static_cast<std::byte*>(result.mutable_data_ptr());
   arguments.output_dtype = result_dtype;
   arguments.arithmetic = arithmetic;
+  const quant::AmongOpenMp among_openmp;
   if (arguments.rows > 0 && weight.out_features > 0) quant::linear(weight, arguments);
   return result;
 }
