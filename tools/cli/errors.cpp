@@ -139,10 +139,4 @@ ExitStatus say_stopped(const std::string& note) noexcept {
   return ExitStatus::kInterrupted;
 }
 
-void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure) {
-  throw Error(ErrorCode::kNotFound,
-              checkpoint +
-                  ": has no tokenizer: tokenizer.json, tokenizer.model or vocab.json with merges.txt is read; " + cure);
-}
-
 }  // namespace halfbyte::cli

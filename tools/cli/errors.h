@@ -39,9 +39,6 @@ inline constexpr const char* kNoThreads =
 // The line of a verb that was interrupted and has printed what there is: returns kInterrupted.
 ExitStatus say_stopped(const std::string& note = "") noexcept;
 
-// A checkpoint without a tokenizer was asked for text. `cure`: what else the user can do.
-[[noreturn]] void fail_no_tokenizer(const std::string& checkpoint, const std::string& cure);
-
 // Text of a file (a tensor's name, say) as it stays on its line and moves no cursor, however long.
 inline std::string printable(std::string_view text) { return printable_whole(text); }
 

@@ -56,9 +56,9 @@ const Spelling& command_line() noexcept { return kCommandLine; }
 
 std::string said(const Text& text) { return text.str(kCommandLine); }
 
-std::vector<std::string> said(const std::vector<Text>& texts) {
+std::vector<std::string> said(const std::vector<Text>& texts, const Spelling& spelling) {
   std::vector<std::string> out;
-  for (const Text& text : texts) out.push_back(said(text));
+  for (const Text& text : texts) out.push_back(text.str(spelling));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "loader/files/tokenizer_directory.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
+#include "tools/cli/no_tokenizer.h"
 #include "tools/cli/option_parser.h"
 #include "tools/cli/parse.h"
 

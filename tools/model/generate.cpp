@@ -14,6 +14,7 @@
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
+#include "tools/cli/no_tokenizer.h"
 #include "tools/cli/output.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"

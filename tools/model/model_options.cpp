@@ -1,14 +1,12 @@
 #include "tools/model/model_options.h"
 
-#include <algorithm>
-
-#include "loader/files/tokenizer_directory.h"
 #include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
 #include "tools/cli/format.h"
 #include "tools/cli/habits.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/policy.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/sudden_ends.h"
 
@@ -27,23 +25,6 @@ Check device_name() {
     }
   };
   return {check, "auto|cpu|cuda[:N]|xpu[:N]|mps"};
-}
-
-struct ComputeWord {
-  const char* word;
-  ComputeMode mode;
-};
-constexpr ComputeWord kComputeWords[] = {
-    {"auto", ComputeMode::kAuto}, {"float", ComputeMode::kFloat}, {"int8", ComputeMode::kInt8}};
-
-std::vector<std::string> compute_words() {
-  std::vector<std::string> words;
-  for (const ComputeWord& row : kComputeWords) words.emplace_back(row.word);
-  return words;
-}
-
-ComputeMode parse_compute(const std::string& word) {
-  return std::ranges::find(kComputeWords, word, [](const ComputeWord& row) { return std::string(row.word); })->mode;
 }
 
 }  // namespace
@@ -76,8 +57,9 @@ void declare_model(OptionParser& parser, ModelWords& words) {
       .check(one_of(compute_words()))
       .show_default();
   parser
-      .add_option("--kv", words.key_values,
-                  "keep keys and values in 8 bits, so that a long context takes about half; auto: as products take them")
+      .add_option(
+          "--kv", words.key_values,
+          "keep keys and values in 8 bits, so that a long context takes about half; auto: as products take them")
       .check(one_of({"auto", "int8"}))
       .show_default();
   parser.add_flag("--verify", words.verify, "read everything first and compare it with the hashes on record");
@@ -108,18 +90,6 @@ void log_report(const LoadReport& report) {
   }
 }
 
-LoadOptions load_options(const ModelWords& words) {
-  LoadOptions options;
-  options.dtype = DtypePolicy::parse(words.dtype);
-  options.keep_float32 = words.keep_float32;
-  options.overrides = parse_overrides(words.dtype_for);
-  options.device = Device::parse(words.device);
-  options.compute = parse_compute(words.compute);
-  if (words.key_values == "int8") options.key_values = KeyValues::kInt8;
-  if (words.verify) options.verify = Verification::kHashes;
-  return options;
-}
-
 Model load_model(const ModelWords& words, const CommonOptions&) {
   check_room_left();
   if (words.threads > 0) set_thread_count(words.threads);
@@ -133,10 +103,6 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
                 " with: only checkpoints that halfbyte wrote record hashes");
   }
   return model;
-}
-
-std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint) {
-  return models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
 }
 
 }  // namespace halfbyte::cli

@@ -11,36 +11,26 @@
 
 #include <halfbyte/evaluate.h>
 
-#include "loader/files/checkpoint.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
+#include "tools/cli/policy.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/read_input.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
+#include "tools/model/perplexity_steps.h"
 #include "tools/model/policy_table.h"
 
 namespace halfbyte::cli {
 namespace {
 
-constexpr std::int64_t kUsualContext = 512;
-constexpr const char* kLlamaCppWindows = "llama.cpp";
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
-
-struct Words {
-  ModelWords model;
+struct Words : PerplexityWords {
   std::string text;
-  std::string against;
-  std::string against_dtype = "float32";
-  std::int64_t context = 0;  // 0: 512, or what the models have room for
-  std::int64_t chunks = 0;
-  std::string windows = "prefixed";
   std::string policies;
-  bool parses_special = false;
 };
 
 std::vector<std::string> split(const std::string& list) {
@@ -68,12 +58,10 @@ void declare(OptionParser& parser, Words& words) {
   parser
       .add_option("--ctx", words.context,
                   "tokens a window; the second half of each is scored; 512 or what the model has room for")
-      .check(whole_number(4, 1'000'000'000));
-  parser.add_option("--chunks", words.chunks, "most windows; 0: all of the text")
-      .check(whole_number(0, 1'000'000'000))
-      .show_default();
+      .check(window_size());
+  parser.add_option("--chunks", words.chunks, "most windows; 0: all of the text").check(window_count()).show_default();
   parser.add_option("--windows", words.windows, "'llama.cpp': the windows and scored tokens of llama-perplexity")
-      .check(one_of({"prefixed", kLlamaCppWindows}))
+      .check(window_kind())
       .show_default();
   parser.add_checkpoint("--against", words.against, "the original: adds KL divergence and top-1 agreement")
       .type_name("SRC");
@@ -90,36 +78,15 @@ void declare(OptionParser& parser, Words& words) {
                   "read special tokens' names in the text (<unk>, </s>) as those tokens, not as text");
 }
 
-struct MeasuredText {
-  TokenIds tokens;
-  std::size_t special_names = 0;
-};
-
-// What is measured is text, whatever it spells.
+// The text's tokens; what it spells of special ones is said.
 MeasuredText tokens_of(const Words& words, const models::Tokenizer& tokenizer, const std::string& text) {
-  TokenIds parsed = tokenizer.encode(text, models::SpecialTokens::kParse);
-  TokenIds as_text = tokenizer.encode(text, models::SpecialTokens::kAsText);
-  const models::SpecialNames names = models::special_names(tokenizer, parsed, as_text);
-  if (names.count > 0) {
-    log_warning(words.text + ": spells " + counted(static_cast<std::int64_t>(names.count), "name") +
-                " of special tokens (" + names.example + "), read as " +
+  MeasuredText measured = measured_text(words, tokenizer, text);
+  if (measured.special.count > 0) {
+    log_warning(words.text + ": spells " + counted(static_cast<std::int64_t>(measured.special.count), "name") +
+                " of special tokens (" + measured.special.example + "), read as " +
                 (words.parses_special ? "those tokens" : "text; --special-tokens reads them as those tokens"));
   }
-  return {words.parses_special ? std::move(parsed) : std::move(as_text), names.count};
-}
-
-nlohmann::ordered_json json_of(const PerplexityResult& result, std::size_t special_names) {
-  nlohmann::ordered_json json = {{"perplexity", result.perplexity},
-                                 {"tokens", result.tokens},
-                                 {"special_names", special_names},
-                                 {"stopped", result.was_stopped}};
-  if (!result.divergence) return json;
-  json["reference_perplexity"] = *result.reference_perplexity;
-  json["kl_mean"] = result.divergence->kl_mean;
-  json["kl_p99"] = result.divergence->kl_p99;
-  json["top1_agreement"] = result.divergence->top1_agreement;
-  json["max_logit_difference"] = result.divergence->max_logit_difference;
-  return json;
+  return measured;
 }
 
 void print_result(const PerplexityResult& result) {
@@ -132,44 +99,6 @@ void print_result(const PerplexityResult& result) {
   print_line("logits off by  " + fixed(result.divergence->max_logit_difference, 5) + " of the largest");
 }
 
-// The original, or the checkpoint itself, in one policy that no pattern changes.
-ModelWords reference_words(const Words& words) {
-  ModelWords other = words.model;
-  if (!words.against.empty()) other.checkpoint = words.against;
-  other.dtype = words.against_dtype;
-  other.key_values = "auto";
-  other.compute = "float";
-  other.keep_float32.clear();
-  other.dtype_for.clear();
-  return other;
-}
-
-std::unique_ptr<models::Tokenizer> wanted_tokenizer(const std::string& checkpoint) {
-  if (auto tokenizer = tokenizer_of(checkpoint)) return tokenizer;
-  fail_no_tokenizer(checkpoint, "copy it from the original checkpoint");
-}
-
-// What config.json leaves room for; whether it can be run at all is the loader's to say.
-std::int64_t room_of(const std::string& checkpoint) {
-  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
-  if (!opened.architecture) return kUsualContext;
-  return opened.model_config().max_position_embeddings;
-}
-
-std::int64_t context_of(const Words& words) {
-  if (words.context > 0) return words.context;
-  const std::int64_t room = std::min(kUsualContext, room_of(words.model.checkpoint));
-  return words.against.empty() ? room : std::min(room, room_of(words.against));
-}
-
-PerplexityOptions options_of(const Words& words) {
-  PerplexityOptions options;
-  options.context = context_of(words);
-  options.windows = words.chunks;
-  if (words.windows == kLlamaCppWindows) options.kind = WindowKind::kLlamaCpp;
-  return options;
-}
-
 void print_rows(const PolicyTableRequest& request, const std::vector<PolicyRow>& rows, bool is_json) {
   (is_json ? print_policy_table_json : print_policy_table)(request, rows);
 }
@@ -180,7 +109,7 @@ ExitStatus run_table(const Words& words, const CommonOptions& common, InterruptW
   MeasuredText measured = tokens_of(words, *tokenizer, text);
   PolicyTableRequest request{words.model,         {}, reference_words(words), std::move(measured.tokens),
                              tokenizer->prefix(), {}};
-  request.special_names = measured.special_names;
+  request.special_names = measured.special.count;
   request.policies = words.policies == "all" ? policy_names() : split(words.policies);
   request.options = options_of(words);
   const auto rows = std::make_shared<PolicyRows>();  // the last words outlive this call where it throws
@@ -217,7 +146,7 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
                                              reference ? &reference->module() : nullptr);
   progress.reset();
   if (common.is_json) {
-    print_json(json_of(result, measured.special_names));
+    print_json(json_of(result, measured.special.count));
   } else {
     print_result(result);
   }

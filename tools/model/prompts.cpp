@@ -9,6 +9,7 @@
 
 #include "models/chat/messages.h"
 #include "tools/cli/errors.h"
+#include "tools/cli/no_tokenizer.h"
 #include "tools/cli/option_parser.h"
 #include "tools/cli/read_input.h"
 

@@ -2,16 +2,11 @@
 
 #include <vector>
 
-#include <halfbyte/calibrate.h>
-
 #include "tools/cli/parse.h"
 
 namespace halfbyte::cli {
 
 void declare_calibration(OptionParser& parser, CalibrationWords& words) {
-  words.tokens = convert::kDefaultCalibrationTokens;
-  words.context = convert::kDefaultCalibrationContext;
-  words.method = convert::kDefaultCalibrationMethod;
   parser
       .add_option(
           "--calibrate", words.text,
@@ -19,11 +14,11 @@ void declare_calibration(OptionParser& parser, CalibrationWords& words) {
           ".jsonl; or 'builtin'")
       .type_name("FILE");
   parser.add_option("--calibration-tokens", words.tokens, "of the text, at most")
-      .check(whole_number(1, 1'000'000'000))
+      .check(whole_number(kCalibrationTokens.first, kCalibrationTokens.last))
       .needs("--calibrate")
       .show_default();
   parser.add_option("--calibration-ctx", words.context, "tokens of a sequence")
-      .check(whole_number(2, 1'000'000))
+      .check(whole_number(kCalibrationContext.first, kCalibrationContext.last))
       .needs("--calibrate")
       .show_default();
   const std::vector<std::string> methods(std::begin(convert::kCalibrationMethods),

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <halfbyte/convert.h>
+#include <halfbyte/calibrate.h>
 
 #include "tools/cli/option_parser.h"
 #include "tools/cli/verb.h"
@@ -17,11 +17,18 @@ namespace halfbyte::cli {
 // In the place of a file: the text that ships with halfbyte.
 inline constexpr const char* kBuiltinText = "builtin";
 
+// Smallest and largest.
+struct WholeRange {
+  std::int64_t first, last;
+};
+inline constexpr WholeRange kCalibrationTokens{1, 1'000'000'000};
+inline constexpr WholeRange kCalibrationContext{2, 1'000'000};
+
 struct CalibrationWords {
   std::string text;  // empty: none
-  std::int64_t tokens = 0;
-  std::int64_t context = 0;
-  std::string method;
+  std::int64_t tokens = convert::kDefaultCalibrationTokens;
+  std::int64_t context = convert::kDefaultCalibrationContext;
+  std::string method = convert::kDefaultCalibrationMethod;
   std::optional<std::uint64_t> memory_limit = {};  // what was said of the whole program
 };
 

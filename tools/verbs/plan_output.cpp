@@ -6,6 +6,7 @@
 #include "tools/cli/format.h"
 #include "tools/cli/output.h"
 #include "tools/cli/spelling.h"
+#include "tools/verbs/conversion_json.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -111,26 +112,6 @@ void print_mix(const convert::Mix& mix) {
 std::string calibration_words(const ordered_json& calibration) {
   return calibration["method"].get<std::string>() + " on " +
          counted(calibration["tokens"].get<std::int64_t>(), "token");
-}
-
-ordered_json mix_json(const convert::Mix& mix) {
-  ordered_json rows = ordered_json::array();
-  for (const convert::MixRow& row : mix.rows) {
-    rows.push_back({{"stored_as", row.stored_as},
-                    {"tensors", row.tensors},
-                    {"weights", row.weights},
-                    {"bytes", row.bytes},
-                    {"predicted_kl", row.loss},
-                    {"bits_of_all", row.bits_of_all},
-                    {"predicted_kl_of_all", row.loss_of_all}});
-  }
-  ordered_json out = {{"target_bpw", nullptr},          {"target_size", nullptr},
-                      {"weights", mix.weights},         {"bytes", mix.bytes},
-                      {"bits_per_weight", mix.bits()},  {"predicted_kl", mix.loss},
-                      {"measured_on", said(mix.basis)}, {"rows", std::move(rows)}};
-  if (mix.target_bpw > 0) out["target_bpw"] = mix.target_bpw;
-  if (mix.target_size > 0) out["target_size"] = mix.target_size;
-  return out;
 }
 
 std::string mix_line(const convert::Mix& mix) {

@@ -15,7 +15,6 @@ std::string calibration_words(const nlohmann::ordered_json& calibration);
 // `calibration`: its record, or null.
 void print_plan(const convert::Conversion& conversion, const convert::Quantization& quantization,
                 const nlohmann::ordered_json& calibration, bool is_json);
-nlohmann::ordered_json mix_json(const convert::Mix& mix);
 // "5.00 bits a weight, predicted KL divergence 0.00041 (measured on ...)"
 std::string mix_line(const convert::Mix& mix);
 

@@ -21,13 +21,12 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
 #include "tools/verbs/calibration_words.h"
+#include "tools/verbs/conversion_json.h"
 #include "tools/verbs/plan_output.h"
 #include "tools/verbs/quantize_report.h"
 
 namespace halfbyte::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct Words {
   std::string source;
@@ -229,36 +228,13 @@ std::string counts_line(const convert::Plan& plan) {
   return line + std::to_string(kept) + " kept";
 }
 
-// Null: codes were chosen by the weights alone.
-ordered_json calibration_of(const convert::QuantizeOptions& options) {
-  return options.calibrator ? ordered_json(options.calibrator->record()) : ordered_json(nullptr);
-}
-
-ordered_json json_of(const Words& words, const convert::QuantizeOptions& options,
-                     const convert::QuantizeSummary& summary) {
-  return {{"source", words.source},
-          {"destination", words.destination},
-          {"source_bytes", summary.source_bytes},
-          {"result_bytes", summary.result_bytes},
-          {"quantized_tensors", summary.quantized_tensors},
-          {"kept_tensors", summary.kept_tensors},
-          {"resumed_bytes", summary.resumed_bytes},
-          {"was_complete", summary.was_complete},
-          {"rel_rmse", summary.was_complete ? ordered_json(nullptr) : ordered_json(summary.rel_rmse)},
-          {"seconds", summary.seconds},
-          {"calibration", calibration_of(options)},
-          {"advice", summary.advice.empty() ? ordered_json(nullptr) : ordered_json(said(summary.advice))},
-          {"notes", said(summary.notes)},
-          {"warnings", said(summary.warnings)}};
-}
-
 std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeOptions& options,
                     const convert::QuantizeSummary& summary) {
   if (summary.was_complete) return printable(words.destination) + " is complete already; nothing was done";
   std::string line = human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
                      human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
                      fixed(summary.rel_rmse, 3);
-  if (options.calibrator) line += "; " + calibration_words(calibration_of(options));
+  if (options.calibrator) line += "; " + calibration_words(calibration_json(options));
   // Of what calibration had done nothing is counted here.
   if (words.resume && (!options.calibrator || summary.resumed_bytes > 0))
     line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
@@ -275,12 +251,7 @@ std::string repacked_line(const convert::QuantizeSummary& summary, const std::st
 void print_done(const Words& words, const convert::Conversion& conversion, const convert::QuantizeSummary& summary,
                 bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
-  if (is_json) {
-    ordered_json json = json_of(words, conversion.options, summary);
-    if (!quantization) json["rel_rmse"] = nullptr;  // of the original, which is not here
-    if (conversion.options.mix) json["budget"] = mix_json(*conversion.options.mix);
-    return print_json(json);
-  }
+  if (is_json) return print_json(conversion_json(words.source, words.destination, conversion, summary));
   print_line(quantization ? line_of(words, quantization->plan, conversion.options, summary)
                           : repacked_line(summary, conversion.source->kind));
   if (conversion.options.mix) print_line(mix_line(*conversion.options.mix));
@@ -290,7 +261,7 @@ ExitStatus show(const convert::Conversion& conversion, bool is_json) {
   const auto* quantization = std::get_if<convert::Quantization>(&conversion.work);
   if (!quantization) throw UsageError(flag(Option::kDryRun) + ": " + said(convert::keeps_codes_text()));
   log_notes(quantization->plan.notes);
-  print_plan(conversion, *quantization, calibration_of(conversion.options), is_json);
+  print_plan(conversion, *quantization, calibration_json(conversion.options), is_json);
   return ExitStatus::kDone;
 }
 

@@ -9,6 +9,7 @@
 #include "loader/files/tokenizer_directory.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tools/cli/errors.h"
+#include "tools/cli/no_tokenizer.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/read_input.h"
 #include "tools/verbs/token_output.h"
