@@ -120,7 +120,7 @@ QuantizeSummary run_kind(const Conversion& conversion, const fs::path& destinati
   if (!quantization && conversion.options.resume)
     throw Error(ErrorCode::kInvalidArgument, Option::kResume + ": " + keeps_codes_text());
   const fs::path path = destination_path(destination);
-  check_apart(conversion.source_path, path);
+  if (!conversion.source_path.empty()) check_apart(conversion.source_path, path);
   if (quantization) return run_quantization(conversion, *quantization, path);
   return run_repacking(conversion, std::get<Repacking>(conversion.work), path);
 }
@@ -143,6 +143,14 @@ Text keeps_codes_text() {
 
 Conversion prepare(const fs::path& source, const QuantizeOptions& options) {
   return prepared("converting", source, options, decided);
+}
+
+Conversion prepare(Checkpoint source, const QuantizeOptions& options) {
+  const Clock::time_point start = Clock::now();
+  if (options.assume_original) files::assume_original(source, *options.assume_original);
+  Conversion out = decided({}, std::move(source), options);
+  out.seconds = seconds_since(start);
+  return out;
 }
 
 Conversion prepare_repacking(const fs::path& source, const QuantizeOptions& options) {

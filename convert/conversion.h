@@ -39,6 +39,8 @@ struct Conversion {
 // Opens the source, and decides: one that is quantised already is repacked or quantised again as the options say.
 // Writes nothing. Errors: as quantize(), but for what a destination alone can cause.
 Conversion prepare(const files::fs::path& source, const QuantizeOptions& options);
+// The same of one that was opened, or is in memory; the conversion has no source_path then.
+Conversion prepare(files::Checkpoint source, const QuantizeOptions& options);
 // The same of a source that must be quantised already, and keeps its codes. Errors: kInvalidArgument when it is not.
 Conversion prepare_repacking(const files::fs::path& source, const QuantizeOptions& options);
 
