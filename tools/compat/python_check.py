@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 try:
@@ -39,16 +40,53 @@ def refused(code, call, *words, **options):
     raise AssertionError("it was taken")
 
 
+def taken(kind, call, *words, **options):
+    try:
+        call(*words, **options)
+    except kind:
+        return
+    raise AssertionError(f"{kind} was not raised")
+
+
+def program_json(program, *words):
+    return json.loads(subprocess.run([program, *words, "--json", "-q"], check=True, capture_output=True, text=True).stdout)
+
+
+def same(ours, others, *differ):
+    """Equal objects, with the same keys, but for what is named: times, and paths that are not the same."""
+    assert ours.keys() == others.keys(), ours.keys() ^ others.keys()
+    wrong = {key: (ours[key], others[key]) for key in ours if key not in (*differ, "seconds") and ours[key] != others[key]}
+    assert not wrong, wrong
+
+
+CALIBRATED = {"calibrate": "builtin", "calibration_tokens": 2048, "calibration_ctx": 128, "threads": 2}
+BUDGET = {"target_bpw": 5, "calibrate": "builtin", "calibration_tokens": 2048, "method": "search", "threads": 2}
+CONVERSIONS = {  # name: words of the program, the same options here
+    "a": ([], {}),
+    "b": (["--scheme", "nf4", "--group-size", "32", "--nested-scales"], {"scheme": "nf4", "group_size": 32, "nested_scales": True}),
+    "c": (["--head", "sym_int8", "--keep", "*.o_proj.*"], {"head": "sym_int8", "keep": ["*.o_proj.*"]}),
+    "d": (["--search", "absmax", "--group-size", "channel", "--shard-size", "2MB", "--memory-limit", "256MiB"],
+          {"search": "absmax", "group_size": "channel", "shard_size": "2MB", "memory_limit": 256 << 20}),
+    "e": (["--scheme", "hb4", "--halfbyte-only", "--scheme-for", "*down_proj*=sym_int8", "--embedding", "sym_int8", "--assume-original", "float16"],
+          {"scheme": "hb4", "halfbyte_only": True, "scheme_for": {"*down_proj*": "sym_int8"}, "embedding": "sym_int8", "assume_original": "float16"}),
+    "f": (["--calibrate", "builtin", "--calibration-tokens", "2048", "--calibration-ctx", "128", "--threads", "2"], CALIBRATED),
+    "g": (["--target-bpw", "5", "--calibrate", "builtin", "--calibration-tokens", "2048", "--method", "search", "--threads", "2"], BUDGET),
+}
+
+
 def check_conversions(program, tiny, scratch):
-    for name, words, options in [("a", [], {}), ("b", ["--scheme", "nf4", "--group-size", "32"], {"scheme": "nf4", "group_size": 32}),
-                                 ("c", ["--head", "sym_int8", "--keep", "*.o_proj.*"], {"head": "sym_int8", "keep": ["*.o_proj.*"]})]:
+    for name, (words, options) in CONVERSIONS.items():
         seen = []
         made = halfbyte.quantize(tiny, scratch / name, progress=lambda done, total: seen.append((done, total)), **options)
-        subprocess.run([program, "quantize", tiny, scratch / (name + "-program"), "-q", *words], check=True, stdout=subprocess.DEVNULL)
-        ours, others = bytes_in(scratch / name), bytes_in(scratch / (name + "-program"))
-        # The record spells options as each has them (keep, --keep); all else is the same.
-        assert {key for key in ours.keys() | others.keys() if ours.get(key) != others.get(key)} <= {"halfbyte.json"}, (name, "other bytes")
+        theirs = program_json(program, "quantize", tiny, scratch / (name + "-program"), *words)
+        assert bytes_in(scratch / name) == bytes_in(scratch / (name + "-program")), (name, "other bytes")
+        same(made, theirs, "destination", "advice", "notes")  # which spell options as each has them
         assert seen and seen[-1][0] == seen[-1][1] and made["quantized_tensors"] > 0
+        assert halfbyte.plan(tiny, **options) == program_json(program, "quantize", tiny, "x", "--dry-run", *words), name
+    # What is quantised keeps its codes, unless a scheme is said.
+    halfbyte.quantize(scratch / "c", scratch / "kept")
+    assert halfbyte.diff(scratch / "c", scratch / "kept")["same"]
+    assert any("original would be better" in note for note in halfbyte.quantize(scratch / "b", scratch / "again", scheme="sym_int4")["notes"])
     halfbyte.dequantize(scratch / "a", scratch / "plain")
     found = halfbyte.verify(scratch / "a")
     assert found["problems"] == [] and found["tensors_hashed"] > 0
@@ -81,18 +119,79 @@ def check_tokens(program, scratch):
         assert all(one == [wanted] for one in pool.map(lambda _: model.generate([ids], max_gen_len=40, temperature=0), range(16)))
 
 
+def check_program_verbs(program, tiny, scratch):
+    dashed = pathlib.Path("-a")
+    os.chdir(scratch)
+    dashed.symlink_to(tiny)
+    assert halfbyte.inspect(dashed, tensors=True) == program_json(program, "inspect", "./-a", "--tensors") | {"path": "-a"}
+    options = {"policy": "half", "keep_float32": ["*norm*", "lm_head"], "dtype_for": {"*down_proj": "float32", "*up_proj": "bfloat16"}}
+    words = ["--policy", "half", "--keep-float32", "*norm*", "--keep-float32", "lm_head", "--dtype-for", "*down_proj=float32", "--dtype-for", "*up_proj=bfloat16"]
+    assert halfbyte.inspect(scratch / "a", **options) == program_json(program, "inspect", scratch / "a", *words)
+    assert halfbyte.diff(tiny, scratch / "a", tensors=True) == program_json(program, "diff", tiny, scratch / "a", "--tensors")
+    ours, theirs = halfbyte.doctor(), program_json(program, "doctor")
+    assert ours.keys() == theirs.keys() and ours["well"] and ours["halfbyte"] == theirs["halfbyte"]
+    refused("not_found", halfbyte.inspect, scratch / "nowhere")
+    refused("not_found", halfbyte.inspect, "--tensors")
+    refused("invalid_argument", halfbyte.inspect, tiny, keep_float32=["a"])
+    refused("invalid_argument", halfbyte.plan, tiny, scheme="int3")
+    refused("invalid_argument", halfbyte.plan, scratch / "a")  # which keeps its codes
+    assert halfbyte.plan(scratch / "a", requantize=True)["tensors"]
+    taken(TypeError, halfbyte.plan, tiny, colour=1)
+
+
+FORMATS = {"gguf": ({"type": "Q8_0", "requantize": True}, ["--type", "Q8_0", "--requantize"]), "safetensors": ({"assume_original": "float16"}, ["--assume-original", "float16"]),
+           "compressed-tensors": ({}, []), "gptq": ({}, []), "awq": ({"requantize": True}, ["--requantize"]), "bitsandbytes": ({"requantize": True}, ["--requantize"])}
+
+
+def files_of(path):
+    return bytes_in(path) if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_exports(program, scratch):
+    for to, (options, words) in FORMATS.items():
+        seen = []
+        ours = halfbyte.export(scratch / "a", scratch / f"{to}-ours", to, progress=lambda done, total: seen.append((done, total)), **options)
+        theirs = program_json(program, "export", scratch / "a", scratch / f"{to}-theirs", "--to", to, *words)
+        same(ours, theirs, "destination", "notes")
+        assert files_of(scratch / f"{to}-ours") == files_of(scratch / f"{to}-theirs") and seen[-1][0] == seen[-1][1], to
+        refused("already_exists", halfbyte.export, scratch / "a", scratch / f"{to}-ours", to, **options)
+    for options in [{"to": "exe"}, {"to": "gguf", "type": "Q9"}, {"to": "gptq", "type": "Q8_0"}, {"to": "gguf", "assume_original": "float16"}, {"to": "gptq", "assume_original": "int8"}]:
+        refused("invalid_argument", halfbyte.export, scratch / "a", scratch / "x", **options)
+    ours = halfbyte.synth(scratch / "random", "tiny", layers=2, seed=7, dtype="float16")
+    same(ours, program_json(program, "synth", scratch / "random-theirs", "--like", "tiny", "--layers", "2", "--seed", "7", "--dtype", "float16"), "destination")
+    assert bytes_in(scratch / "random") == bytes_in(scratch / "random-theirs")
+    for options in [{"like": "nothing"}, {"like": "tiny", "experts": "x"}, {"like": "tiny", "layers": -1}, {"like": "tiny", "layers": 10**6}, {"like": "tiny", "dtype": "int8"}]:
+        refused("invalid_argument", halfbyte.synth, scratch / "x", **options)
+
+
+def check_perplexity(program, tiny, scratch):
+    text = "</s> and <unk>. " + (pathlib.Path(tiny).parent / "heldout.txt").read_text(encoding="utf-8")[:20000]
+    (scratch / "text").write_text(text, encoding="utf-8")
+    for options, words in [({}, []), ({"ctx": 64, "chunks": 3, "windows": "llama.cpp", "dtype": "half"}, ["--ctx", "64", "--chunks", "3", "--windows", "llama.cpp", "--dtype", "half"]),
+                           ({"ctx": 128, "against": tiny, "keep_float32": ["lm_head"], "special_tokens": True},
+                            ["--ctx", "128", "--against", tiny, "--keep-float32", "lm_head", "--special-tokens"])]:
+        wanted = program_json(program, "perplexity", scratch / "a", "--text", scratch / "text", *words)
+        assert halfbyte.perplexity(scratch / "a", scratch / "text", **options) == wanted, options
+        seen = []
+        assert halfbyte.perplexity(scratch / "a", text, progress=lambda done, total: seen.append((done, total)), **options) == wanted
+        assert seen[-1][0] == seen[-1][1]
+    for options in [{"dtype": "int3"}, {"ctx": 3}, {"chunks": -1}, {"windows": "x"}, {"against_dtype": "x"}, {"keep_float32": ["nothing*"]}, {"ctx": 10**6}]:
+        refused("invalid_argument", halfbyte.perplexity, scratch / "a", text, **options)
+    refused("invalid_argument", halfbyte.perplexity, scratch / "a", "short")
+    refused("not_found", halfbyte.perplexity, scratch / "a", scratch / "no text")
+
+
 def check_errors(tiny, scratch):
     refused("already_exists", halfbyte.quantize, tiny, scratch / "a")
     refused("not_found", halfbyte.quantize, scratch / "nowhere", scratch / "x")
     refused("invalid_argument", halfbyte.quantize, tiny, scratch / "x", scheme="int3")
     refused("invalid_argument", halfbyte.load_low_bit, scratch / "a", dtype="int3")
     refused("invalid_argument", halfbyte.dequantize, scratch / "a", scratch / "x", dtype="nothing")
-    for wrong in [lambda: halfbyte.quantize(tiny, scratch / "x", colour=1), lambda: halfbyte.quantize(tiny, scratch / "x", keep=5)]:
-        try:
-            wrong()
-        except TypeError:
-            continue
-        raise AssertionError("it was taken")
+    for wrong in [{"calibration_tokens": 5}, {"calibrate": "builtin", "calibration_tokens": 0}, {"method": "x"}, {"search": "x"}, {"group_size": "row"}, {"target_bpw": 1000},
+                  {"memory_limit": "4G"}, {"target_bpw": 5, "target_size": "1MB"}, {"assume_original": "int8"}, {"threads": -1}, {"keep_packed": True}]:
+        refused("invalid_argument", halfbyte.quantize, tiny, scratch / "x", **wrong)
+    for wrong in [{"colour": 1}, {"keep": 5}, {"memory_limit": -1}]:
+        taken(TypeError, halfbyte.quantize, tiny, scratch / "x", **wrong)
     damaged = scratch / "damaged"
     halfbyte.quantize(tiny, damaged)
     weights = next(damaged.glob("*.safetensors"))
@@ -109,19 +208,30 @@ def check_stops(tiny, scratch):
     def interrupt(done, total):
         os.kill(os.getpid(), signal.SIGINT)
 
+    text = (pathlib.Path(tiny).parent / "heldout.txt").read_text(encoding="utf-8")[:20000]
     for progress, kind in [(fall, LookupError), (interrupt, KeyboardInterrupt)]:
-        for call, source in [(halfbyte.quantize, tiny), (halfbyte.dequantize, scratch / "a")]:
-            try:
-                call(source, scratch / "stopped", progress=progress)
-            except kind:
-                assert not list(scratch.glob("stopped*")), "something is left"
-                continue
-            raise AssertionError(f"{kind} was not raised")
-    try:
-        halfbyte.verify(scratch / "a", progress=fall)
-    except LookupError:
-        return
-    raise AssertionError("verify went on")
+        for call, words, options in [(halfbyte.quantize, [tiny, scratch / "stopped"], {}), (halfbyte.quantize, [tiny, scratch / "stopped"], CALIBRATED),
+                                     (halfbyte.quantize, [tiny, scratch / "stopped"], BUDGET), (halfbyte.dequantize, [scratch / "a", scratch / "stopped"], {}),
+                                     (halfbyte.export, [scratch / "a", scratch / "stopped", "gptq"], {}), (halfbyte.export, [scratch / "a", scratch / "stopped.gguf", "gguf"], {}),
+                                     (halfbyte.synth, [scratch / "stopped", "tiny"], {}), (halfbyte.perplexity, [scratch / "a", text], {"ctx": 64})]:
+            taken(kind, call, *words, progress=progress, **options)
+            assert not list(scratch.glob("stopped*")), "something is left"
+    taken(LookupError, halfbyte.verify, scratch / "a", progress=fall)
+
+
+def check_ends_the_program(tiny):
+    """Ctrl-C while the program runs, told to this process alone."""
+    children = pathlib.Path(f"/proc/self/task/{threading.main_thread().native_id}/children")
+
+    def interrupt():
+        while not children.read_text(encoding="utf-8"):
+            time.sleep(0.01)
+        time.sleep(0.1)  # it is started, and loads LibTorch
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    taken(KeyboardInterrupt, halfbyte.plan, tiny, target_bpw=5, calibrate=pathlib.Path(tiny).parent / "heldout.txt", calibration_tokens=10**6)
+    taken(ChildProcessError, os.waitpid, -1, os.WNOHANG)  # none is left
 
 
 def main(program, tiny):
@@ -129,11 +239,15 @@ def main(program, tiny):
         scratch = pathlib.Path(folder)
         check_conversions(program, tiny, scratch)
         check_tokens(program, scratch)
+        check_program_verbs(program, tiny, scratch)
+        check_exports(program, scratch)
+        check_perplexity(program, tiny, scratch)
         check_errors(tiny, scratch)
         check_stops(tiny, scratch)
+        check_ends_the_program(tiny)
     runtimes = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text(encoding="utf-8").splitlines() if "omp" in line.rsplit("/", 1)[-1]}
     assert len(runtimes) == 1, runtimes
-    print(f"bytes, tokens, errors and stops: pass; import beyond torch {IMPORT_S:.3f} s; one OpenMP runtime")
+    print(f"bytes, tokens, reports, errors and stops: pass; import beyond torch {IMPORT_S:.3f} s; one OpenMP runtime")
     return 0
 
 

@@ -1,21 +1,24 @@
 // halfbyte.quantize, dequantize, verify.
-#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
+#include <nlohmann/json.hpp>
 
 #include <halfbyte/convert.h>
 #include <halfbyte/verify.h>
 
+#include "convert/conversion.h"
+#include "tools/model/calibration_work.h"
 #include "tools/python/parts.h"
+#include "tools/python/quantize_request.h"
 #include "tools/python/running.h"
+#include "tools/python/values.h"
+#include "tools/verbs/conversion_json.h"
 
 namespace halfbyte::python {
 namespace {
@@ -29,71 +32,33 @@ std::vector<std::string> texts_of(const std::vector<Text>& texts) {
   return out;
 }
 
-py::dict dict_of(const convert::QuantizeSummary& summary) {
-  return py::dict("source_bytes"_a = summary.source_bytes, "result_bytes"_a = summary.result_bytes,
-                  "quantized_tensors"_a = summary.quantized_tensors, "kept_tensors"_a = summary.kept_tensors,
-                  "rel_rmse"_a = summary.rel_rmse, "seconds"_a = summary.seconds, "notes"_a = texts_of(summary.notes),
-                  "warnings"_a = texts_of(summary.warnings));
-}
-
-using convert::QuantizeOptions;
-
-template <auto kField>
-void set(QuantizeOptions& options, py::handle value) {
-  options.*kField = value.cast<std::remove_reference_t<decltype(options.*kField)>>();
-}
-
-void set_scheme_for(QuantizeOptions& options, py::handle value) {
-  for (const auto& [pattern, scheme] : value.cast<py::dict>())
-    options.scheme_for.emplace_back(pattern.cast<std::string>(), scheme.cast<std::string>());
-}
-
-// Names are the fields' own; what is not named keeps its default.
-struct OptionRow {
-  std::string_view name;
-  void (*set)(QuantizeOptions& options, py::handle value);
-};
-constexpr OptionRow kOptions[] = {{"scheme", set<&QuantizeOptions::scheme>},
-                                  {"group_size", set<&QuantizeOptions::group_size>},
-                                  {"keep", set<&QuantizeOptions::keep>},
-                                  {"scheme_for", set_scheme_for},
-                                  {"embedding", set<&QuantizeOptions::embedding>},
-                                  {"head", set<&QuantizeOptions::head>},
-                                  {"halfbyte_only", set<&QuantizeOptions::halfbyte_only>},
-                                  {"nested_scales", set<&QuantizeOptions::nested_scales>},
-                                  {"threads", set<&QuantizeOptions::threads>},
-                                  {"memory_limit", set<&QuantizeOptions::memory_limit>},
-                                  {"shard_size", set<&QuantizeOptions::shard_size>},
-                                  {"requantize", set<&QuantizeOptions::requantize>},
-                                  {"overwrite", set<&QuantizeOptions::overwrite>},
-                                  {"resume", set<&QuantizeOptions::resume>},
-                                  {"restart", set<&QuantizeOptions::restart>}};
-
-QuantizeOptions options_of(const py::kwargs& given) {
-  QuantizeOptions out;
-  for (const auto& [key, value] : given) {
-    const auto name = key.cast<std::string>();
-    const auto* const row = std::ranges::find(kOptions, name, &OptionRow::name);
-    if (row == std::end(kOptions)) throw py::type_error("quantize() got an unexpected keyword argument '" + name + "'");
-    try {
-      row->set(out, value);
-    } catch (const py::cast_error&) {
-      throw py::type_error("quantize(): '" + name + "' cannot be a " +
-                           py::type::of(value).attr("__name__").cast<std::string>());
-    }
-  }
+// Steps are told one after another: tokens where it calibrates or measures, then bytes.
+nlohmann::ordered_json converted(QuantizeRequest request, const std::filesystem::path& source,
+                                 const std::filesystem::path& destination,
+                                 const std::function<void(std::uint64_t, std::uint64_t)>& step) {
+  convert::QuantizeOptions& options = request.options;
+  const auto& [calibrator, sensitivity] = cli::kModelWork;
+  if (request.is_calibrated())
+    options.calibrator = calibrator(request.calibration, source.string(), options.threads, step);
+  if (request.has_target())
+    options.sensitivity = sensitivity(request.calibration, source.string(), options.threads, step);
+  convert::Conversion conversion = convert::prepare(source, options);
+  conversion.options.progress = step;
+  const convert::QuantizeSummary summary = convert::run(conversion, destination);
+  auto out = cli::conversion_json(source.string(), destination.string(), conversion, summary, cpp_spelling());
+  if (!conversion.warning.empty()) out["notes"].push_back(conversion.warning.str());
   return out;
 }
 
-py::dict quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
-                  const py::object& progress, const py::kwargs& given) {
-  QuantizeOptions options = options_of(given);
+py::object quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
+                    const py::object& progress, const py::kwargs& given) {
+  QuantizeRequest request = request_of(given);
   Running running;
-  options.stop = running.stop();
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
-  const convert::QuantizeSummary made = running.run([&] { return convert::quantize(source, destination, options); });
+  request.options.stop = running.stop();
+  const auto step = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
+  const nlohmann::ordered_json made = running.run([&] { return converted(request, source, destination, step); });
   running.finish();
-  return dict_of(made);
+  return object_of(made);
 }
 
 std::optional<Dtype> dtype_of(const std::optional<std::string>& name) {

@@ -1,19 +1,11 @@
-#include <array>
 #include <string>
 
 #include <halfbyte/error.h>
 
+#include "tools/cli/exit_status.h"
 #include "tools/python/parts.h"
 
 namespace halfbyte::python {
-namespace {
-
-// By ErrorCode.
-constexpr std::array<const char*, 9> kCodes = {
-    "invalid_argument", "not_found", "already_exists", "corrupt",    "unsupported",
-    "contract",         "io",        "no_resources",   "interrupted"};
-
-}  // namespace
 
 // halfbyte.Error is a RuntimeError with .code; Ctrl-C is what Python has for it.
 void add_errors(pybind11::module_& module) {
@@ -24,7 +16,7 @@ void add_errors(pybind11::module_& module) {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
       const pybind11::object raised = pybind11::reinterpret_borrow<pybind11::object>(type)(std::string(error.what()));
-      raised.attr("code") = kCodes[static_cast<std::size_t>(error.code())];
+      raised.attr("code") = std::string(cli::name(error.code()));
       PyErr_SetObject(type.ptr(), raised.ptr());
     }
   });

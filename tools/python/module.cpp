@@ -4,7 +4,9 @@
 PYBIND11_MODULE(_halfbyte, module) {
   halfbyte::python::add_errors(module);
   halfbyte::python::add_conversion(module);
+  halfbyte::python::add_memory(module);
   halfbyte::python::add_model(module);
+  halfbyte::python::add_reports(module);
   halfbyte::python::add_tensors(module);
   halfbyte::python::add_tokenizer(module);
 }

@@ -7,7 +7,9 @@ namespace halfbyte::python {
 
 void add_errors(pybind11::module_& module);
 void add_conversion(pybind11::module_& module);
+void add_memory(pybind11::module_& module);
 void add_model(pybind11::module_& module);
+void add_reports(pybind11::module_& module);
 void add_tensors(pybind11::module_& module);
 void add_tokenizer(pybind11::module_& module);
 

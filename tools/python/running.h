@@ -30,10 +30,12 @@ class Running {
       return false;
     }
   }
-  // The same of a callable that is told how much is done; None: nobody is.
+  // The same of a callable that is told how much is done; None and False: nobody is; True: a bar that is shown.
   void step(const pybind11::object& progress, std::uint64_t done, std::uint64_t total) {
     asked([&] {
-      if (!progress.is_none()) progress(done, total);
+      if (progress.is_none() || progress.is(pybind11::bool_(false))) return true;
+      if (!told_) told_ = progress.is(pybind11::bool_(true)) ? bar() : progress;
+      told_(done, total);
       return true;
     });
   }
@@ -54,6 +56,9 @@ class Running {
   }
 
  private:
+  static pybind11::object bar() { return pybind11::module_::import("halfbyte._progress").attr("Bar")(); }
+
+  pybind11::object told_;
   std::stop_source stop_;
   std::exception_ptr raised_;
 };

@@ -1,26 +1,38 @@
 import os
-from collections.abc import Callable, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
 
-Progress = Callable[[int, int], object]
+from torch import Tensor
+from typing_extensions import NotRequired, Unpack
+
+from ._options import ConversionOptions
+from ._progress import Progress
 
 class Error(RuntimeError):
     """What halfbyte refuses or cannot do: one line that names the file or tensor, and what to do.
 
-    code: invalid_argument, not_found, already_exists, corrupt, unsupported, contract, io, no_resources, interrupted.
+    code: invalid_argument, not_found, already_exists, corrupt, unsupported, contract, io, no_resources, interrupted; of what
+    runs the program also internal.
     """
 
     code: str
 
 class Quantized(TypedDict):
+    source: str
+    destination: str
     source_bytes: int
     result_bytes: int
     quantized_tensors: int
     kept_tensors: int
-    rel_rmse: float
+    resumed_bytes: int
+    was_complete: bool
+    rel_rmse: float | None
     seconds: float
+    calibration: dict[str, Any] | None
+    advice: str | None
     notes: list[str]
     warnings: list[str]
+    budget: NotRequired[dict[str, Any]]
 
 class Dequantized(TypedDict):
     source_bytes: int
@@ -49,27 +61,17 @@ def quantize(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
     *,
-    scheme: str | None = ...,
-    group_size: int | None = ...,
-    keep: Sequence[str] = ...,
-    scheme_for: dict[str, str] = ...,
-    embedding: str | None = ...,
-    head: str | None = ...,
-    halfbyte_only: bool = ...,
-    nested_scales: bool = ...,
-    threads: int = ...,
-    memory_limit: int = ...,
-    shard_size: int = ...,
-    requantize: bool = ...,
-    overwrite: bool = ...,
-    resume: bool = ...,
-    restart: bool = ...,
-    progress: Progress | None = ...,
+    overwrite: bool = False,
+    resume: bool = False,
+    restart: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[ConversionOptions],
 ) -> Quantized:
-    """Streams a checkpoint into a quantised one, which appears when it is complete.
+    """Streams a checkpoint into a quantised one, which appears when it is complete: the bytes that the program writes.
 
-    Names and defaults are those of `halfbyte quantize`. progress(done, total): bytes of the source. Ctrl-C, and what
-    progress raises, leave nothing behind unless `resume`. Errors: Error.
+    Names and defaults are those of `halfbyte quantize`. progress(done, total): one step after another, of tokens where
+    it calibrates or measures for a target, then of bytes. Ctrl-C, and what progress raises, leave nothing behind unless
+    `resume`. Errors: Error.
     """
 
 def dequantize(
@@ -86,9 +88,55 @@ def dequantize(
 def verify(path: str | os.PathLike[str], *, expect: str = ..., progress: Progress | None = ...) -> Verified:
     """Reads every byte of a checkpoint and compares it with the hashes on record."""
 
-class Message(TypedDict):
-    role: str
-    content: str
+def export(
+    checkpoint: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    to: str,
+    *,
+    type: str | None = None,
+    requantize: bool = False,
+    overwrite: bool = False,
+    assume_original: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Writes a checkpoint in another program's format, and returns what `halfbyte export --json` prints.
+
+    to: gguf, safetensors, compressed-tensors, bitsandbytes, gptq, awq. type: of a GGUF file's matrices. requantize:
+    other numbers are allowed where the format cannot say the same.
+    """
+
+def synth(
+    destination: str | os.PathLike[str],
+    like: str = "llama-1.1b",
+    *,
+    layers: int = 0,
+    experts: str = "usual",
+    dtype: str = "bfloat16",
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Writes random weights of a published model's shape, the same bytes for the same seed on every machine."""
+
+def perplexity(
+    checkpoint: str | os.PathLike[str],
+    text: str | os.PathLike[str],
+    *,
+    dtype: str = "amp:bfloat16",
+    ctx: int = 0,
+    chunks: int = 0,
+    windows: str = "prefixed",
+    against: str | os.PathLike[str] | None = None,
+    against_dtype: str = "float32",
+    keep_float32: Sequence[str] = ...,
+    special_tokens: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """How well a checkpoint predicts a text, and how far it is from `against`: what `halfbyte perplexity --json` prints.
+
+    text: a str is the text itself, a path (pathlib.Path) a file of it. ctx: tokens a window; 0: 512, or what the models
+    have room for. chunks: most windows; 0: all of the text. progress(done, total): in tokens.
+    """
 
 class Tokenizer:
     """A checkpoint's tokenizer and chat template. Threads: any number may use it at once."""
@@ -98,7 +146,7 @@ class Tokenizer:
         """With what the checkpoint puts around a whole text. special=False: "</s>" in it is text."""
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """A conversation as the checkpoint's template has it, up to where the answer begins."""
 
     @property
@@ -107,41 +155,58 @@ class Tokenizer:
     def vocab_size(self) -> int: ...
 
 class CausalLM:
-    """A loaded model. Threads: any number may generate at once."""
+    """What halfbyte.CausalLM is made on."""
 
     @property
-    def policy(self) -> str: ...
-    @property
-    def compute(self) -> str: ...
-    @property
-    def tensors(self) -> list[LoadedTensor]: ...
+    def report(self) -> dict[str, Any]: ...
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         *,
-        max_gen_len: int = 64,
-        temperature: float = 0.6,
-        top_p: float = 0.9,
-        top_k: int = 0,
-        seed: int = 0,
-        ignore_eos: bool = False,
-        stop_tokens: Sequence[int] = ...,
-        on_token: Callable[[int, int], object] | None = None,
-    ) -> list[list[int]]:
-        """What follows each prompt of token ids. temperature 0: the most likely token, always.
-
-        on_token(prompt's index, token) as tokens come; False ends that prompt's text.
-        """
+        max_gen_len: int,
+        temperature: float,
+        top_p: float,
+        top_k: int,
+        min_p: float,
+        repetition_penalty: float,
+        seed: int,
+        ignore_eos: bool,
+        stop_tokens: Sequence[int],
+        on_token: Callable[[int, int], object] | None,
+    ) -> list[list[int]]: ...
+    def logits(self, tokens: Tensor) -> Tensor: ...
 
 def load_low_bit(
     path: str | os.PathLike[str],
-    dtype: str = "amp:bfloat16",
+    dtype: str,
     *,
-    device: str = "cpu",
-    keep_float32: Sequence[str] = ...,
-    verify: bool = False,
-) -> CausalLM:
-    """A quantised checkpoint, or an original one, as a model whose every tensor has a dtype its operators accept.
-
-    On the CPU weights are mapped, not copied, unless `dtype` asks for another.
-    """
+    device: str,
+    keep_float32: Sequence[str],
+    dtype_for: dict[str, str],
+    compute: str,
+    key_values: str,
+    verify: bool,
+) -> CausalLM: ...
+def load_state(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str,
+    keep_float32: Sequence[str],
+    dequantize: bool,
+    device: str,
+    verify: bool,
+) -> tuple[dict[str, tuple[Any, bool, str | None, str]], dict[str, Any]]: ...
+def quantize_tensor(
+    weight: Tensor, *, scheme: str, group_size: int | None, search: str | None
+) -> dict[str, Any]: ...
+def quantize_state_dict(
+    tensors: dict[str, Any],
+    destination: str | os.PathLike[str],
+    *,
+    config: str,
+    files: dict[str, bytes],
+    progress: Progress | None,
+    **options: Unpack[ConversionOptions],
+) -> dict[str, Any]: ...
+def is_int8_fast() -> bool: ...
+def matches_pattern(pattern: str, name: str) -> bool: ...

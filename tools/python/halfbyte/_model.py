@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -104,7 +104,7 @@ class CausalLM:
             is_wanted = False
             thread.join()
 
-    def chat(self, messages: Sequence[dict[str, str]], *, stream: bool = False, max_gen_len: int = 512, **options: Any) -> Any:
+    def chat(self, messages: Sequence[Mapping[str, str]], *, stream: bool = False, max_gen_len: int = 512, **options: Any) -> Any:
         """The answer to a conversation of ``{"role", "content"}``, as a text, or in pieces. Error: ``unsupported``
         where the checkpoint has no chat template."""
         ids = self.tokenizer.encode_chat(messages)

@@ -36,6 +36,6 @@ def _refusal(name: str) -> object:
 
 
 # Kept: what a Library registered goes with it.
-_VMAP = torch.library.Library("halfbyte", "IMPL")  # noqa: TOR901
+_VMAP = torch.library.Library("halfbyte", "IMPL")  # type: ignore[no-untyped-call]
 for _name in ("low_bit_linear", "dense_linear", "dequantize"):
-    _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")
+    _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")  # type: ignore[no-untyped-call]

@@ -72,7 +72,8 @@ class LowBitTensor:
 
     def to(self, device: torch.device | str) -> LowBitTensor:
         """On another device; no dtype changes."""
-        return dataclasses.replace(self, **{name: part.to(device) for name, part in self.parts.items()})
+        moved: dict[str, Any] = {name: part.to(device) for name, part in self.parts.items()}
+        return dataclasses.replace(self, **moved)
 
     def __repr__(self) -> str:
         groups = "per channel" if self.group_size == self.in_features else f"g{self.group_size}"

@@ -18,16 +18,16 @@ _PARTS = ("codes", "scales", "zero_points", "offsets", "row_scales", "column_ord
 _ARITHMETICS = ("auto", "float", "int8", "mixed")
 
 
-def _format_of(weight: LowBitTensor) -> Tensor:
+def _format_of(weight: LowBitTensor, rounds_values: bool) -> Tensor:
     """What the parts' shapes do not say, as bytes that any state dict holds."""
     dtype = str(weight.dtype).removeprefix("torch.")
-    text = f"{weight.scheme} {weight.in_features} {weight.group_size} {dtype}"
+    text = f"{weight.scheme} {weight.in_features} {weight.group_size} {dtype} {int(rounds_values)}"
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 
-def _words_of(format: Tensor) -> tuple[str, int, int, torch.dtype]:
-    scheme, in_features, group_size, dtype = bytes(format.tolist()).decode().split(" ")
-    return scheme, int(in_features), int(group_size), getattr(torch, dtype)
+def _words_of(format: Tensor) -> tuple[str, int, int, torch.dtype, bool]:
+    scheme, in_features, group_size, dtype, rounds_values = bytes(format.tolist()).decode().split(" ")
+    return scheme, int(in_features), int(group_size), getattr(torch, dtype), rounds_values == "1"
 
 
 class LowBitLinear(torch.nn.Module):
@@ -36,8 +36,9 @@ class LowBitLinear(torch.nn.Module):
     Shape: (..., in_features) -> (..., out_features), in the input's dtype: float32, float16 or bfloat16; autocast's under
     autocast. Gradients flow to the input and the bias; the weight has none. The parts of the weight are buffers that no
     ``to(dtype)`` casts. ``arithmetic``: of products with 4-bit codes on a CPU; "auto" rounds activations of 16 bits to 8,
-    group by group, where this CPU is faster so and no gradient is wanted, and else takes "float". Error:
-    ``invalid_argument``, ``contract`` naming the operand.
+    group by group, where this CPU is faster so and no gradient is wanted, and else takes "float". ``rounds_values``:
+    the program that packed the weight (bitsandbytes) rounds its values to what it was before, which products with
+    float32 then heed, at the cost of unpacking all of it. Error: ``invalid_argument``, ``contract`` naming the operand.
     """
 
     codes: Tensor
@@ -50,7 +51,7 @@ class LowBitLinear(torch.nn.Module):
     bias: torch.nn.Parameter | None
 
     def __init__(
-        self, weight: LowBitTensor, bias: Tensor | None = None, *, arithmetic: str = "auto"
+        self, weight: LowBitTensor, bias: Tensor | None = None, *, arithmetic: str = "auto", rounds_values: bool = False
     ) -> None:
         super().__init__()
         if arithmetic not in _ARITHMETICS:
@@ -58,19 +59,17 @@ class LowBitLinear(torch.nn.Module):
         if bias is not None and bias.shape != (weight.out_features,):
             raise ValueError(f"a bias of shape {tuple(bias.shape)} for a weight of {tuple(weight.shape)}")
         self.arithmetic = arithmetic
-        self._set_format(weight)
-        for name in _PARTS:
-            self.register_buffer(name, getattr(weight, name))
-        self.register_buffer("format", _format_of(weight))
-        if bias is not None and not isinstance(bias, torch.nn.Parameter):
-            bias = torch.nn.Parameter(bias, requires_grad=bias.requires_grad)
-        self.register_parameter("bias", bias)
-
-    def _set_format(self, weight: LowBitTensor) -> None:
+        self.rounds_values = rounds_values and weight.dtype != torch.float32
         self.scheme, self.in_features, self.group_size = weight.scheme, weight.in_features, weight.group_size
         self.out_features = weight.out_features
         self.weight_dtype = weight.dtype
         self._is_int8_fast = _halfbyte.is_int8_fast()
+        for name in _PARTS:
+            self.register_buffer(name, getattr(weight, name))
+        self.register_buffer("format", _format_of(weight, self.rounds_values))
+        if bias is not None and not isinstance(bias, torch.nn.Parameter):
+            bias = torch.nn.Parameter(bias, requires_grad=bias.requires_grad)
+        self.register_parameter("bias", bias)
 
     @classmethod
     def from_linear(
@@ -101,6 +100,9 @@ class LowBitLinear(torch.nn.Module):
         return "float" if is_exact or (torch.is_grad_enabled() and input.requires_grad) else "mixed"
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.rounds_values and input.dtype == torch.float32 and not torch.is_autocast_enabled(input.device.type):
+            weight = self.weight.dequantize(self.weight_dtype).to(torch.float32)
+            return torch.nn.functional.linear(input, weight, self.bias)
         buffers = self._buffers
         order = buffers["column_order"]
         result: Tensor = torch.ops.halfbyte.low_bit_linear(
@@ -117,7 +119,7 @@ class LowBitLinear(torch.nn.Module):
             out = fn(tensor)
             return tensor.to(out.device) if id(tensor) in packed and out.dtype != tensor.dtype else out
 
-        super()._apply(moved, recurse)
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _load_from_state_dict(
@@ -136,7 +138,7 @@ class LowBitLinear(torch.nn.Module):
 
     def _take(self, given: Mapping[str, Tensor]) -> str:
         """Makes room for these parts, of their dtypes and shapes; or the reason why they do not fit."""
-        scheme, in_features, group_size, dtype = _words_of(given["format"])
+        scheme, in_features, group_size, dtype, rounds_values = _words_of(given["format"])
         rows = given["codes"].shape[0]
         if (rows, in_features) != (self.out_features, self.in_features):
             return f"a weight of shape ({rows}, {in_features}) does not fit {tuple(self.weight.shape)}"
@@ -148,6 +150,7 @@ class LowBitLinear(torch.nn.Module):
             elif own is None or own.shape != new.shape or own.dtype != new.dtype:
                 self._buffers[name] = torch.empty_like(new, device=device)
         self.scheme, self.group_size, self.weight_dtype = scheme, group_size, dtype
+        self.rounds_values = rounds_values
         return ""
 
     def extra_repr(self) -> str:
@@ -159,7 +162,7 @@ class LowBitLinear(torch.nn.Module):
 
 
 def _scheme_for(name: str, scheme: str, keep: Sequence[str], scheme_for: Mapping[str, str]) -> str:
-    """"keep", or a scheme: as the converter's options have it, the last pattern that matches wins, and keep over all."""
+    """``keep``, or a scheme: as the converter's options have it, the last pattern that matches wins, and keep over all."""
     if any(_halfbyte.matches_pattern(pattern, name) for pattern in keep):
         return "keep"
     for pattern, other in scheme_for.items():
@@ -174,6 +177,15 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
             raise ValueError(f"'{pattern}' matches no Linear's weight of the module")
 
 
+def _uses_of_parameters(modules: Mapping[str, torch.nn.Module]) -> dict[int, int]:
+    """In how many modules each parameter is, by its id."""
+    uses: dict[int, int] = {}
+    for module in {id(one): one for one in modules.values()}.values():
+        for own in module._parameters.values():
+            uses[id(own)] = uses.get(id(own), 0) + 1
+    return uses
+
+
 def quantize_module(
     module: torch.nn.Module,
     scheme: str = "sym_int4",
@@ -186,36 +198,45 @@ def quantize_module(
 ) -> dict[str, str]:
     """Replaces the ``torch.nn.Linear``s inside a module, in place, and tells of each what it became, or why it stayed.
 
-    Names are those of the weights ("layers.0.fc.weight"), patterns those of ``quantize``: ``*`` any run of characters, a
-    whole dotted part without. Those whose weight is another parameter too (a tied head), and those that no group size
-    divides, stay; subclasses of Linear stay. Error: as ``quantize_tensor``, and ValueError for a pattern that matches
-    nothing.
+    Patterns are ``quantize``'s, of weights' names ("layers.0.fc.weight"). What is tied, what no group size divides and
+    subclasses of Linear stay. Error: as ``quantize_tensor``; ValueError for a pattern that matches nothing.
     """
     scheme_for = scheme_for or {}
     modules = dict(module.named_modules(remove_duplicate=False))
     linears = {name: one for name, one in modules.items() if type(one) is torch.nn.Linear and name}
     _check_patterns([*keep, *scheme_for], [f"{name}.weight" for name in linears])
-    uses: dict[int, int] = {}
-    for parameter in {id(one): one for one in modules.values()}.values():
-        for own in parameter._parameters.values():
-            uses[id(own)] = uses.get(id(own), 0) + 1
+    uses = _uses_of_parameters(modules)
     out: dict[str, str] = {}
-    made: dict[int, LowBitLinear] = {}
+    made: dict[int, LowBitLinear | str] = {}
     for name, linear in linears.items():
         wanted = _scheme_for(f"{name}.weight", scheme, keep, scheme_for)
-        if wanted == "keep" or uses[id(linear.weight)] > 1:
-            out[name] = "kept: asked for" if wanted == "keep" else "kept: its weight is another parameter too"
-            continue
-        if id(linear) not in made:
-            try:
-                low_bit = LowBitLinear.from_linear(linear, wanted, group_size, search=search, arithmetic=arithmetic)
-            except Error as error:
-                if error.code != "unsupported":
-                    raise
-                out[name] = f"kept: {error}"
-                continue
-            made[id(linear)] = low_bit.train(linear.training)
-        parent, _, child = name.rpartition(".")
-        modules[parent]._modules[child] = made[id(linear)]
-        out[name] = f"{made[id(linear)].scheme} of groups of {made[id(linear)].group_size}"
+        if wanted == "keep":
+            out[name] = "kept: asked for"
+        elif uses[id(linear.weight)] > 1:
+            out[name] = "kept: its weight is another parameter too"
+        else:
+            if id(linear) not in made:
+                made[id(linear)] = _low_bit(linear, wanted, group_size, search, arithmetic)
+            out[name] = _put(modules, name, made[id(linear)])
     return out
+
+
+def _low_bit(
+    linear: torch.nn.Linear, scheme: str, group_size: int | None, search: str | None, arithmetic: str
+) -> LowBitLinear | str:
+    """The module in its place, or why there is none."""
+    try:
+        made = LowBitLinear.from_linear(linear, scheme, group_size, search=search, arithmetic=arithmetic)
+    except Error as error:
+        if error.code != "unsupported":
+            raise
+        return f"kept: {error}"
+    return made.train(linear.training)
+
+
+def _put(modules: Mapping[str, torch.nn.Module], name: str, made: LowBitLinear | str) -> str:
+    if isinstance(made, str):
+        return made
+    parent, _, child = name.rpartition(".")
+    modules[parent]._modules[child] = made
+    return f"{made.scheme} of groups of {made.group_size}"

@@ -9,13 +9,18 @@ import sys
 
 from .torch_libraries import library_folder
 
+PROGRAM = pathlib.Path(__file__).parent.parent / "halfbyte" / "bin" / "halfbyte"
+
+
+def environment() -> dict[str, str]:
+    """What the program is run with. ImportError, in one line, without the torch that it needs."""
+    libraries, others = str(library_folder()), os.environ.get("LD_LIBRARY_PATH")
+    return {**os.environ, "LD_LIBRARY_PATH": libraries + (os.pathsep + others if others else "")}
+
 
 def main() -> None:
     try:
-        libraries = str(library_folder())
+        surroundings = environment()
     except ImportError as error:
         sys.exit(f"halfbyte: {error}")
-    others = os.environ.get("LD_LIBRARY_PATH")
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries + (os.pathsep + others if others else "")}
-    program = pathlib.Path(__file__).parent.parent / "halfbyte" / "bin" / "halfbyte"
-    os.execve(program, ["halfbyte", *sys.argv[1:]], environment)
+    os.execve(PROGRAM, ["halfbyte", *sys.argv[1:]], surroundings)
