@@ -47,6 +47,7 @@ std::vector<fs::path> candidates(const char* file_name) {
     const fs::path directory = fs::canonical(object, ignored).parent_path();
     if (directory.empty()) continue;
     paths.push_back(directory / file_name);
+    paths.push_back(directory / "lib" / file_name);  // of a package for Python
     paths.push_back(directory.parent_path() / "lib" / file_name);
     paths.push_back(directory.parent_path().parent_path() / "lib" / file_name);  // of libexec/halfbyte
   }

@@ -235,6 +235,7 @@ def check_ends_the_program(tiny):
 
 
 def main(program, tiny):
+    program, tiny = os.path.abspath(program), os.path.abspath(tiny)
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         check_conversions(program, tiny, scratch)

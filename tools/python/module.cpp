@@ -6,6 +6,8 @@ PYBIND11_MODULE(_halfbyte, module) {
   halfbyte::python::add_conversion(module);
   halfbyte::python::add_memory(module);
   halfbyte::python::add_model(module);
+  halfbyte::python::add_modules(module);
+  halfbyte::python::add_policies(module);
   halfbyte::python::add_reports(module);
   halfbyte::python::add_tensors(module);
   halfbyte::python::add_tokenizer(module);

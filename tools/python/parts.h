@@ -9,6 +9,8 @@ void add_errors(pybind11::module_& module);
 void add_conversion(pybind11::module_& module);
 void add_memory(pybind11::module_& module);
 void add_model(pybind11::module_& module);
+void add_modules(pybind11::module_& module);
+void add_policies(pybind11::module_& module);
 void add_reports(pybind11::module_& module);
 void add_tensors(pybind11::module_& module);
 void add_tokenizer(pybind11::module_& module);

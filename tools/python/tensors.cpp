@@ -14,6 +14,7 @@
 #include <halfbyte/quantize_tensor.h>
 
 #include "loader/files/manifest.h"
+#include "tools/python/packed.h"
 #include "tools/python/parts.h"
 #include "tools/python/reported.h"
 #include "tools/python/running.h"
@@ -22,18 +23,9 @@ namespace halfbyte::python {
 namespace {
 
 namespace py = pybind11;
-using py::operator""_a;
-
-// The fields of halfbyte.LowBitTensor.
-py::dict dict_of(const LowBitTensor& tensor) {
-  return py::dict("codes"_a = tensor.codes, "scales"_a = tensor.scales, "scheme"_a = std::string(tensor.scheme->name),
-                  "in_features"_a = tensor.in_features, "group_size"_a = tensor.group_size, "dtype"_a = tensor.dtype,
-                  "zero_points"_a = tensor.zero_points, "offsets"_a = tensor.offsets,
-                  "row_scales"_a = tensor.row_scales, "column_order"_a = tensor.column_order);
-}
 
 py::object value_of(const StateTensor& tensor) {
-  if (tensor.is_low_bit()) return dict_of(tensor.low_bit());
+  if (tensor.is_low_bit()) return fields_of(tensor.low_bit());
   return py::cast(tensor.dense());
 }
 
@@ -67,7 +59,7 @@ py::dict quantize(const at::Tensor& weight, const std::string& scheme, std::opti
                   const std::optional<std::string>& search) {
   const convert::QuantizeTensorOptions options{scheme, group_size, search_of(search)};
   Running running;
-  return dict_of(running.run([&] { return convert::quantize_tensor(weight, options); }));
+  return fields_of(running.run([&] { return convert::quantize_tensor(weight, options); }));
 }
 
 }  // namespace

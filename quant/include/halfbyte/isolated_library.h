@@ -15,7 +15,7 @@ struct IsolatedLibrary {
   void* symbol(const char* name) const;
 };
 
-// Looks beside this code and beside the program, in ../lib and ../../lib of both, and where halfbyte was built or
+// Looks beside this code and beside the program, in lib, ../lib and ../../lib of both, and where halfbyte was built or
 // installed. The environment variable `variable` names another file; "off" or nothing in it: none.
 IsolatedLibrary open_isolated(const char* file_name, const char* variable);
 

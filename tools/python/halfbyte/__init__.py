@@ -6,16 +6,18 @@ _library_folder()  # another torch would fail with a symbol's name
 
 import torch as _torch  # noqa: E402, F401  brings the libraries that the next line needs
 
-from ._halfbyte import Error, Tokenizer, dequantize, export, perplexity, quantize, synth, verify  # noqa: E402
+from ._halfbyte import DtypePolicy, Error, Tokenizer, dequantize, export, perplexity, quantize, synth, verify  # noqa: E402
 from . import _operators as _operators, nn  # noqa: E402
 from ._memory import quantize_state_dict  # noqa: E402
 from ._model import CausalLM, load_low_bit  # noqa: E402
+from ._modules import assert_trainable, restore_for_training, restore_into, training_problems  # noqa: E402
 from ._program import diff, doctor, inspect, plan  # noqa: E402
 from ._tensors import LoadReport, LowBitTensor, State, load_state, quantize_tensor  # noqa: E402
 from .nn import quantize_module  # noqa: E402
 
 __all__ = [
-    "CausalLM", "Error", "LoadReport", "LowBitTensor", "State", "Tokenizer", "dequantize", "diff", "doctor", "export",
-    "inspect", "load_low_bit", "load_state", "nn", "perplexity", "plan", "quantize", "quantize_module",
-    "quantize_state_dict", "quantize_tensor", "synth", "verify",
+    "CausalLM", "DtypePolicy", "Error", "LoadReport", "LowBitTensor", "State", "Tokenizer", "assert_trainable",
+    "dequantize", "diff", "doctor", "export", "inspect", "load_low_bit", "load_state", "nn", "perplexity", "plan",
+    "quantize", "quantize_module", "quantize_state_dict", "quantize_tensor", "restore_for_training", "restore_into",
+    "synth", "training_problems", "verify",
 ]

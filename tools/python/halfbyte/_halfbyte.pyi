@@ -2,6 +2,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+import torch
 from torch import Tensor
 from typing_extensions import NotRequired, Unpack
 
@@ -210,3 +211,35 @@ def quantize_state_dict(
 ) -> dict[str, Any]: ...
 def is_int8_fast() -> bool: ...
 def matches_pattern(pattern: str, name: str) -> bool: ...
+
+class DtypePolicy:
+    """Which dtype every floating parameter and buffer has after loading, and in which products are computed.
+
+    text: "amp", "amp:bfloat16", "amp:float16", "half", "float16", "bfloat16", "float32", "original". Error:
+    invalid_argument.
+    """
+
+    def __init__(self, text: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_amp(self) -> bool: ...
+    @property
+    def is_original(self) -> bool: ...
+    @property
+    def operand(self) -> torch.dtype | None:
+        """Of the operands of linear and attention products; None: as recorded, promoted where two meet."""
+
+    @property
+    def stream(self) -> torch.dtype | None:
+        """Of the residual stream and of what lies between products."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+
+def restore_into(modules: list[Any], path: str | os.PathLike[str], **options: Any) -> tuple[dict[str, Any], list[Any]]: ...
+def restore_for_training(
+    modules: list[Any], path: str | os.PathLike[str], **options: Any
+) -> tuple[dict[str, Any], list[Any]]: ...
+def training_problems(modules: list[Any], groups: list[list[Tensor]]) -> list[str]: ...
+def assert_trainable(modules: list[Any], groups: list[list[Tensor]]) -> None: ...

@@ -21,7 +21,7 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu").contiguous()
 
 
-def _fields(tensor: LowBitTensor) -> dict[str, Any]:
+def fields_of(tensor: LowBitTensor) -> dict[str, Any]:
     parts = {name: _plain(part) for name, part in tensor.parts.items()}
     if "column_order" in parts:
         parts["column_order"] = parts["column_order"].to(torch.int32)
@@ -46,7 +46,7 @@ def quantize_state_dict(
     beside it (a tokenizer), by name. LowBitTensors keep their codes; where there are some, the rest stays as it is, but
     with ``keep_packed``. ``options``: those of ``quantize``, but for calibration and ``resume``. Error: as ``quantize``.
     """
-    given = {name: _fields(one) if isinstance(one, LowBitTensor) else _plain(one) for name, one in tensors.items()}
+    given = {name: fields_of(one) if isinstance(one, LowBitTensor) else _plain(one) for name, one in tensors.items()}
     text = json.dumps(config) if config is not None else ""
     made: dict[str, Any] = _halfbyte.quantize_state_dict(
         given, destination, config=text, files=dict(files or {}), progress=progress, **options

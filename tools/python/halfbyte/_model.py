@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _halfbyte
-from ._halfbyte import Tokenizer
+from ._halfbyte import DtypePolicy, Tokenizer
 from ._tensors import LoadReport
 
 Prompt = str | Sequence[int]
@@ -156,11 +156,11 @@ class _Words:
 
 def load_low_bit(
     path: str | os.PathLike[str],
-    dtype: str = "amp:bfloat16",
+    dtype: str | DtypePolicy = "amp:bfloat16",
     *,
     device: str = "cpu",
     keep_float32: Sequence[str] = (),
-    dtype_for: dict[str, str] | None = None,
+    dtype_for: Mapping[str, str | DtypePolicy] | None = None,
     compute: str = "auto",
     key_values: str = "auto",
     verify: bool = False,
@@ -169,7 +169,8 @@ def load_low_bit(
     operators accept. ``dtype``: a policy ("amp:bfloat16", "half", "bfloat16", "float32", "original" ...); ``dtype_for``:
     another for what a pattern matches. Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
     model = _halfbyte.load_low_bit(
-        path, dtype, device=device, keep_float32=list(keep_float32), dtype_for=dtype_for or {}, compute=compute,
+        path, str(dtype), device=device, keep_float32=list(keep_float32),
+        dtype_for={pattern: str(policy) for pattern, policy in (dtype_for or {}).items()}, compute=compute,
         key_values=key_values, verify=verify,
     )
     return CausalLM(model, path)

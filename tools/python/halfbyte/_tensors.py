@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _halfbyte
+from ._halfbyte import DtypePolicy
 
 _DIRECT = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -164,7 +165,7 @@ class State(Mapping[str, "Tensor | LowBitTensor"]):
 
 def load_state(
     path: str | os.PathLike[str],
-    dtype: str = "original",
+    dtype: str | DtypePolicy = "original",
     *,
     keep_float32: Sequence[str] = (),
     dequantize: bool = False,
@@ -177,6 +178,6 @@ def load_state(
     ``not_found``, ``corrupt``, ``unsupported``, ``no_resources``.
     """
     rows, report = _halfbyte.load_state(
-        path, dtype=dtype, keep_float32=list(keep_float32), dequantize=dequantize, device=device, verify=verify
+        path, dtype=str(dtype), keep_float32=list(keep_float32), dequantize=dequantize, device=device, verify=verify
     )
     return State(rows, LoadReport(**report))

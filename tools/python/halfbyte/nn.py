@@ -93,6 +93,14 @@ class LowBitLinear(torch.nn.Module):
             scheme=self.scheme, in_features=self.in_features, group_size=self.group_size, dtype=self.weight_dtype,
         )
 
+    def set_weight(self, weight: LowBitTensor) -> None:
+        """Another weight of the same shape, in any scheme, on the device that this one is on."""
+        parts = {**weight.to(self.codes.device).parts, "format": _format_of(weight, self.rounds_values)}
+        if problem := self._take(parts):
+            raise ValueError(problem)
+        for name, part in parts.items():
+            self._buffers[name] = part
+
     def _arithmetic_for(self, input: Tensor) -> str:
         if self.arithmetic != "auto":
             return self.arithmetic

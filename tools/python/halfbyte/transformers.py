@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -252,6 +253,8 @@ def _load(model: Any, state_dict: Any, checkpoint_files: Any, load_config: Any, 
     quantizer = load_config.hf_quantizer
     if not isinstance(quantizer, HalfbyteHfQuantizer) or state_dict is not None or not checkpoint_files:
         return _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *words, **named)
+    if "peft" in sys.modules:
+        from . import peft as _  # noqa: F401
     tensors, made = quantizer.tensors_for(model, checkpoint_files, load_config)
     info, offloaded = _load_pretrained_model(model, tensors, checkpoint_files, load_config, *words, **named)
     info.missing_keys -= made
