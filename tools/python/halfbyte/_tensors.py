@@ -94,6 +94,11 @@ def quantize_tensor(
     return LowBitTensor(**_halfbyte.quantize_tensor(weight, scheme=scheme, group_size=group_size, search=search))
 
 
+def own_group_size(group_size: int) -> int:
+    """What to ask for to have groups of so many again: 0, one scale a row, where no scheme knows the number."""
+    return group_size if group_size in (16, 32, 64, 128) else 0
+
+
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
     """What loading did with every tensor: a row each of name, recorded, loaded, bytes, placement, operand and note."""

@@ -15,7 +15,7 @@ from peft.tuners import tuners_utils as _tuners
 from peft.tuners.lora import model as _lora_model
 from peft.tuners.lora.layer import Linear
 
-from ._tensors import LowBitTensor, quantize_tensor
+from ._tensors import LowBitTensor, own_group_size, quantize_tensor
 from .nn import LowBitLinear
 
 __all__ = ["LoraLowBitLinear"]
@@ -65,8 +65,7 @@ class LoraLowBitLinear(Linear):
 def _requantised(weight: LowBitTensor, delta: torch.Tensor) -> LowBitTensor:
     with torch.no_grad():
         dense = weight.dequantize(torch.float32) + delta.to(weight.device, torch.float32)
-    group_size = 0 if weight.group_size == weight.in_features else weight.group_size
-    return quantize_tensor(dense.to(weight.dtype), weight.scheme, group_size)
+    return quantize_tensor(dense.to(weight.dtype), weight.scheme, own_group_size(weight.group_size))
 
 
 _create_new_module = _lora_model.LoraModel._create_new_module

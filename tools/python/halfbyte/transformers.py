@@ -33,8 +33,9 @@ from transformers.utils.hub import cached_file
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 import halfbyte
+from ._experts import ExpertParts
 from ._memory import quantize_state_dict
-from ._tensors import LowBitTensor, State, load_state, quantize_tensor
+from ._tensors import LowBitTensor, State, load_state, own_group_size, quantize_tensor
 from .nn import LowBitLinear
 
 __all__ = ["HalfbyteConfig", "HalfbyteHfQuantizer"]
@@ -74,17 +75,21 @@ class HalfbyteConfig(QuantizationConfigMixin):
     def plan_options(self) -> dict[str, Any]:
         wanted = {"scheme": self.scheme, "group_size": self.group_size, "search": self.search, "head": self.head,
                   "keep": self.keep, "scheme_for": self.scheme_for}
-        return {name: value for name, value in wanted.items() if value}
+        return {name: value for name, value in wanted.items() if value} | {"halfbyte_only": True}
 
 
 class _Packed:
     """A packed weight where a dense one is wanted (an embedding, a stack of experts): dequantised when it is read."""
 
-    def __init__(self, tensor: LowBitTensor, dtype: torch.dtype) -> None:
+    def __init__(self, tensor: LowBitTensor, dtype: torch.dtype, stacked: int = 0, is_transposed: bool = False) -> None:
         self._tensor, self._dtype = tensor, dtype
+        self._stacked, self._is_transposed = stacked, is_transposed
 
     def __getitem__(self, _: Any) -> Tensor:
-        return self._tensor.dequantize(self._dtype)
+        out = self._tensor.dequantize(self._dtype)
+        if self._stacked:
+            out = out.view(self._stacked, -1, out.shape[1])
+        return out.transpose(1, 2).contiguous() if self._stacked and self._is_transposed else out
 
     def get_shape(self) -> list[int]:
         return list(self._tensor.shape)
@@ -121,30 +126,10 @@ class HalfbyteHfQuantizer(HfQuantizer):
         return dtype if is_float else None
 
     def tensors_for(self, model: Any, files: Sequence[str], load_config: Any) -> tuple[dict[str, Any], set[str]]:
-        """What is loaded into the model by transformers, and the names of what stands in it already: Linears whose
-        weights are packed, or to be, are LowBitLinears from here on."""
+        """What is loaded into the model by transformers, and the names of what stands in it already: Linears and experts
+        whose weights are packed, or to be, are LowBitLinears from here on."""
         folder = pathlib.Path(files[0]).parent
-        state = load_state(folder)
-        schemes = {} if self.pre_quantized else self._planned(folder)
-        mapping = load_config.weight_mapping or []
-        renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
-        converters = [one for one in mapping if isinstance(one, WeightConverter)]
-        wanted = model.state_dict()
-        tied = set(getattr(model, "all_tied_weights_keys", {}) or {})
-        out: dict[str, Any] = {}
-        made: set[str] = set()
-        for name in state:
-            key, pattern = rename_source_key(name, renamings, converters, model.base_model_prefix, wanted)
-            linear = _linear_at(model, key) if pattern is None and key not in tied else None
-            packed = _packed(state, name, schemes) if linear is not None else None
-            if packed is not None and linear is not None:
-                made |= _replace(model, key.removesuffix(".weight"), linear, packed, self.quantization_config)
-            elif name not in state.ties or key not in tied:
-                value: Any = state[name]
-                if isinstance(value, LowBitTensor):
-                    value = _Packed(value, load_config.dtype or value.dtype)
-                out[name] = value
-        return out, made
+        return _Loading(self, model, load_config, folder).run()
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
         for name, module in list(model.named_modules()):
@@ -166,6 +151,70 @@ class HalfbyteHfQuantizer(HfQuantizer):
         }
 
 
+class _Loading:
+    """One checkpoint on its way into one model, which is on Meta."""
+
+    def __init__(self, quantizer: HalfbyteHfQuantizer, model: Any, load_config: Any, folder: pathlib.Path) -> None:
+        self.config = quantizer.quantization_config
+        self.model, self.dtype = model, load_config.dtype
+        self.state = load_state(folder)
+        self.schemes = {} if quantizer.pre_quantized else quantizer._planned(folder)
+        mapping = load_config.weight_mapping or []
+        self.renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
+        self.converters = [one for one in mapping if isinstance(one, WeightConverter)]
+        self.sources = {one: converter.source_patterns for converter in self.converters for one in converter.source_patterns}
+        self.wanted = model.state_dict()
+        self.tied = set(getattr(model, "all_tied_weights_keys", {}) or {})
+        self.experts = ExpertParts(model)
+        self.dense: dict[str, Any] = {}
+        self.made: set[str] = set()
+
+    def run(self) -> tuple[dict[str, Any], set[str]]:
+        for name in self.state:
+            self._take(name)
+        for name, weight in self.experts.rest().items():
+            self._stay(name, None, weight if isinstance(self.state[name], LowBitTensor) else self.state[name])
+        options = {"arithmetic": self.config.arithmetic, "rounds_values": self.config.rounds_values}
+        for path, module in self.experts.make(**options).items():
+            self._put(path, module)
+        return self.dense, self.made
+
+    def _take(self, name: str) -> None:
+        key, pattern = rename_source_key(
+            name, self.renamings, self.converters, self.model.base_model_prefix, self.wanted
+        )
+        if key in self.tied and name in self.state.ties:
+            return
+        if pattern is not None and self.experts.takes(key, pattern):
+            packed = _packed(self.state, name, self.schemes)
+            if packed is not None and self.experts.add(key, self.sources[pattern], pattern, name, packed):
+                return
+        linear = _linear_at(self.model, key) if pattern is None and key not in self.tied else None
+        packed = _packed(self.state, name, self.schemes) if linear is not None else None
+        if linear is None or packed is None:
+            self._stay(name, key, self.state[name])
+            return
+        module = LowBitLinear(
+            packed, linear.bias, arithmetic=self.config.arithmetic, rounds_values=self.config.rounds_values
+        )
+        self._put(key.removesuffix(".weight"), module)
+
+    def _stay(self, name: str, key: str | None, value: Any) -> None:
+        """transformers loads it, dense."""
+        if isinstance(value, LowBitTensor):
+            value = _Packed(value, self.dtype or value.dtype, *_stack_at(self.model, key))
+        self.dense[name] = value
+
+    def _put(self, path: str, module: torch.nn.Module) -> None:
+        """In the place of a module on Meta; its buffers are in place by that."""
+        before = self.model.get_submodule(path)
+        parent, _, child = path.rpartition(".")
+        self.model.get_submodule(parent)._modules[child] = module.train(before.training).requires_grad_(False)
+        for name, buffer in module.named_buffers():
+            buffer._is_hf_initialized = True  # type: ignore[attr-defined]
+            self.made.add(f"{path}.{name}")
+
+
 def _linear_at(model: Any, key: str) -> torch.nn.Linear | None:
     module_name, _, leaf = key.rpartition(".")
     if leaf != "weight":
@@ -184,23 +233,27 @@ def _packed(state: State, name: str, schemes: dict[str, dict[str, Any]]) -> LowB
     if name not in schemes:
         return None
     options = schemes[name]
-    group_size = 0 if options["group_size"] == value.shape[1] else options["group_size"]
-    return quantize_tensor(value, options["scheme"], group_size, search=options["search"])
+    return quantize_tensor(value, options["scheme"], own_group_size(options["group_size"]), search=options["search"])
 
 
-def _replace(
-    model: Any, name: str, linear: torch.nn.Linear, weight: LowBitTensor, config: HalfbyteConfig
-) -> set[str]:
-    """Puts a LowBitLinear in the place of a Linear on Meta; names of the buffers that are in place by that."""
-    module = LowBitLinear(
-        weight, linear.bias, arithmetic=config.arithmetic, rounds_values=config.rounds_values
-    ).train(linear.training)
-    parent, _, child = name.rpartition(".")
-    model.get_submodule(parent)._modules[child] = module
-    module.requires_grad_(False)
-    for buffer in module.buffers():
-        buffer._is_hf_initialized = True  # type: ignore[attr-defined]
-    return {f"{name}.{part}" for part, value in module._buffers.items() if value is not None}
+def _stack_at(model: Any, key: str | None) -> tuple[int, bool]:
+    """Of a name in the model: how many matrices are stacked there, and whether each stores its columns."""
+    path, _, leaf = (key or "").rpartition(".")
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        return 0, False
+    wanted = module._parameters.get(leaf)
+    is_stack = wanted is not None and wanted.dim() == 3
+    return (wanted.shape[0] if is_stack else 0), _stores_columns(module)
+
+
+def _stores_columns(experts: torch.nn.Module) -> bool:
+    """Of stacks: gate and up are twice as many outputs as down has inputs, which tells one from the other."""
+    gate_up, down = (experts._parameters.get(name) for name in ("gate_up_proj", "down_proj"))
+    if gate_up is not None and down is not None and gate_up.dim() == down.dim() == 3:
+        return gate_up.shape[2] == 2 * down.shape[1]
+    return bool(getattr(experts, "is_transposed", False))
 
 
 def _has_manifest(config: Any) -> bool:
@@ -267,10 +320,15 @@ def _state_to_save(model: Any) -> dict[str, Tensor | LowBitTensor]:
     own = {f"{name}.{part}" for name, module in packed.items() for part in module._buffers}
     dense = {name: one for name, one in model.state_dict().items() if name not in own}
     dense = _modeling.remove_tied_weights_from_state_dict(dense, model)
-    stand_ins = {f"{name}.weight": torch.empty(0, device="meta") for name in packed}
-    weights = {id(stand_ins[f"{name}.weight"]): module.weight for name, module in packed.items()}
+    stand_ins, weights, experts = {}, {}, {}
+    for name, module in packed.items():
+        if hasattr(module, "checkpoint_name"):
+            experts[module.checkpoint_name] = module.weight
+        else:
+            stand_ins[f"{name}.weight"] = torch.empty(0, device="meta")
+            weights[id(stand_ins[f"{name}.weight"])] = module.weight
     named = revert_weight_conversion(model, {**dense, **stand_ins})
-    return {name: weights.get(id(one), one) for name, one in named.items()}
+    return {name: weights.get(id(one), one) for name, one in named.items()} | experts
 
 
 _save_pretrained = _modeling.PreTrainedModel.save_pretrained
