@@ -117,6 +117,23 @@ job_count() {
   say "$count"
 }
 
+# What the package for Python is built and tested with: a Python in .venv that imports torch, and its headers. Without
+# them the package is left out.
+python_options=()
+set_up_python() {
+  local python=$root/.venv/bin/python log=$root/build/quickstart.log
+  [[ -x $python ]] || return 0
+  "$python" -c "import torch" 2>/dev/null ||
+    "$python" -m pip install --disable-pip-version-check "torch==$torch_version" numpy >>"$log" 2>&1 || true
+  local has_headers="import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))"
+  "$python" -c "$has_headers" 2>/dev/null || (install_packages python3-dev) || true
+  if "$python" -W ignore -c "import torch; $has_headers" 2>/dev/null; then
+    python_options=(-DHALFBYTE_PYTHON=ON "-DPython_EXECUTABLE=$python")
+  else
+    say "the package for Python is left out: $python has no torch that can be imported, or no headers (see $log)"
+  fi
+}
+
 # build PRESET TARGET...
 build() {
   local preset=$1
@@ -126,6 +143,7 @@ build() {
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1  # a precompiled header is not preprocessed again
   fi
-  [[ -e build/$preset/build.ninja ]] || logged build/quickstart.log cmake --preset "$preset" "${options[@]}"
+  [[ $preset != release ]] || options+=("${python_options[@]}")
+  [[ -e build/$preset/build.ninja && ${#python_options[@]} == 0 ]] || logged build/quickstart.log cmake --preset "$preset" "${options[@]}"
   logged build/quickstart.log cmake --build --preset "$preset" --parallel "$(job_count)" --target "$@"
 }

@@ -21,6 +21,7 @@ torch=$!
 trap 'kill "$torch" 2>/dev/null || true' EXIT
 build asan all
 wait "$torch"
+set_up_python
 build release all
 "$root/tools/fuzz.sh" --seconds 120
 test_preset asan

@@ -51,6 +51,7 @@ jinja_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 python_check | torch | $halfbyte $tiny
+python_hub_check | torch huggingface_hub | $tiny
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
 race_test | | $halfbyte $tiny $scratch/race

@@ -17,6 +17,7 @@
 #include "tools/python/parts.h"
 #include "tools/python/quantize_request.h"
 #include "tools/python/running.h"
+#include "tools/python/source.h"
 #include "tools/python/values.h"
 #include "tools/verbs/conversion_json.h"
 
@@ -50,13 +51,13 @@ nlohmann::ordered_json converted(QuantizeRequest request, const std::filesystem:
   return out;
 }
 
-py::object quantize(const std::filesystem::path& source, const std::filesystem::path& destination,
-                    const py::object& progress, const py::kwargs& given) {
+py::object quantize(const Source& source, const std::filesystem::path& destination, const py::object& progress,
+                    const py::kwargs& given) {
   QuantizeRequest request = request_of(given);
   Running running;
   request.options.stop = running.stop();
   const auto step = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
-  const nlohmann::ordered_json made = running.run([&] { return converted(request, source, destination, step); });
+  const nlohmann::ordered_json made = running.run([&] { return converted(request, source.path, destination, step); });
   running.finish();
   return object_of(made);
 }
@@ -68,7 +69,7 @@ std::optional<Dtype> dtype_of(const std::optional<std::string>& name) {
   return dtype;
 }
 
-py::dict dequantize(const std::filesystem::path& source, const std::filesystem::path& destination,
+py::dict dequantize(const Source& source, const std::filesystem::path& destination,
                     const std::optional<std::string>& dtype, int threads, bool overwrite, const py::object& progress) {
   Running running;
   convert::DequantizeOptions options{.dtype = dtype_of(dtype), .threads = threads, .overwrite = overwrite};
@@ -84,7 +85,7 @@ py::dict dequantize(const std::filesystem::path& source, const std::filesystem::
 }
 
 // A step that raises ends the call.
-py::dict verify_checkpoint(const std::filesystem::path& path, const std::string& expect, const py::object& progress) {
+py::dict verify_checkpoint(const Source& path, const std::string& expect, const py::object& progress) {
   Running running;
   VerifyOptions options{.expect = expect};
   options.progress = [&](std::uint64_t done, std::uint64_t total) {

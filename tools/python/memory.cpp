@@ -16,6 +16,7 @@
 
 #include "convert/conversion.h"
 #include "convert/memory_checkpoint.h"
+#include "models/json/printable.h"
 #include "quant/operators/torch_dtype.h"
 #include "tools/python/parts.h"
 #include "tools/python/quantize_request.h"
@@ -35,7 +36,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
 Dtype dtype_of(const std::string& name, const at::Tensor& tensor) {
   if (const auto dtype = from_torch(tensor.scalar_type())) return *dtype;
   throw Error(ErrorCode::kUnsupported,
-              "tensor '" + name + "': files have no " + std::string(c10::toString(tensor.scalar_type())));
+              "tensor " + in_quotes(name) + ": files have no " + std::string(c10::toString(tensor.scalar_type())));
 }
 
 struct PartField {

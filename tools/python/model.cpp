@@ -14,6 +14,7 @@
 #include "tools/python/parts.h"
 #include "tools/python/reported.h"
 #include "tools/python/running.h"
+#include "tools/python/source.h"
 
 namespace halfbyte::python {
 namespace {
@@ -40,7 +41,7 @@ std::vector<DtypeOverride> overrides_of(const py::dict& dtype_for) {
   return out;
 }
 
-Model load(const std::filesystem::path& path, const std::string& dtype, const std::string& device,
+Model load(const Source& path, const std::string& dtype, const std::string& device,
            const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
            const std::string& key_values, bool verify) {
   LoadOptions options{.dtype = DtypePolicy::parse(dtype),

@@ -2,6 +2,7 @@
 #include "tools/python/parts.h"
 
 PYBIND11_MODULE(_halfbyte, module) {
+  module.attr("__version__") = HALFBYTE_VERSION;
   halfbyte::python::add_errors(module);
   halfbyte::python::add_conversion(module);
   halfbyte::python::add_memory(module);

@@ -22,6 +22,7 @@
 #include "tools/python/packed.h"
 #include "tools/python/parts.h"
 #include "tools/python/running.h"
+#include "tools/python/source.h"
 
 namespace halfbyte::python {
 namespace {
@@ -142,7 +143,7 @@ RestoreOptions options_of(const std::optional<std::string>& dtype, const std::ve
 
 // Returns (report, what LowBitLinears are to take).
 template <bool is_for_training>
-py::tuple restore(const py::list& modules, const std::filesystem::path& path, const std::optional<std::string>& dtype,
+py::tuple restore(const py::list& modules, const Source& path, const std::optional<std::string>& dtype,
                   const std::vector<std::string>& keep_float32, const py::object& rename,
                   const std::vector<std::string>& non_persistent, bool strict, const std::string& device, bool verify,
                   const std::vector<std::string>& frozen) {

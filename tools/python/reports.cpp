@@ -20,6 +20,7 @@
 #include "tools/model/perplexity_steps.h"
 #include "tools/python/parts.h"
 #include "tools/python/running.h"
+#include "tools/python/source.h"
 #include "tools/python/values.h"
 #include "tools/verbs/exporting.h"
 #include "tools/verbs/synthesis.h"
@@ -46,9 +47,9 @@ py::object outcome_of(const py::object& progress, const Work& work) {
   return object_of(*outcome.json);
 }
 
-py::object export_checkpoint(const Path& checkpoint, const Path& destination, const std::string& to, const Word& type,
+py::object export_checkpoint(const Source& checkpoint, const Path& destination, const std::string& to, const Word& type,
                              bool requantize, bool overwrite, const Word& assume_original, const py::object& progress) {
-  cli::ExportWords words{.checkpoint = checkpoint.string(),
+  cli::ExportWords words{.checkpoint = checkpoint.path.string(),
                          .destination = destination.string(),
                          .format = checked("to", to, cli::one_of(cli::export_formats())),
                          .requantize = requantize,
@@ -100,15 +101,15 @@ nlohmann::ordered_json measured(const cli::PerplexityWords& words, const TextOrF
   return cli::json_of(result, read.special.count);
 }
 
-py::object perplexity(const Path& checkpoint, const TextOrFile& text, const std::string& dtype, std::int64_t ctx,
-                      std::int64_t chunks, const std::string& windows, const std::optional<Path>& against,
+py::object perplexity(const Source& checkpoint, const TextOrFile& text, const std::string& dtype, std::int64_t ctx,
+                      std::int64_t chunks, const std::string& windows, const std::optional<Source>& against,
                       const std::string& against_dtype, const std::vector<std::string>& keep_float32,
                       bool special_tokens, const py::object& progress) {
   cli::PerplexityWords words;
-  words.model.checkpoint = checkpoint.string();
+  words.model.checkpoint = checkpoint.path.string();
   words.model.dtype = checked("dtype", dtype, cli::policy_word());
   words.model.keep_float32 = keep_float32;
-  if (against) words.against = against->string();
+  if (against) words.against = against->path.string();
   words.against_dtype = checked("against_dtype", against_dtype, cli::policy_word());
   if (ctx != 0) checked("ctx", std::to_string(ctx), cli::window_size());
   words.context = ctx;

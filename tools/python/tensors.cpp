@@ -18,6 +18,7 @@
 #include "tools/python/parts.h"
 #include "tools/python/reported.h"
 #include "tools/python/running.h"
+#include "tools/python/source.h"
 
 namespace halfbyte::python {
 namespace {
@@ -29,8 +30,8 @@ py::object value_of(const StateTensor& tensor) {
   return py::cast(tensor.dense());
 }
 
-py::tuple load(const std::filesystem::path& path, const std::string& dtype,
-               const std::vector<std::string>& keep_float32, bool dequantize, const std::string& device, bool verify) {
+py::tuple load(const Source& path, const std::string& dtype, const std::vector<std::string>& keep_float32,
+               bool dequantize, const std::string& device, bool verify) {
   StateOptions options{.dtype = DtypePolicy::parse(dtype), .keep_float32 = keep_float32};
   options.dequantize = dequantize;
   options.device = Device::parse(device);

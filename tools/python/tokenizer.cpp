@@ -10,6 +10,7 @@
 #include <pybind11/stl/filesystem.h>
 
 #include "tools/python/parts.h"
+#include "tools/python/source.h"
 
 namespace halfbyte::python {
 namespace {
@@ -39,7 +40,7 @@ TokenIds encode_chat(const Tokenizer& tokenizer, const std::vector<py::dict>& me
 
 void add_tokenizer(py::module_& module) {
   py::class_<Tokenizer>(module, "Tokenizer")
-      .def(py::init<std::filesystem::path>(), py::arg("checkpoint"))
+      .def(py::init([](const Source& checkpoint) { return Tokenizer(checkpoint.path); }), py::arg("checkpoint"))
       .def("encode", &encode, py::arg("text"), py::kw_only(), py::arg("special") = true)
       .def("decode", &decode, py::arg("ids"), py::kw_only(), py::arg("skip_special") = true)
       .def("encode_chat", &encode_chat, py::arg("messages"))

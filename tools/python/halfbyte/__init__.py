@@ -7,6 +7,7 @@ _library_folder()  # another torch would fail with a symbol's name
 import torch as _torch  # noqa: E402, F401  brings the libraries that the next line needs
 
 from ._halfbyte import DtypePolicy, Error, Tokenizer, dequantize, export, perplexity, quantize, synth, verify  # noqa: E402
+from ._halfbyte import __version__ as __version__  # noqa: E402
 from . import _operators as _operators, nn  # noqa: E402
 from ._memory import quantize_state_dict  # noqa: E402
 from ._model import CausalLM, load_low_bit  # noqa: E402

@@ -9,14 +9,21 @@ from typing_extensions import NotRequired, Unpack
 from ._options import ConversionOptions
 from ._progress import Progress
 
+__version__: str
+
 class Error(RuntimeError):
     """What halfbyte refuses or cannot do: one line that names the file or tensor, and what to do.
 
     code: invalid_argument, not_found, already_exists, corrupt, unsupported, contract, io, no_resources, interrupted; of what
-    runs the program also internal.
+    runs the program also internal. tensor, file: the first tensor and the path that the line names, as far as they can be
+    told from it; "" where it names none.
     """
 
     code: str
+    tensor: str
+    file: str
+
+def error_of(code: str, message: str) -> Error: ...
 
 class Quantized(TypedDict):
     source: str

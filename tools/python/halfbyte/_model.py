@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import _halfbyte
 from ._halfbyte import DtypePolicy, Tokenizer
+from ._hub import local
 from ._tensors import LoadReport
 
 Prompt = str | Sequence[int]
@@ -168,6 +169,7 @@ def load_low_bit(
     """Opens a quantised checkpoint, or an original one, as a model whose every parameter and buffer has a dtype that its
     operators accept. ``dtype``: a policy ("amp:bfloat16", "half", "bfloat16", "float32", "original" ...); ``dtype_for``:
     another for what a pattern matches. Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
+    path = local(path)
     model = _halfbyte.load_low_bit(
         path, str(dtype), device=device, keep_float32=list(keep_float32),
         dtype_for={pattern: str(policy) for pattern, policy in (dtype_for or {}).items()}, compute=compute,

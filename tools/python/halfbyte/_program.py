@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from halfbyte_program import PROGRAM, environment
 
-from ._halfbyte import Error
+from ._halfbyte import Error, error_of
+from ._hub import local
 from ._options import ConversionOptions
 
 if TYPE_CHECKING:
@@ -66,21 +67,15 @@ def _output(words: Sequence[str]) -> tuple[int, bytes, bytes]:
     return process.returncode, output, messages
 
 
-def _error(message: str, code: str) -> Error:
-    error = Error(message)
-    error.code = code
-    return error
-
-
 def _ended(status: int, messages: bytes) -> Error:
     """Of a program that left no object: a signal's name, or its last line."""
     lines = messages.decode(errors="replace").strip().splitlines()
     how = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return _error(f"the program ended with {how}" + (f": {lines[-1]}" if lines else ""), "internal")
+    return error_of("internal", f"the program ended with {how}" + (f": {lines[-1]}" if lines else ""))
 
 
 def _run(verb: str, *paths: Path, **options: object) -> dict[str, Any]:
-    words = [str(PROGRAM), verb, "--json", "-q", *_words(options), "--", *(os.fspath(path) for path in paths)]
+    words = [str(PROGRAM), verb, "--json", "-q", *_words(options), "--", *(local(path) for path in paths)]
     status, output, messages = _output(words)
     try:
         found: dict[str, Any] = json.loads(output)
@@ -88,7 +83,7 @@ def _run(verb: str, *paths: Path, **options: object) -> dict[str, Any]:
         raise _ended(status, messages) from None
     failure = found.get("error")
     if status != 0 and failure and "exit_status" in failure:  # `inspect` has errors of weights under that name
-        raise _error(failure["message"], failure["code"])
+        raise error_of(failure["code"], failure["message"])
     return found
 
 
