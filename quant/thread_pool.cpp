@@ -179,14 +179,12 @@ class Pool {
   alignas(64) std::atomic<std::uint32_t> calls_ = 0;
 };
 
-thread_local bool is_among_openmp = false;
+thread_local bool is_among_openmp = false, has_own_threads = false;
 
-// OpenMP's threads are not there in a child process, and it would wait for them.
-bool has_openmp_threads() noexcept {
-  static std::atomic<bool> is_child = false;
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
-  return !is_child.load(std::memory_order_relaxed);
-}
+// OpenMP's threads are not there in a child process, and it would wait for them. Known of every fork: what had them in
+// the parent may have been the host alone.
+constinit std::atomic<bool> is_child = false;
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
 
 // A call that OpenMP's threads share. What is thrown in it waits for its end.
 class TeamCall {
@@ -228,12 +226,15 @@ Pool& pool() {
 void run_together(int threads, void (*work)(void* context, std::size_t thread), void* context) {
   const bool is_for_openmp =
       is_among_openmp && threads > 1 && !is_in_call && team_size() == 1 && !CallWatch::of_this_thread();
-  if (is_for_openmp && has_openmp_threads()) return TeamCall(work, context).run(threads);
+  if (is_for_openmp && !is_child.load(std::memory_order_relaxed)) return TeamCall(work, context).run(threads);
   pool().run(threads, work, context);
 }
 
-AmongOpenMp::AmongOpenMp() noexcept : was_among_(std::exchange(is_among_openmp, true)) { has_openmp_threads(); }
+AmongOpenMp::AmongOpenMp() noexcept : was_among_(std::exchange(is_among_openmp, !has_own_threads)) {}
 AmongOpenMp::~AmongOpenMp() { is_among_openmp = was_among_; }
+
+OwnThreads::OwnThreads() noexcept : was_own_(std::exchange(has_own_threads, true)) {}
+OwnThreads::~OwnThreads() { has_own_threads = was_own_; }
 
 void make_threads(int threads) { pool().grow(threads); }
 

@@ -54,6 +54,18 @@ class AmongOpenMp {
   bool was_among_;
 };
 
+// While one lives, AmongOpenMp does nothing in the thread that made it: in a model whose products are all halfbyte's.
+class OwnThreads {
+ public:
+  OwnThreads() noexcept;
+  ~OwnThreads();
+  OwnThreads(const OwnThreads&) = delete;
+  OwnThreads& operator=(const OwnThreads&) = delete;
+
+ private:
+  bool was_own_;
+};
+
 // Makes the threads that calls with `threads` will want. Errors: std::system_error.
 void make_threads(int threads);
 

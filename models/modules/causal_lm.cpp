@@ -13,6 +13,7 @@
 #include "models/modules/overflow.h"
 #include "models/modules/product_cost.h"
 #include "quant/operators/translate.h"
+#include "quant/thread_pool.h"
 
 namespace halfbyte::models {
 
@@ -101,6 +102,7 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session) const {
 
 at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
   check_rows(tokens, rows);
+  const quant::OwnThreads own_threads;
   const auto work = WorkScope::pass(tokens.size(0));
   if (tokens.device() != device()) {
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
@@ -122,6 +124,7 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
+  const quant::OwnThreads own_threads;
   const auto run = [&] {
     const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, hidden); });
     return lm_head_->multiply(hidden, at::kFloat);
