@@ -22,9 +22,13 @@ using files::Checkpoint;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Checkpoint open(const fs::path& path, const QuantizeOptions& options) {
+void check_threads(const QuantizeOptions& options) {
   if (options.threads < 0)
     throw Error(ErrorCode::kInvalidArgument, "threads: " + std::to_string(options.threads) + " is negative");
+}
+
+Checkpoint open(const fs::path& path, const QuantizeOptions& options) {
+  check_threads(options);
   return open_source(path, options.assume_original);
 }
 
@@ -59,13 +63,18 @@ Quantization quantization_of(const Checkpoint& source, const QuantizeOptions& op
   return out;
 }
 
+// As messages name it: one in memory has no path.
+const fs::path& place_of(const fs::path& path, const Checkpoint& source) {
+  return path.empty() ? source.directory : path;
+}
+
 void check_keep_packed(const fs::path& path, const Checkpoint& source, const QuantizeOptions& options) {
   if (options.requantize)
     throw Error(ErrorCode::kInvalidArgument,
                 Option::kKeepPacked + " and " + Option::kRequantize + " exclude each other");
   if (source.is_quantized()) return;
   throw Error(ErrorCode::kInvalidArgument,
-              Option::kKeepPacked + ": nothing of " + files::printable_path(path) + " is packed");
+              Option::kKeepPacked + ": nothing of " + files::printable_path(place_of(path, source)) + " is packed");
 }
 
 Conversion quantized(const fs::path& path, Checkpoint source, QuantizeOptions options) {
@@ -147,8 +156,10 @@ Conversion prepare(const fs::path& source, const QuantizeOptions& options) {
 
 Conversion prepare(Checkpoint source, const QuantizeOptions& options) {
   const Clock::time_point start = Clock::now();
+  check_threads(options);
   if (options.assume_original) files::assume_original(source, *options.assume_original);
-  Conversion out = decided({}, std::move(source), options);
+  const fs::path place = source.directory;
+  Conversion out = with_translated_errors("converting", place, [&] { return decided({}, std::move(source), options); });
   out.seconds = seconds_since(start);
   return out;
 }
@@ -160,7 +171,8 @@ Conversion prepare_repacking(const fs::path& source, const QuantizeOptions& opti
 QuantizeSummary run(const Conversion& conversion, const fs::path& destination) {
   const Clock::time_point start = Clock::now();
   const bool is_repacking = std::holds_alternative<Repacking>(conversion.work);
-  QuantizeSummary out = with_translated_errors(is_repacking ? "repacking" : "converting", conversion.source_path,
+  QuantizeSummary out = with_translated_errors(is_repacking ? "repacking" : "converting",
+                                               place_of(conversion.source_path, *conversion.source),
                                                [&] { return run_kind(conversion, destination); });
   out.seconds = conversion.seconds + seconds_since(start);
   return out;

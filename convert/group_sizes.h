@@ -19,8 +19,8 @@ std::string group_size_text(std::int64_t group_size);
 // Errors: kInvalidArgument naming what there is.
 void check_group_size(std::int64_t group_size, const Scheme& scheme);
 
-// What a matrix of so many columns is stored in when `wanted` is asked for: that, or the largest that divides them.
-// Nothing: none does.
+// What a matrix of so many columns, at least one, is stored in when `wanted` is asked for: that, or the largest that
+// divides them. Nothing: none does.
 std::optional<std::int64_t> fitting_group_size(const Scheme& scheme, std::int64_t wanted, std::int64_t in_features);
 
 }  // namespace halfbyte::convert

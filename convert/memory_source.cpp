@@ -4,6 +4,8 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -22,6 +24,7 @@
 #include "loader/files/matrix_shape.h"
 #include "loader/files/packed_parts.h"
 #include "loader/files/printable.h"
+#include "models/tokenizers/utf8_text.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -30,8 +33,25 @@ namespace fs = std::filesystem;
 using files::Checkpoint;
 using files::TensorRecord;
 
+constexpr const char* kKind = "tensors in memory";
+
 [[noreturn]] void refuse(const std::string& name, const std::string& problem) {
   throw Error(ErrorCode::kInvalidArgument, "tensor " + files::in_quotes(name) + ": " + problem);
+}
+
+bool is_utf8(std::string_view text) noexcept { return models::valid_utf8_prefix(text) == text.size(); }
+
+// Units: bytes.
+std::uint64_t size_for(const std::string& name, Dtype dtype, const std::vector<std::int64_t>& shape) {
+  auto bits = static_cast<std::uint64_t>(info(dtype).bits);
+  bool is_possible = true;
+  for (const std::int64_t length : shape) {
+    if (length < 0) refuse(name, "a negative length");
+    is_possible = !__builtin_mul_overflow(bits, static_cast<std::uint64_t>(length), &bits) && is_possible;
+  }
+  if (is_possible && bits % 8 == 0) return bits / 8;
+  refuse(name, "shape " + files::printable(shape) + " of " + std::string(halfbyte::name(dtype)) +
+                   " does not give a possible number of bytes");
 }
 
 // Runs of bytes one after another, as if they were a file.
@@ -52,6 +72,7 @@ class MemoryFile final : public files::DataFile {
   bool is_on_disk() const noexcept override { return true; }  // its bytes are what a file of it would hold
   void drop_cache_behind(std::uint64_t, std::uint64_t) const noexcept override {}
   void read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (out.empty()) return;
     auto run = std::ranges::upper_bound(runs_, offset, {}, &Run::offset);
     for (--run; !out.empty(); ++run) {
       const std::span<const std::byte> rest = run->bytes.subspan(offset - run->offset);
@@ -67,7 +88,7 @@ class MemoryFile final : public files::DataFile {
     std::uint64_t offset;
     std::span<const std::byte> bytes;
   };
-  const fs::path path_ = "model.safetensors";
+  const fs::path path_ = fs::path(kKind) / "model.safetensors";
   std::vector<Run> runs_;  // by offset
   std::deque<std::vector<std::byte>> own_;
   std::uint64_t size_ = 0;
@@ -79,18 +100,14 @@ class Builder {
   explicit Builder(Checkpoint& out) : out_(out), file_(std::make_shared<MemoryFile>()) {
     out_.data_files.push_back(file_);
     out_.data_offsets.push_back(0);
-    out_.kind = "tensors in memory";
-    out_.directory = out_.kind;  // for messages
+    out_.kind = kKind;
+    out_.directory = kKind;  // for messages
   }
 
   template <class Bytes>
   void add(const std::string& name, Dtype dtype, const std::vector<std::int64_t>& shape, Bytes bytes) {
-    std::uint64_t wanted = static_cast<std::uint64_t>(halfbyte::size_bytes(dtype));
-    for (const std::int64_t length : shape) {
-      if (length < 0) refuse(name, "a negative length");
-      wanted *= static_cast<std::uint64_t>(length);
-    }
-    const std::uint64_t size = bytes.size();
+    claim(name);
+    const std::uint64_t wanted = size_for(name, dtype, shape), size = bytes.size();
     if (size != wanted)
       refuse(name, std::to_string(size) + " bytes for a shape of " + std::to_string(wanted) + " bytes");
     out_.tensors.push_back({name, dtype, shape, 0, file_->add(std::move(bytes)), size});
@@ -99,6 +116,7 @@ class Builder {
 
   TensorRecord add(const MemoryPackedTensor& tensor) {
     TensorRecord record = record_of(tensor);
+    if (std::ranges::find(record.parts.names, record.name) == record.parts.names.end()) claim(record.name);
     const std::vector<SmallPart> constants = constant_parts(record);
     for (const files::PartSpec& spec : files::packed_parts(record)) {
       const std::string& name = record.parts[spec.part];
@@ -117,6 +135,11 @@ class Builder {
   }
 
  private:
+  void claim(const std::string& name) {
+    if (name == "__metadata__" || !is_utf8(name)) refuse(name, "no safetensors file can have a tensor of that name");
+    if (!names_.insert(name).second) refuse(name, "is there twice");
+  }
+
   static std::uint64_t spec_bytes(const files::PartSpec& spec) {
     std::int64_t out = halfbyte::size_bytes(spec.dtype);
     for (const std::int64_t length : spec.written_shape()) out *= length;
@@ -130,7 +153,9 @@ class Builder {
     out.original_dtype = tensor.original_dtype;
     out.scheme = tensor.scheme;
     if (!out.scheme) refuse(tensor.name, "no scheme");
-    if (out.shape.size() != 2 || tensor.group_size < 1 || out.shape[0] < 1 || out.shape[1] % tensor.group_size != 0)
+    const bool is_matrix =
+        out.shape.size() == 2 && out.shape[0] > 0 && out.shape[1] > 0 && out.shape[0] <= kMostWeights / out.shape[1];
+    if (!is_matrix || tensor.group_size < 1 || out.shape[1] % tensor.group_size != 0)
       refuse(tensor.name, "a packed tensor is a matrix of whole groups");
     out.group_size = tensor.group_size;
     const auto* rule = find_part(*out.scheme, Part::kScale);
@@ -154,8 +179,11 @@ class Builder {
     return out;
   }
 
+  static constexpr std::int64_t kMostWeights = std::int64_t{1} << 56;  // so that no part's size overflows
+
   Checkpoint& out_;
   std::shared_ptr<MemoryFile> file_;
+  std::set<std::string> names_;
 };
 
 void read_config(const std::string& text, Checkpoint& out) {
@@ -166,13 +194,20 @@ void read_config(const std::string& text, Checkpoint& out) {
   out.architecture = models::find_architecture(nlohmann::json(*out.config));
 }
 
+void check_file_name(const std::string& name) {
+  const auto fail = [&](const char* problem) {
+    throw Error(ErrorCode::kInvalidArgument, "file " + files::in_quotes(name) + ": " + problem);
+  };
+  if (!files::is_plain_file_name(name)) fail("a name without a folder is wanted");
+  if (!is_utf8(name)) fail("a name in UTF-8 is wanted, as a checkpoint's record has them");
+  if (name.ends_with(".safetensors") || name == files::kIndexFile)
+    fail("the result's tensors have files of such names");
+}
+
 void add_files(const MemorySource& source, Checkpoint& out) {
   for (const auto& [name, text] : source.files) {
-    const fs::path path(name);
-    if (name.empty() || path.filename() != path || name == "." || name == "..")
-      throw Error(ErrorCode::kInvalidArgument,
-                  "file " + files::in_quotes(name) + ": a name without a folder is wanted");
-    if (is_quantization_file(path) || name == files::kConfigFile || name == files::kManifestFile) continue;
+    check_file_name(name);
+    if (is_quantization_file(name) || name == files::kConfigFile || name == files::kManifestFile) continue;
     out.generated_files.emplace(name, [&text] { return text; });
   }
 }
@@ -186,6 +221,8 @@ Checkpoint checkpoint_of(const MemorySource& source) {
   for (const MemoryTensor& tensor : source.tensors) builder.add(tensor.name, tensor.dtype, tensor.shape, tensor.bytes);
   std::vector<TensorRecord> packed;
   for (const MemoryPackedTensor& tensor : source.packed) packed.push_back(builder.add(tensor));
+  // As a file's header has them, empty ones too.
+  std::ranges::sort(out.tensors, {}, [](const auto& t) { return std::tie(t.offset, t.size_bytes, t.name); });
   files::index_tensors(out);
   add_files(source, out);
   out.manifest = files::derive_manifest(out, std::move(packed));

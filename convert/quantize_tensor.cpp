@@ -32,7 +32,8 @@ std::int64_t group_size_of(const Scheme& scheme, const QuantizeTensorOptions& op
 
 Dtype dtype_of(const at::Tensor& weight) {
   const auto dtype = weight.defined() ? from_torch(weight.scalar_type()) : std::nullopt;
-  if (dtype && is_weight_dtype(*dtype) && weight.dim() == 2 && weight.numel() > 0 && weight.is_cpu()) return *dtype;
+  const bool is_dense = dtype && weight.layout() == at::kStrided && weight.is_cpu();
+  if (is_dense && is_weight_dtype(*dtype) && weight.dim() == 2 && weight.numel() > 0) return *dtype;
   throw Error(ErrorCode::kInvalidArgument,
               "the weight is " + describe(weight) +
                   "; what is quantised is a matrix of float32, float16 or bfloat16 on the CPU");

@@ -25,6 +25,7 @@ if(WITH_TORCH)
   run(${SCRATCH}/all/generate ${SCRATCH}/tiny-4bit)
   run(${SCRATCH}/all/restore ${SCRATCH}/tiny-4bit)
   run(${SCRATCH}/all/train ${SCRATCH}/tiny-4bit)
+  run(${SCRATCH}/all/pack ${SCRATCH}/packed)
 endif()
 
 foreach(file IN ITEMS man/man1/halfbyte.1 bash-completion/completions/halfbyte zsh/site-functions/_halfbyte

@@ -12,8 +12,11 @@ set(HALFBYTE_CONVERT_TESTS
     convert/gguf/export_test.cpp
     convert/gguf/families_test.cpp
     convert/golden_test.cpp
+    convert/group_sizes_test.cpp
     convert/in_order_test.cpp
     convert/largest_test.cpp
+    convert/memory_refusals_test.cpp
+    convert/memory_source_test.cpp
     convert/memory_test.cpp
     convert/output/data_file_layout_test.cpp
     convert/output/destination_file_test.cpp

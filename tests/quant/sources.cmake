@@ -1,6 +1,7 @@
 # Sources of the quant tests, relative to tests/.
 set(HALFBYTE_QUANT_TESTS
     quant/activations_test.cpp
+    quant/among_openmp_test.cpp
     quant/dispatch_test.cpp
     quant/golden_bytes_test.cpp
     quant/heads_test.cpp

@@ -47,7 +47,8 @@ struct MemorySource {
 
 // As quantize() of a path. Where all that is to be packed is so already, its codes are kept, with `keep_codes`. Nothing
 // can be resumed: an error or a stop removes what was written. Errors: as quantize(); kInvalidArgument also for a
-// tensor that does not fill its shape, two of one name, and a file name with a folder in it.
+// tensor that does not fill its shape, two of one name, a name that no safetensors file can have, and a file name with
+// a folder in it or of the kind that the result's tensors have.
 QuantizeSummary quantize(const MemorySource& source, const std::filesystem::path& destination,
                          const QuantizeOptions& options = {});
 
