@@ -117,7 +117,7 @@ run() {
     return 77
   fi
   # shellcheck disable=SC2086  # words of the table
-  "$venv/bin/python" -B "$here/$name.py" $words >"$log" 2>&1 </dev/null
+  PYTHONPATH=$build/python "$venv/bin/python" -B "$here/$name.py" $words >"$log" 2>&1 </dev/null
   status=$?
   case $status in
     0) say "$name: passed ($((SECONDS - begin)) s)" ;;

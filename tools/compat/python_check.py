@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -43,8 +44,8 @@ def refused(code, call, *words, **options):
 def taken(kind, call, *words, **options):
     try:
         call(*words, **options)
-    except kind:
-        return
+    except kind as error:
+        return error
     raise AssertionError(f"{kind} was not raised")
 
 
@@ -201,6 +202,23 @@ def check_errors(tiny, scratch):
         refused("corrupt", halfbyte.load_low_bit, damaged)
 
 
+def check_what_errors_name(scratch):
+    """Of the message: the first tensor, the path that it begins with, and the names as they were before they were shown."""
+    for message, tensor, file in [('/a b/c: tensor "x.weight": bad, and tensor "y"', "x.weight", "/a b/c"), ("m/sub: bad", "", "m/sub"), (f"{scratch}: bad", "", f"{scratch}"),
+                                  ("threads: -1 is negative", "", ""), ("model.layers.0.mlp: the input is on meta", "", ""), ('"a/b": bad', "", ""), ("", "", ""),
+                                  ('tensor "open', "", ""), ("cannot do a/b: bad", "", ""), ('tensor "a\\', "", ""), ('the state has no tensor "q"', "q", ""),
+                                  (r'/a\xff\u200b/b: tensor "\x1b\u202e\U000e0001\q\x4": bad', "\x1b\u202e\U000e0001\\q\\x4", "/a\udcff\u200b/b")]:
+        error = halfbyte._halfbyte.error_of("corrupt", message)
+        assert (str(error), error.code, error.tensor, error.file) == (message, "corrupt", tensor, file), (message, error.tensor, error.file)
+    for call, tensor, file in [(lambda: halfbyte.load_state(scratch / "nowhere"), "", scratch / "nowhere"), (lambda: halfbyte.inspect(scratch / "nowhere"), "", scratch / "nowhere"),
+                               (lambda: halfbyte.quantize_state_dict({"a.weight": torch.full((2, 64), torch.nan)}, scratch / "x"), "a.weight", "")]:
+        error = taken(halfbyte.Error, call)
+        assert (error.tensor, error.file) == (tensor, str(file)), (error.tensor, error.file)
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is halfbyte.Error and vars(again) == vars(error) and str(again) == str(error)
+    assert (halfbyte.Error.__module__, halfbyte.Error("x").tensor, halfbyte.Error("x").file) == ("halfbyte", "", "")
+
+
 def check_stops(tiny, scratch):
     def fall(done, total):
         raise LookupError("enough")
@@ -244,6 +262,7 @@ def main(program, tiny):
         check_exports(program, scratch)
         check_perplexity(program, tiny, scratch)
         check_errors(tiny, scratch)
+        check_what_errors_name(scratch)
         check_stops(tiny, scratch)
         check_ends_the_program(tiny)
     runtimes = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text(encoding="utf-8").splitlines() if "omp" in line.rsplit("/", 1)[-1]}
