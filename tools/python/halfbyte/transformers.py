@@ -18,14 +18,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import transformers
 import transformers.modeling_utils as _modeling
 from torch import Tensor
-from transformers.core_model_loading import (
-    WeightConverter,
-    WeightRenaming,
-    rename_source_key,
-    revert_weight_conversion,
-)
+
+try:
+    from transformers.core_model_loading import (
+        WeightConverter,
+        WeightRenaming,
+        rename_source_key,
+        revert_weight_conversion,
+    )
+except ImportError as _problem:
+    raise ImportError(
+        f"halfbyte.transformers is made for transformers 5.23, and {transformers.__version__} loads models another way: "
+        "pip install 'transformers>=5.23,<6'"
+    ) from _problem
+from transformers.integrations.accelerate import get_device
 from transformers.quantizers import auto as _auto
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
@@ -65,8 +74,10 @@ class HalfbyteConfig(QuantizationConfigMixin):
         kernels: bool = True,
         arithmetic: str = "auto",
         rounds_values: bool = False,
-        **_: Any,
+        quant_method: str = _METHOD,
     ) -> None:
+        if quant_method != _METHOD:
+            raise ValueError(f"a HalfbyteConfig has quant_method '{_METHOD}', not '{quant_method}'")
         self.quant_method = _METHOD  # type: ignore[assignment]
         self.scheme, self.group_size, self.search, self.head = scheme, group_size, search, head
         self.keep, self.scheme_for = list(keep), dict(scheme_for or {})
@@ -157,6 +168,7 @@ class _Loading:
     def __init__(self, quantizer: HalfbyteHfQuantizer, model: Any, load_config: Any, folder: pathlib.Path) -> None:
         self.config = quantizer.quantization_config
         self.model, self.dtype = model, load_config.dtype
+        self.device_map = load_config.device_map or {"": "cpu"}
         self.state = load_state(folder)
         self.schemes = {} if quantizer.pre_quantized else quantizer._planned(folder)
         mapping = load_config.weight_mapping or []
@@ -210,7 +222,11 @@ class _Loading:
         before = self.model.get_submodule(path)
         parent, _, child = path.rpartition(".")
         self.model.get_submodule(parent)._modules[child] = module.train(before.training).requires_grad_(False)
-        for name, buffer in module.named_buffers():
+        device = torch.device(get_device(self.device_map, path, valid_torch_device=True))
+        for name, buffer in [*module.named_buffers()]:
+            if device != buffer.device:
+                owner, _, leaf = name.rpartition(".")
+                module.get_submodule(owner)._buffers[leaf] = buffer = buffer.to(device)
             buffer._is_hf_initialized = True  # type: ignore[attr-defined]
             self.made.add(f"{path}.{name}")
 
@@ -340,6 +356,8 @@ def _save(self: Any, save_directory: Any, *words: Any, **named: Any) -> Any:
     is_adapter = getattr(self, "_hf_peft_config_loaded", False)
     if is_adapter or not isinstance(getattr(self, "hf_quantizer", None), HalfbyteHfQuantizer):
         return _save_pretrained(self, save_directory, *words, **named)
+    if not named.get("is_main_process", True):
+        return None
     if named.get("push_to_hub"):
         raise ValueError("save_pretrained(push_to_hub=True) cannot write halfbyte's files; save, then upload the folder")
     self.config.architectures = [type(self).__name__]
@@ -353,7 +371,10 @@ def _save(self: Any, save_directory: Any, *words: Any, **named: Any) -> Any:
         config = json.loads((described / "config.json").read_text())
         files = {one.name: one.read_bytes() for one in described.iterdir() if one.name != "config.json"}
         made = pathlib.Path(scratch, "made")
-        quantize_state_dict(_state_to_save(self), made, config=config, files=files, halfbyte_only=True)
+        quantize_state_dict(
+            _state_to_save(self), made, config=config, files=files, halfbyte_only=True,
+            shard_size=named.get("max_shard_size", "50GB"),
+        )
         target.mkdir(exist_ok=True)
         for stale in [*target.glob("model*.safetensors"), *target.glob("model*.index.json")]:
             stale.unlink()
