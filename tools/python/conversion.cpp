@@ -70,9 +70,13 @@ std::optional<Dtype> dtype_of(const std::optional<std::string>& name) {
 }
 
 py::dict dequantize(const Source& source, const std::filesystem::path& destination,
-                    const std::optional<std::string>& dtype, int threads, bool overwrite, const py::object& progress) {
+                    const std::optional<std::string>& dtype, const std::optional<std::string>& assume_original,
+                    int threads, bool overwrite, const py::object& progress) {
   Running running;
-  convert::DequantizeOptions options{.dtype = dtype_of(dtype), .threads = threads, .overwrite = overwrite};
+  convert::DequantizeOptions options{.dtype = dtype_of(dtype),
+                                     .assume_original = dtype_of(assume_original),
+                                     .threads = threads,
+                                     .overwrite = overwrite};
   options.stop = running.stop();
   options.progress = [&](std::uint64_t done, std::uint64_t total) { running.step(progress, done, total); };
   const convert::DequantizeSummary made =
@@ -101,12 +105,19 @@ py::dict verify_checkpoint(const Source& path, const std::string& expect, const 
 
 void add_conversion(py::module_& module) {
   module.def("dequantize", &dequantize, py::arg("source"), py::arg("destination"), py::kw_only(),
-             py::arg("dtype") = py::none(), py::arg("threads") = 0, py::arg("overwrite") = false,
-             py::arg("progress") = py::none());
-  module.def("verify", &verify_checkpoint, py::arg("path"), py::kw_only(), py::arg("expect") = "",
-             py::arg("progress") = py::none());
-  module.def("quantize", &quantize, py::arg("source"), py::arg("destination"), py::kw_only(),
-             py::arg("progress") = py::none());
+             py::arg("dtype") = py::none(), py::arg("assume_original") = py::none(), py::arg("threads") = 0,
+             py::arg("overwrite") = false, py::arg("progress") = py::none(),
+             "Writes the plain checkpoint back, every tensor in the dtype on record, or all in `dtype`.");
+  module.def(
+      "verify", &verify_checkpoint, py::arg("path"), py::kw_only(), py::arg("expect") = "",
+      py::arg("progress") = py::none(),
+      "Reads every byte of a checkpoint and says what is wrong with it: 'problems', empty where nothing is, and\n"
+      "its 'hash', which `expect` may ask for.");
+  module.def(
+      "quantize", &quantize, py::arg("source"), py::arg("destination"), py::kw_only(), py::arg("progress") = py::none(),
+      "Writes a 4-bit (or 8-bit) copy of a checkpoint, which appears when it is complete. Options are those of\n"
+      "`halfbyte quantize` by their names: scheme=\"sym_int4\", group_size, keep=[patterns], scheme_for={pattern:\n"
+      "scheme}, calibrate=\"builtin\" or a file, target_bpw, resume, overwrite ... (halfbyte._options has all).");
 }
 
 }  // namespace halfbyte::python

@@ -128,18 +128,25 @@ py::object perplexity(const Source& checkpoint, const TextOrFile& text, const st
 void add_reports(py::module_& module) {
   const cli::SynthWords synth_words;
   const cli::PerplexityWords words;
-  module.def("export", &export_checkpoint, py::arg("checkpoint"), py::arg("destination"), py::arg("to"), py::kw_only(),
-             py::arg("type") = py::none(), py::arg("requantize") = false, py::arg("overwrite") = false,
-             py::arg("assume_original") = py::none(), py::arg("progress") = py::none());
+  module.def(
+      "export", &export_checkpoint, py::arg("checkpoint"), py::arg("destination"), py::arg("to"), py::kw_only(),
+      py::arg("type") = py::none(), py::arg("requantize") = false, py::arg("overwrite") = false,
+      py::arg("assume_original") = py::none(), py::arg("progress") = py::none(),
+      "Writes a checkpoint in another program's format: gguf, safetensors, compressed-tensors, bitsandbytes, gptq,\n"
+      "awq. type: of a GGUF file's matrices. requantize: other numbers may be written where the format has no others.");
   module.def("synth", &synth, py::arg("destination"), py::arg("like") = synth_words.like, py::kw_only(),
              py::arg("layers") = synth_words.layers, py::arg("experts") = synth_words.experts,
              py::arg("dtype") = synth_words.dtype, py::arg("seed") = synth_words.seed, py::arg("overwrite") = false,
-             py::arg("progress") = py::none());
-  module.def("perplexity", &perplexity, py::arg("checkpoint"), py::arg("text"), py::kw_only(),
-             py::arg("dtype") = words.model.dtype, py::arg("ctx") = words.context, py::arg("chunks") = words.chunks,
-             py::arg("windows") = words.windows, py::arg("against") = py::none(),
-             py::arg("against_dtype") = words.against_dtype, py::arg("keep_float32") = std::vector<std::string>{},
-             py::arg("special_tokens") = false, py::arg("progress") = py::none());
+             py::arg("progress") = py::none(),
+             "Writes random weights of a published model's shape, for measuring: the same bytes for the same seed.");
+  module.def(
+      "perplexity", &perplexity, py::arg("checkpoint"), py::arg("text"), py::kw_only(),
+      py::arg("dtype") = words.model.dtype, py::arg("ctx") = words.context, py::arg("chunks") = words.chunks,
+      py::arg("windows") = words.windows, py::arg("against") = py::none(),
+      py::arg("against_dtype") = words.against_dtype, py::arg("keep_float32") = std::vector<std::string>{},
+      py::arg("special_tokens") = false, py::arg("progress") = py::none(),
+      "How well a checkpoint predicts a text (a str is the text itself, a pathlib.Path a file of it), and how far it\n"
+      "is from `against`. ctx: tokens a window; 0: 512, or what there is room for. chunks: most windows; 0: all.");
 }
 
 }  // namespace halfbyte::python

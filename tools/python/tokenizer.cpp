@@ -39,11 +39,14 @@ TokenIds encode_chat(const Tokenizer& tokenizer, const std::vector<py::dict>& me
 }  // namespace
 
 void add_tokenizer(py::module_& module) {
-  py::class_<Tokenizer>(module, "Tokenizer")
+  py::class_<Tokenizer>(module, "Tokenizer", "A checkpoint's tokenizer and chat template.")
       .def(py::init([](const Source& checkpoint) { return Tokenizer(checkpoint.path); }), py::arg("checkpoint"))
-      .def("encode", &encode, py::arg("text"), py::kw_only(), py::arg("special") = true)
+      .def("encode", &encode, py::arg("text"), py::kw_only(), py::arg("special") = true,
+           "Token ids, with what the checkpoint puts around a whole text. special=False: \"</s>\" in it is text.")
       .def("decode", &decode, py::arg("ids"), py::kw_only(), py::arg("skip_special") = true)
-      .def("encode_chat", &encode_chat, py::arg("messages"))
+      .def("encode_chat", &encode_chat, py::arg("messages"),
+           "A conversation of {\"role\", \"content\"} as the checkpoint's template has it, up to where the answer "
+           "begins.")
       .def_property_readonly("chat_stop_tokens", &Tokenizer::chat_stop_tokens)
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size);
 }

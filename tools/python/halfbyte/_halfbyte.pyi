@@ -87,6 +87,7 @@ def dequantize(
     destination: str | os.PathLike[str],
     *,
     dtype: str | None = ...,
+    assume_original: str | None = ...,
     threads: int = ...,
     overwrite: bool = ...,
     progress: Progress | None = ...,

@@ -27,5 +27,5 @@ def local(path: str | os.PathLike[str]) -> str:
     except Exception as problem:
         kind = type(problem).__name__
         reason = " ".join(str(problem).split())
-        code = "not_found" if "NotFound" in kind else "io"
+        code = "not_found" if kind in ("RepositoryNotFoundError", "RevisionNotFoundError") else "io"
         raise error_of(code, f"{text}: huggingface_hub could not download it: {kind}: {reason}") from problem
