@@ -4,17 +4,35 @@ import torch
 from torch import Tensor
 
 
+def _check_same_device(input: Tensor, weight: Tensor) -> None:
+    torch._check(
+        input.device == weight.device,
+        lambda: f"the input is on {input.device}, the weight on {weight.device}; move one of them with .to()",
+    )
+
+
+def _check_columns(input: Tensor, columns: int) -> None:
+    torch._check(
+        input.dim() > 0 and input.shape[-1] == columns,
+        lambda: f"the input has shape {tuple(input.shape)}, the weight {columns} columns",
+    )
+
+
 @torch.library.register_fake("halfbyte::low_bit_linear")  # type: ignore[untyped-decorator]
 def _low_bit_linear(
     input: Tensor, codes: Tensor, scales: Tensor, zero_points: Tensor | None, bias: Tensor | None, scheme: str,
     group_size: int, out_dtype: torch.dtype | None = None, arithmetic: str = "float", offsets: Tensor | None = None,
     row_scales: Tensor | None = None,
 ) -> Tensor:
+    _check_same_device(input, codes)
+    _check_columns(input, scales.shape[1] * group_size)
     return input.new_empty((*input.shape[:-1], codes.shape[0]), dtype=out_dtype or input.dtype)
 
 
 @torch.library.register_fake("halfbyte::dense_linear")  # type: ignore[untyped-decorator]
 def _dense_linear(input: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None) -> Tensor:
+    _check_same_device(input, weight)
+    _check_columns(input, weight.shape[1])
     return input.new_empty((*input.shape[:-1], weight.shape[0]), dtype=out_dtype or input.dtype)
 
 
