@@ -5,14 +5,14 @@ from torch import Tensor
 
 
 def _check_same_device(input: Tensor, weight: Tensor) -> None:
-    torch._check(
+    torch._check(  # type: ignore[no-untyped-call]
         input.device == weight.device,
         lambda: f"the input is on {input.device}, the weight on {weight.device}; move one of them with .to()",
     )
 
 
 def _check_columns(input: Tensor, columns: int) -> None:
-    torch._check(
+    torch._check(  # type: ignore[no-untyped-call]
         input.dim() > 0 and input.shape[-1] == columns,
         lambda: f"the input has shape {tuple(input.shape)}, the weight {columns} columns",
     )
