@@ -15,6 +15,7 @@
 #include <halfbyte/scheme.h>
 
 #include "models/architectures/architecture.h"
+#include "models/architectures/name_pattern.h"
 
 namespace halfbyte::files {
 
@@ -99,8 +100,6 @@ Manifest parse_manifest(std::string_view json, const std::string& file_name);
 // does.
 bool manifest_hash_matches(std::string_view json);
 
-// '*' matches any run of characters, '?' one character; a pattern without either also matches a whole dotted part
-// sequence of the name ("lm_head" matches "lm_head.weight"; "layers.1" does not match "layers.10...").
-bool matches_pattern(std::string_view pattern, std::string_view name) noexcept;
+using models::matches_pattern;
 
 }  // namespace halfbyte::files

@@ -6,8 +6,11 @@ namespace halfbyte::models {
 
 constinit thread_local Tap* Tap::innermost_ = nullptr;
 
-Tap::Tap(Given given, Product product)
-    : given_(std::move(given)), product_(std::move(product)), outer_(std::exchange(innermost_, this)) {}
+Tap::Tap(Given given, Product product, Change change)
+    : given_(std::move(given)),
+      product_(std::move(product)),
+      change_(std::move(change)),
+      outer_(std::exchange(innermost_, this)) {}
 
 Tap::~Tap() { innermost_ = outer_; }
 

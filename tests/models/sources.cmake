@@ -25,4 +25,5 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/stored_state_test.cpp
     models/modules/tap_test.cpp
     models/quiet_families_test.cpp
-    models/serving/scheduler_test.cpp)
+    models/serving/scheduler_test.cpp
+    models/training/lora_test.cpp)

@@ -26,9 +26,10 @@ COMMANDS = {
     "tokenize": ["SRC", "--text", "a"],
     "bench": ["SRC"],
     "serve": ["SRC", "--port", "0"],
+    "finetune": ["SRC", "result", "--text", __file__],
 }
 OTHERS = {"doctor": [], "synth": ["result"]}
-MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench", "serve"}
+MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench", "serve", "finetune"}
 
 
 def words_of(verb, source):

@@ -79,6 +79,12 @@ constexpr VerbInfo kVerbs[] = {
          "  halfbyte evaluate llama-4bit --against llama-bf16 --text book.txt --dtype amp:bfloat16 --compute auto",
      .home = Home::kModel,
      .waits_asleep = true},
+    {.name = "finetune",
+     .summary = "train low-rank adapters of a checkpoint on a text",
+     .examples = "  halfbyte finetune llama-4bit book-adapter --text book.txt --steps 200\n"
+                 "  halfbyte generate llama-4bit --adapter book-adapter --prompt 'Once upon a time'",
+     .home = Home::kModel,
+     .waits_asleep = true},
     {.name = "tokenize",
      .summary = "split a text into token ids, or make text of them",
      .examples = "  halfbyte tokenize llama-4bit --text 'Once upon a time' --pieces\n"

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <halfbyte/adapter.h>
+
 #include "models/architectures/model_config.h"
 #include "models/chat/answer_stream.h"
 #include "models/tokenizers/stop_texts.h"
@@ -32,6 +34,7 @@ using nlohmann::ordered_json;
 
 struct Words {
   ModelWords model;
+  std::string adapter;
   PromptWords prompts;
   SamplingWords sampling;
   SpeculationWords speculation;
@@ -40,6 +43,7 @@ struct Words {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
+  declare_adapter(parser, words.adapter);
   declare_prompts(parser, words.prompts);
   declare_sampling(parser, words.sampling);
   declare_speculation(parser, words.speculation);
@@ -224,10 +228,16 @@ std::vector<Generation> generated(const Model& model, const std::vector<TokenIds
   return model.generate(prompts, options);
 }
 
+void check_cache(const Words& words) {
+  if (words.cache.path.empty()) return;
+  if (!words.adapter.empty())
+    throw UsageError("--prompt-cache keeps what the model makes of a prompt without --adapter");
+  if (prompt_count(words.prompts) > 1) throw UsageError("--prompt-cache keeps one prompt; give one at a time");
+}
+
 ExitStatus run(Words& words, const CommonOptions& common) {
   check_prompts(words.prompts);
-  if (!words.cache.path.empty() && prompt_count(words.prompts) > 1)
-    throw UsageError("--prompt-cache keeps one prompt; give one at a time");
+  check_cache(words);
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
@@ -238,6 +248,8 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   complete_stops(words, turns, tokenizer.get());
   read_prompts(words.prompts);
   const Model model = load_model(words.model, common);
+  std::optional<convert::Adapter> adapter;
+  if (!words.adapter.empty()) adapter.emplace(model, words.adapter);
   auto cache = open_prompt_cache(words.cache, model, PromptCacheFileOptions::Kept::kPrompt);
   if (cache) words.sampling.options.cache = &cache->cache();
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);

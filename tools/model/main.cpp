@@ -23,6 +23,6 @@ int main(int argc, char** argv) {
   constexpr VerbRow kRows[] = {
       {"quantize", prepare_quantize}, {"generate", prepare_generate},     {"chat", prepare_chat},
       {"serve", prepare_serve},       {"perplexity", prepare_perplexity}, {"evaluate", prepare_evaluate},
-      {"bench", prepare_bench},       {"doctor", prepare_doctor}};
+      {"bench", prepare_bench},       {"doctor", prepare_doctor},         {"finetune", prepare_finetune}};
   end(run_program(kRows, argc, argv));
 }

@@ -29,6 +29,13 @@ Check device_name() {
 
 }  // namespace
 
+void declare_adapter(OptionParser& parser, std::string& directory) {
+  parser
+      .add_option("--adapter", directory,
+                  "low-rank adapters beside the model's weights, as peft and finetune write them")
+      .type_name("DIR");
+}
+
 void declare_model(OptionParser& parser, ModelWords& words) {
   parser.add_checkpoint("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")
       .required();

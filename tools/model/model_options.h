@@ -10,6 +10,8 @@
 namespace halfbyte::cli {
 
 void declare_model(OptionParser& parser, ModelWords& words);
+// --adapter: a directory of adapters beside the model's weights; empty: none.
+void declare_adapter(OptionParser& parser, std::string& directory);
 
 // Sets the threads, loads the model, and logs what the load report says with -v.
 Model load_model(const ModelWords& words, const CommonOptions& common);

@@ -12,6 +12,7 @@ Action prepare_serve(OptionParser& parser, const CommonOptions& common);
 Action prepare_perplexity(OptionParser& parser, const CommonOptions& common);
 Action prepare_evaluate(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
+Action prepare_finetune(OptionParser& parser, const CommonOptions& common);
 Action prepare_bench(OptionParser& parser, const CommonOptions& common);
 
 }  // namespace halfbyte::cli

@@ -17,6 +17,7 @@ namespace halfbyte::cli {
 
 struct PerplexityWords {
   ModelWords model;
+  std::string adapter;  // of the model; empty: none
   std::string against;  // empty: nothing
   std::string against_dtype = "float32";
   std::int64_t context = 0;  // 0: 512, or what the models have room for

@@ -1,6 +1,8 @@
 // halfbyte.load_low_bit and what it gives.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 
 #include <pybind11/stl/filesystem.h>
 
+#include <halfbyte/adapter.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
@@ -41,9 +44,20 @@ std::vector<DtypeOverride> overrides_of(const py::dict& dtype_for) {
   return out;
 }
 
-Model load(const Source& path, const std::string& dtype, const std::string& device,
-           const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
-           const std::string& key_values, bool verify) {
+// A model, and adapters that its passes have.
+struct LoadedModel {
+  Model model;
+  std::optional<std::filesystem::path> adapter = {};
+
+  // For the thread that runs them.
+  std::unique_ptr<convert::Adapter> beside() const {
+    return adapter ? std::make_unique<convert::Adapter>(model, *adapter) : nullptr;
+  }
+};
+
+LoadedModel load(const Source& path, const std::string& dtype, const std::string& device,
+                 const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
+                 const std::string& key_values, bool verify, const std::optional<std::filesystem::path>& adapter) {
   LoadOptions options{.dtype = DtypePolicy::parse(dtype),
                       .keep_float32 = keep_float32,
                       .overrides = overrides_of(dtype_for),
@@ -52,12 +66,16 @@ Model load(const Source& path, const std::string& dtype, const std::string& devi
                       .key_values = key_values_of(key_values)};
   if (verify) options.verify = Verification::kHashes;
   Running running;
-  return running.run([&] { return load_low_bit(path, options); });
+  return running.run([&] {
+    LoadedModel out{load_low_bit(path, options), adapter};
+    out.beside();  // whether they fit
+    return out;
+  });
 }
 
-std::vector<TokenIds> generate(const Model& model, const std::vector<TokenIds>& prompts, std::int64_t max_gen_len,
-                               double temperature, double top_p, std::int64_t top_k, double min_p,
-                               double repetition_penalty, std::uint64_t seed, bool ignore_eos,
+std::vector<TokenIds> generate(const LoadedModel& loaded, const std::vector<TokenIds>& prompts,
+                               std::int64_t max_gen_len, double temperature, double top_p, std::int64_t top_k,
+                               double min_p, double repetition_penalty, std::uint64_t seed, bool ignore_eos,
                                const TokenIds& stop_tokens, const py::object& on_token) {
   Running running;
   GenerateOptions options{.max_gen_len = max_gen_len,
@@ -74,33 +92,37 @@ std::vector<TokenIds> generate(const Model& model, const std::vector<TokenIds>& 
     return running.asked([&] { return on_token.is_none() || !on_token(prompt, token).is(py::bool_(false)); });
   };
   std::vector<TokenIds> out;
-  for (Generation& one : running.run([&] { return model.generate(prompts, options); }))
-    out.push_back(std::move(one.tokens));
+  const auto generated = [&] {
+    const auto beside = loaded.beside();
+    return loaded.model.generate(prompts, options);
+  };
+  for (Generation& one : running.run(generated)) out.push_back(std::move(one.tokens));
   running.finish();
   return out;
 }
 
 // Shape: int64 (rows, tokens) -> float32 (rows, tokens, vocab_size).
-at::Tensor logits(const Model& model, const at::Tensor& tokens) {
+at::Tensor logits(const LoadedModel& loaded, const at::Tensor& tokens) {
   Running running;
   return running.run([&] {
     const at::NoGradGuard no_gradients;
-    return model.module().forward(tokens);
+    const auto beside = loaded.beside();
+    return loaded.model.module().forward(tokens);
   });
 }
 
 }  // namespace
 
 void add_model(py::module_& module) {
-  py::class_<Model>(module, "CausalLM")
+  py::class_<LoadedModel>(module, "CausalLM")
       .def("generate", &generate, py::arg("prompts"), py::kw_only(), py::arg("max_gen_len"), py::arg("temperature"),
            py::arg("top_p"), py::arg("top_k"), py::arg("min_p"), py::arg("repetition_penalty"), py::arg("seed"),
            py::arg("ignore_eos"), py::arg("stop_tokens"), py::arg("on_token"))
       .def("logits", &logits, py::arg("tokens"))
-      .def_property_readonly("report", [](const Model& model) { return reported(model.report()); });
+      .def_property_readonly("report", [](const LoadedModel& loaded) { return reported(loaded.model.report()); });
   module.def("load_low_bit", &load, py::arg("path"), py::arg("dtype"), py::kw_only(), py::arg("device"),
              py::arg("keep_float32"), py::arg("dtype_for"), py::arg("compute"), py::arg("key_values"),
-             py::arg("verify"));
+             py::arg("verify"), py::arg("adapter"));
 }
 
 }  // namespace halfbyte::python

@@ -45,6 +45,7 @@ class CausalLM : public torch::nn::Module {
   at::Device device() const;
   // Everything below the head, for who runs its layers one by one.
   const Decoder& decoder() const noexcept { return *model_; }
+  const Linear& lm_head() const noexcept { return *lm_head_; }
 
   // Lower level: the step that everything above takes. A session is one sequence.
   Session make_session() const;

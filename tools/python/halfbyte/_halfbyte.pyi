@@ -195,6 +195,7 @@ def load_low_bit(
     compute: str,
     key_values: str,
     verify: bool,
+    adapter: str | os.PathLike[str] | None,
 ) -> CausalLM: ...
 def load_state(
     path: str | os.PathLike[str],

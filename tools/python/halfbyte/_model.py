@@ -165,14 +165,15 @@ def load_low_bit(
     compute: str = "auto",
     key_values: str = "auto",
     verify: bool = False,
+    adapter: str | os.PathLike[str] | None = None,
 ) -> CausalLM:
     """Opens a quantised checkpoint, or an original one, as a model whose every parameter and buffer has a dtype that its
     operators accept. ``dtype``: a policy ("amp:bfloat16", "half", "bfloat16", "float32", "original" ...); ``dtype_for``:
-    another for what a pattern matches. Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
+    another for what a pattern matches; ``adapter``: a directory of LoRA as peft and ``finetune`` write it. Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
     path = local(path)
     model = _halfbyte.load_low_bit(
         path, str(dtype), device=device, keep_float32=list(keep_float32),
         dtype_for={pattern: str(policy) for pattern, policy in (dtype_for or {}).items()}, compute=compute,
-        key_values=key_values, verify=verify,
+        key_values=key_values, verify=verify, adapter=adapter,
     )
     return CausalLM(model, path)
