@@ -104,9 +104,13 @@ std::set<std::string> kept_modules(const files::Checkpoint& source, Records reco
   std::set<std::string> out;
   for (const TensorRecord& record : records) {
     const Role role = models::role_of(source.architecture, record.name, record.shape);
+    // Of an unknown family a head may pass for an embedding, and naming an embedding does no harm.
+    const bool is_embedding = role == Role::kEmbedding && source.architecture;
     const bool may_be_linear =
-        record.name.ends_with(".weight") && record.shape.size() == 2 && role != Role::kEmbedding && role != Role::kNorm;
-    if (!record.scheme && may_be_linear) out.insert(module_of(record.name));
+        record.name.ends_with(".weight") && record.shape.size() == 2 && !is_embedding && role != Role::kNorm;
+    if (record.scheme || !may_be_linear) continue;
+    out.insert(module_of(record.name));
+    if (role == Role::kEmbedding) out.insert("lm_head");  // as which transformers may have it
   }
   for (const auto& [alias, owner] : files::declared_ties(source)) out.insert(module_of(alias));
   const auto is_tied = source.config->find("tie_word_embeddings");

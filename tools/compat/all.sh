@@ -51,6 +51,11 @@ jinja_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
 kill_test | | $halfbyte $scratch/kill
 low_bit_check | torch numpy safetensors bitsandbytes compressed-tensors | $halfbyte
 python_check | torch | $halfbyte $tiny
+python_hostile_check | torch | $tiny 10000 $root/../shared/fixtures/peers
+python_modules_check | torch | $tiny
+python_peft_check | torch numpy transformers peft bitsandbytes accelerate | $tiny
+python_processes_check | torch numpy scipy scikit-learn | $tiny
+python_transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $root/tests/data/families $root/../shared/fixtures/peers
 python_hub_check | torch huggingface_hub | $tiny
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families

@@ -25,9 +25,15 @@ def _format_of(weight: LowBitTensor, rounds_values: bool) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16)}
+
+
 def _words_of(format: Tensor) -> tuple[str, int, int, torch.dtype, bool]:
+    """ValueError for what was not made by _format_of."""
     scheme, in_features, group_size, dtype, rounds_values = bytes(format.tolist()).decode().split(" ")
-    return scheme, int(in_features), int(group_size), getattr(torch, dtype), rounds_values == "1"
+    if dtype not in _DTYPES:
+        raise ValueError(f"'{dtype}' is no dtype of a weight")
+    return scheme, int(in_features), int(group_size), _DTYPES[dtype], rounds_values == "1"
 
 
 class LowBitLinear(torch.nn.Module):
@@ -146,7 +152,10 @@ class LowBitLinear(torch.nn.Module):
 
     def _take(self, given: Mapping[str, Tensor]) -> str:
         """Makes room for these parts, of their dtypes and shapes; or the reason why they do not fit."""
-        scheme, in_features, group_size, dtype, rounds_values = _words_of(given["format"])
+        try:
+            scheme, in_features, group_size, dtype, rounds_values = _words_of(given["format"])
+        except (ValueError, TypeError) as error:
+            return f"'format' is none of a packed weight: {error}"
         rows = given["codes"].shape[0]
         if (rows, in_features) != (self.out_features, self.in_features):
             return f"a weight of shape ({rows}, {in_features}) does not fit {tuple(self.weight.shape)}"

@@ -50,6 +50,8 @@ from .nn import LowBitLinear
 __all__ = ["HalfbyteConfig", "HalfbyteHfQuantizer"]
 
 _METHOD = "halfbyte"
+# In a config.json that save_pretrained wrote: LowBitLinear's rounds_values.
+_ROUNDS = "halfbyte_rounds_values"
 _SAFETENSORS_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 
 
@@ -239,7 +241,13 @@ def _linear_at(model: Any, key: str) -> torch.nn.Linear | None:
         module = model.get_submodule(module_name)
     except AttributeError:
         return None
-    return module if type(module) is torch.nn.Linear else None
+    return module if _is_linear(module) else None
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    """Also of a kind of its own, where it computes what torch.nn.Linear does: FalconLinear rounds in between."""
+    is_known = type(module).__name__ == "FalconLinear" or type(module).forward is torch.nn.Linear.forward
+    return isinstance(module, torch.nn.Linear) and is_known
 
 
 def _packed(state: State, name: str, schemes: dict[str, dict[str, Any]]) -> LowBitTensor | None:
@@ -305,7 +313,8 @@ def _quantizer_for(config: Any, quantization_config: Any, *words: Any, **named: 
         chosen = quantization_config or HalfbyteConfig()
         stored = config.quantization_config
         method = stored.get("quant_method") if isinstance(stored, dict) else getattr(stored, "quant_method", None)
-        if method == "bitsandbytes" and not _has_manifest(config):
+        is_theirs = method == "bitsandbytes" and not _has_manifest(config)
+        if is_theirs or getattr(config, _ROUNDS, False):
             chosen.rounds_values = True
         config.quantization_config = {**chosen.to_dict(), "quant_method": _METHOD}
         quantization_config = None
@@ -369,6 +378,8 @@ def _save(self: Any, save_directory: Any, *words: Any, **named: Any) -> Any:
         if self.can_generate():
             self.generation_config.save_pretrained(described)
         config = json.loads((described / "config.json").read_text())
+        if self.hf_quantizer.quantization_config.rounds_values:
+            config[_ROUNDS] = True
         files = {one.name: one.read_bytes() for one in described.iterdir() if one.name != "config.json"}
         made = pathlib.Path(scratch, "made")
         quantize_state_dict(

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""halfbyte.transformers: checkpoints of several families and formats on halfbyte's kernels, against transformers' own models with the same weights.
+
+    python_transformers_check.py HALFBYTE FAMILIES [PEERS]     run by the Python that has the wheel; 77: it, or transformers, is not there
+
+FAMILIES: a folder of tiny checkpoints with random weights. PEERS: checkpoints that GPTQ, AWQ, bitsandbytes and compressed-tensors wrote.
+Under float32, logits agree within 2e-4 of the largest magnitude and 24 greedy tokens are equal: what a directory holds, what is quantised while
+it loads, what is saved and opened again, and what plain transformers makes of that; also of architectures that halfbyte does not run.
+"""
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from python_helpers import halfbyte, packages, run, torch
+
+try:
+    import transformers
+
+    from halfbyte.nn import LowBitLinear
+    from halfbyte.transformers import HalfbyteConfig
+except ImportError as error:
+    packages.skip(error)
+
+BOUND = 2e-4
+NEW_TOKENS = 24
+FAMILIES = ("llama2", "qwen3", "gemma2", "mistral-sw", "phi3", "mixtral", "qwen3.5", "olmo2", "granite", "gpt-oss", "glm4-9b", "qwen3-next")
+SCHEMES = {"sym_int4": {"scheme": "sym_int4", "group_size": 32}, "nf4": {"scheme": "nf4", "group_size": 32}, "sym_int8": {"scheme": "sym_int8", "group_size": 64},
+           "asym_int4": {"scheme": "asym_int4", "group_size": 64}, "hb4": {"scheme": "hb4", "halfbyte_only": True}}
+# Whose experts a checkpoint holds in one tensor: they stay dense when it is quantised while it loads, and the directory has them packed.
+EXPERTS = {"gpt-oss"}
+ZERO_POINTS = {"asym_int4", "awq-g64", "gptq-asym-g64"}  # plain transformers computes nothing with them, and has to dequantise
+# Where it rounds: dequantised in the dtype of the scales, and what bitsandbytes wrote multiplied in what its tensors were before.
+ROUNDED = {"asym_int4", "awq-g64", "gptq-asym-g64", "bnb-nf4", "bnb-nf4-dq", "bnb-fp4"}
+IDS = torch.tensor([[1, 265, 35, 81, 20, 30, 7, 300, 9, 11]])
+
+
+class Scratch:
+    """Folders with names of their own."""
+
+    def __init__(self, path):
+        self.path, self.count = path, 0
+
+    def new(self):
+        self.count += 1
+        return self.path / str(self.count)
+
+
+def opened(path, config=None, **options):
+    given = {} if config is None else {"quantization_config": config}
+    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **given, **options).eval()
+
+
+def packed_in(model):
+    return sum(isinstance(one, LowBitLinear) for one in model.modules())
+
+
+def same(model, other, *what, bound=BOUND):
+    with torch.inference_mode():
+        found, wanted = model(IDS).logits, other(IDS).logits
+    off = ((found - wanted).abs().max() / wanted.abs().max()).item()
+    assert off <= bound, (*what, off)
+    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 0}
+    ours, theirs = model.generate(IDS, **options), other.generate(IDS, **options)
+    assert ours.shape[1] == IDS.shape[1] + NEW_TOKENS and torch.equal(ours, theirs), (*what, ours.tolist(), theirs.tolist())
+    return off
+
+
+def plain_model(path, scratch):
+    """transformers' own model of the weights as halfbyte dequantises them."""
+    plain = scratch.new()
+    halfbyte.dequantize(path, plain, dtype="float32")
+    model = opened(plain)
+    assert packed_in(model) == 0
+    return model
+
+
+def opened_by_others(path, name):
+    """What transformers with its own quantizer makes of a directory of halfbyte's, in float32."""
+    has_zero_points = name in ZERO_POINTS
+    model = opened(path, transformers.CompressedTensorsConfig(dequantize=True) if has_zero_points else HalfbyteConfig(kernels=False))
+    assert packed_in(model) == 0
+    for one in model.modules():
+        if hasattr(getattr(one, "weight", None), "quant_state"):
+            one.weight.quant_state.dtype = torch.float32  # else each value is rounded to what the weight was before
+    method = json.loads((path / "config.json").read_text())["quantization_config"]["quant_method"]
+    return model.dequantize().float() if method == "bitsandbytes" else model
+
+
+def saved(model, scratch, *what):
+    """What is written is sound, and opens as the same model."""
+    path = scratch.new()
+    model.save_pretrained(path)
+    found = halfbyte.verify(path)
+    assert not found["problems"] and found["tensors_hashed"], (*what, found["problems"])
+    again = opened(path)
+    assert packed_in(again) == packed_in(model), (*what, packed_in(again), packed_in(model))
+    with torch.inference_mode():
+        assert torch.equal(again(IDS).logits, model(IDS).logits), (*what, "saved")
+    return path
+
+
+def check_family(source, scratch):
+    worst = 0
+    for name, options in SCHEMES.items():
+        what = (source.name, name)
+        path = scratch.new()
+        halfbyte.quantize(source, path, **{**options, "halfbyte_only": source.name in EXPERTS or "halfbyte_only" in options})
+        model = opened(path)
+        assert packed_in(model) > 0, what
+        worst = max(worst, same(model, plain_model(path, scratch), *what))
+        if source.name not in EXPERTS:
+            wanted = {key: value for key, value in options.items() if key != "halfbyte_only"}
+            loaded = opened(source, HalfbyteConfig(**wanted))
+            assert packed_in(loaded) == packed_in(model), (*what, packed_in(loaded), packed_in(model))
+            with torch.inference_mode():
+                assert torch.equal(loaded(IDS).logits, model(IDS).logits), (*what, "while loading")
+            again = saved(loaded, scratch, *what, "loaded")
+            same_codes(halfbyte.diff(path, again), *what)
+        saved(model, scratch, *what)
+    return worst
+
+
+def same_codes(found, *what):
+    """What is packed is the same; what is not has become float32, which the model was opened in."""
+    assert not any(found["counts"][key] for key in ("other_values", "other_shape", "only_in_a", "only_in_b")), (*what, found)
+    assert {one["b"]["stored"] for one in found["tensors"]} <= {"float32"}, (*what, found)
+
+
+PEERS = ("ct-g64", "gptq-sym-g64", "gptq-asym-g64", "awq-g64", "bnb-nf4", "bnb-nf4-dq", "bnb-fp4")
+
+
+def their_model(path, name):
+    """transformers' own dequantised model of a foreign directory, where one of its quantizers can make it on a CPU."""
+    if name.startswith("bnb"):
+        return opened(path).dequantize().float()
+    if name.startswith("ct"):
+        return opened(path, transformers.CompressedTensorsConfig(dequantize=True))
+    return None  # GPTQ and AWQ need packages of their own
+
+
+def check_peer(path, scratch):
+    name, model = path.name, opened(path, HalfbyteConfig())
+    assert packed_in(model) > 0, name
+    worst = same(model, plain_model(path, scratch), name, "dequantised")
+    other = their_model(path, name)
+    if other is not None:
+        worst = max(worst, same(model, other, name, "theirs"))
+    again = saved(model, scratch, name)
+    same(opened_by_others(again, name), model, name, "saved, plain transformers", bound=3e-3 if name in ROUNDED else BOUND)
+    return worst
+
+
+SMALL = {"vocab_size": 320, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2,
+         "pad_token_id": 0}
+# Architectures that halfbyte does not run: (configuration's class, what it has beside SMALL). Not Falcon, whose Linears are a class of its own, which
+# halfbyte.transformers leaves dense.
+STRANGERS = {
+    "opt": ("OPTConfig", {"ffn_dim": 256, "word_embed_proj_dim": 128, "tie_word_embeddings": True}),
+    "gpt_neox": ("GPTNeoXConfig", {"intermediate_size": 256}),
+    "phi": ("PhiConfig", {"intermediate_size": 256}),
+    "stablelm": ("StableLmConfig", {"intermediate_size": 256, "num_key_value_heads": 2}),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4, "tie_word_embeddings": True}),
+    "mpt": ("MptConfig", {"d_model": 128, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "tie_word_embeddings": True}),
+}
+
+
+def make_stranger(name, path):
+    """Random weights; greedy tokens are far enough from each other that rounding does not choose."""
+    kind, more = STRANGERS[name]
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, kind)(**SMALL, **more), dtype=torch.float32)
+    for one in model.parameters():
+        if one.dim() > 1:
+            torch.nn.init.normal_(one, std=0.1)
+    assert bool(model.config.tie_word_embeddings) == ("tie_word_embeddings" in more), name
+    model.save_pretrained(path)
+
+
+def check_stranger(name, scratch):
+    source = scratch.new()
+    make_stranger(name, source)
+    worst = check_family(source, scratch)
+    for scheme in ("sym_int4", "nf4"):  # plain transformers opens what was quantised while it loaded, and saved
+        model = opened(source, HalfbyteConfig(scheme=scheme, group_size=32))
+        path = saved(model, scratch, name, scheme)
+        same(opened_by_others(path, scheme), model, name, scheme, "plain transformers")
+    return worst
+
+
+def check_others_open(families, scratch):
+    """Directories that say what others read are opened by plain transformers, before and after they were saved."""
+    for family in ("llama2", "qwen3"):
+        for name in ("sym_int4", "sym_int8", "nf4", "asym_int4"):
+            path = scratch.new()
+            halfbyte.quantize(families / family, path, **SCHEMES[name])
+            model = opened(path)
+            again = saved(model, scratch, family, name)
+            for one in (path, again):
+                same(opened_by_others(one, name), model, family, name, "plain transformers", bound=3e-3 if name in ROUNDED else BOUND)
+
+
+def check_program(program, families, scratch):
+    """The program's directory is the package's, and what transformers generates from it is what the program does."""
+    path = scratch.new()
+    subprocess.run([program, "quantize", families / "llama2", path, "-q"], check=True)
+    words = [program, "generate", path, "--prompt-tokens", ",".join(map(str, IDS[0].tolist())), "--dtype", "float32", "--temperature", "0", "--max-gen-len",
+             str(NEW_TOKENS), "--ignore-eos", "--json", "-q"]
+    wanted = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["generations"][0]["tokens"]
+    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 0, "suppress_tokens": None}
+    found = opened(path).generate(IDS, **options)[0, IDS.shape[1]:].tolist()
+    assert found == wanted, (found, wanted)
+
+
+def main(program, families, peers=None):
+    families = pathlib.Path(families).absolute()
+    if not (families / FAMILIES[0] / "model.safetensors").is_file():
+        packages.skip(f"{families} has no weights of {FAMILIES[0]}")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Scratch(pathlib.Path(folder))
+        checks = {name: functools.partial(check_family, families / name, scratch) for name in FAMILIES}
+        checks |= {name: functools.partial(check_stranger, name, scratch) for name in STRANGERS}
+        foreign = [name for name in PEERS if peers and pathlib.Path(peers, name, "config.json").is_file()]
+        checks |= {name: functools.partial(check_peer, pathlib.Path(peers, name).absolute(), scratch) for name in foreign}
+        said = run({**checks, "others_open": functools.partial(check_others_open, families, scratch), "program": functools.partial(check_program, program, families, scratch)})
+    print(f"{len(FAMILIES)} families, {len(STRANGERS)} architectures of transformers alone, {len(foreign)} foreign directories: "
+          f"logits within {max(said[name] for name in checks):.1e}, tokens equal, saved and opened again: pass")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
