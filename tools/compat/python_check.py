@@ -27,26 +27,16 @@ except ImportError as error:
     sys.exit(77)
 IMPORT_S = time.perf_counter() - BEGAN
 
+from python_helpers import taken  # noqa: E402  which imports halfbyte
+
 
 def bytes_in(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in pathlib.Path(folder).iterdir()}
 
 
 def refused(code, call, *words, **options):
-    try:
-        call(*words, **options)
-    except halfbyte.Error as error:
-        assert error.code == code and "\n" not in str(error), (error.code, error)
-        return
-    raise AssertionError("it was taken")
-
-
-def taken(kind, call, *words, **options):
-    try:
-        call(*words, **options)
-    except kind as error:
-        return error
-    raise AssertionError(f"{kind} was not raised")
+    error = taken(halfbyte.Error, call, *words, **options)
+    assert error.code == code and "\n" not in str(error), (error.code, error)
 
 
 def program_json(program, *words):
