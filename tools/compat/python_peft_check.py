@@ -7,11 +7,12 @@ import copy
 import functools
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import warnings
 
-from python_helpers import assert_equal, assert_near, halfbyte, packages, run, taken, torch
+from python_helpers import assert_equal, assert_near, difference, halfbyte, packages, run, taken, torch
 
 try:
     import bitsandbytes  # noqa: F401  transformers imports it only when it meets such a checkpoint
@@ -20,6 +21,7 @@ try:
 
     from halfbyte.nn import LowBitLinear
     from halfbyte.transformers import HalfbyteConfig
+    from halfbyte_program import PROGRAM, environment
 except ImportError as error:
     packages.skip(error)
 
@@ -163,6 +165,19 @@ def check_refusals(folder):
     assert not isinstance(error, AttributeError) and str(error), repr(error)
 
 
+def check_finetuned(tiny, folder, scratch):
+    """What `halfbyte finetune` writes is peft's, and gives the same logits there as beside halfbyte's own modules."""
+    out, text = scratch / "finetuned", pathlib.Path(tiny).parent / "heldout.txt"
+    words = [PROGRAM, "finetune", folder, out, "--text", text, "--steps", "8", "--ctx", "64", "--lr", "0.005", "--rslora", "-q"]
+    subprocess.run(words, check=True, env=environment(), stdout=subprocess.DEVNULL)
+    ids = torch.arange(3, 60).unsqueeze(0)
+    with torch.no_grad():
+        theirs = PeftModel.from_pretrained(opened(folder, torch.float32), out).eval()(ids).logits
+    ours = halfbyte.load_low_bit(folder, "float32", adapter=out).logits(ids)
+    assert_near(ours, theirs, 1e-5, "an adapter of finetune")
+    assert difference(halfbyte.load_low_bit(folder, "float32").logits(ids), theirs) > 1e-2
+
+
 def main(tiny):
     tiny = os.path.abspath(tiny)
     with tempfile.TemporaryDirectory() as name:
@@ -171,7 +186,7 @@ def main(tiny):
             halfbyte.quantize(tiny, scratch / scheme, scheme=scheme, halfbyte_only=scheme == "hb4")
         data = batches(tiny, scratch / "nf4")
         checks = {"training": functools.partial(check_training, scratch / "nf4", data), "targets": functools.partial(check_targets, scratch / "sym_int4", data),
-                  "refusals": functools.partial(check_refusals, scratch / "nf4")}
+                  "refusals": functools.partial(check_refusals, scratch / "nf4"), "finetuned": functools.partial(check_finetuned, tiny, scratch / "nf4", scratch)}
         for scheme in SCHEMES:
             checks[f"merging {scheme}"] = functools.partial(check_merging, scratch / scheme, data)
             checks[f"saving {scheme}"] = functools.partial(check_saving, scratch / scheme, data, scratch)
