@@ -48,12 +48,14 @@ bool look_for(const Condition& condition) noexcept {
   return condition();
 }
 
-// No signal is for these threads: the host's own handle them.
+// No signal is for these threads: the host's own handle them. But for those that say what a thread itself did, as
+// reading where a file was cut: blocked, they would end the process before its handler could say so.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
     sigset_t all;
     sigfillset(&all);
+    for (const int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
     pthread_sigmask(SIG_SETMASK, &all, &previous_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }

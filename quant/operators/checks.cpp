@@ -62,7 +62,7 @@ Dtype check_floating(const char* op, const char* operand, at::ScalarType type) {
   const auto dtype = from_torch(type);
   if (dtype && is_weight_dtype(*dtype)) return *dtype;
   fail(ErrorCode::kContract, op, operand, " is ", dtype ? name(*dtype) : std::string_view(c10::toString(type)),
-       "; expected float32, float16 or bfloat16: cast it to one of them with .to()");
+       "; expected float32, float16 or bfloat16: cast with .to(at::kFloat), in Python .to(torch.float32)");
 }
 
 Dtype check_floating(const char* op, const char* operand, const at::Tensor& tensor) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -136,6 +137,26 @@ TEST_CASE("a watch is told of its own thread's shared calls, and not of those th
   CHECK(outer.calls == 2);
   sum_of_pieces(static_cast<int>(kMostWatched) + 8, 10);
   CHECK(outer.threads.size() == kMostWatched);
+}
+
+TEST_CASE("its threads leave the host's signals alone, and take those that they cause themselves", "[threads]") {
+  std::atomic<int> seen = 0, wrong = 0;
+  for (int i = 0; i < 10'000 && seen == 0; ++i) {  // a thread comes where it is free to
+    run_together(3, [&](std::size_t thread) {
+      if (thread == 0) {
+        std::this_thread::yield();
+        return;
+      }
+      sigset_t blocked;
+      pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+      const bool is_right = sigismember(&blocked, SIGINT) == 1 && sigismember(&blocked, SIGTERM) == 1 &&
+                            sigismember(&blocked, SIGBUS) == 0 && sigismember(&blocked, SIGSEGV) == 0;
+      ++seen;
+      if (!is_right) ++wrong;
+    });
+  }
+  if (seen == 0) HALFBYTE_SKIP("no second thread came");
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("after a fork the caller does everything", "[threads]") {
