@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -209,6 +210,13 @@ def check_what_errors_name(scratch):
     assert (halfbyte.Error.__module__, halfbyte.Error("x").tensor, halfbyte.Error("x").file) == ("halfbyte", "", "")
 
 
+def assert_nothing_half(scratch):
+    """A stop that comes with the last step may find a whole result, never part of one."""
+    for one in scratch.glob("stopped*"):
+        assert one.name in ("stopped", "stopped.gguf") and halfbyte.verify(one)["problems"] == [], f"{one} is left"
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
 def check_stops(tiny, scratch):
     def fall(done, total):
         raise LookupError("enough")
@@ -223,7 +231,7 @@ def check_stops(tiny, scratch):
                                      (halfbyte.export, [scratch / "a", scratch / "stopped", "gptq"], {}), (halfbyte.export, [scratch / "a", scratch / "stopped.gguf", "gguf"], {}),
                                      (halfbyte.synth, [scratch / "stopped", "tiny"], {}), (halfbyte.perplexity, [scratch / "a", text], {"ctx": 64})]:
             taken(kind, call, *words, progress=progress, **options)
-            assert not list(scratch.glob("stopped*")), "something is left"
+            assert_nothing_half(scratch)
     taken(LookupError, halfbyte.verify, scratch / "a", progress=fall)
 
 
