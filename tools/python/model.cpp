@@ -14,35 +14,18 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
+#include "tools/cli/parse.h"
+#include "tools/model/model_words.h"
 #include "tools/python/parts.h"
 #include "tools/python/reported.h"
 #include "tools/python/running.h"
 #include "tools/python/source.h"
+#include "tools/python/values.h"
 
 namespace halfbyte::python {
 namespace {
 
 namespace py = pybind11;
-
-ComputeMode compute_of(const std::string& word) {
-  if (word == "auto") return ComputeMode::kAuto;
-  if (word == "float") return ComputeMode::kFloat;
-  if (word == "int8") return ComputeMode::kInt8;
-  throw Error(ErrorCode::kInvalidArgument, "compute '" + word + "' is none of auto, float and int8");
-}
-
-KeyValues key_values_of(const std::string& word) {
-  if (word == "auto") return KeyValues::kOperand;
-  if (word == "int8") return KeyValues::kInt8;
-  throw Error(ErrorCode::kInvalidArgument, "key_values '" + word + "' is neither auto nor int8");
-}
-
-std::vector<DtypeOverride> overrides_of(const py::dict& dtype_for) {
-  std::vector<DtypeOverride> out;
-  for (const auto& [pattern, policy] : dtype_for)
-    out.push_back({pattern.cast<std::string>(), DtypePolicy::parse(policy.cast<std::string>())});
-  return out;
-}
 
 // A model, and adapters that its passes have.
 struct LoadedModel {
@@ -58,13 +41,16 @@ struct LoadedModel {
 LoadedModel load(const Source& path, const std::string& dtype, const std::string& device,
                  const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
                  const std::string& key_values, bool verify, const std::optional<std::filesystem::path>& adapter) {
-  LoadOptions options{.dtype = DtypePolicy::parse(dtype),
-                      .keep_float32 = keep_float32,
-                      .overrides = overrides_of(dtype_for),
-                      .device = Device::parse(device),
-                      .compute = compute_of(compute),
-                      .key_values = key_values_of(key_values)};
-  if (verify) options.verify = Verification::kHashes;
+  cli::ModelWords words;
+  words.dtype = dtype;
+  words.device = device;
+  words.keep_float32 = keep_float32;
+  words.verify = verify;
+  words.compute = checked("compute", compute, cli::one_of(cli::compute_words()));
+  words.key_values = checked("key_values", key_values, cli::one_of({"auto", "int8"}));
+  for (const auto& [pattern, policy] : dtype_for)
+    words.dtype_for.push_back(pattern.cast<std::string>() + "=" + policy.cast<std::string>());
+  const LoadOptions options = cli::load_options(words);
   Running running;
   return running.run([&] {
     LoadedModel out{load_low_bit(path, options), adapter};
