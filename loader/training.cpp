@@ -7,6 +7,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/optim/optimizer.h>
 
+#include <halfbyte/lora.h>
 #include <halfbyte/low_bit_linear.h>
 
 #include "loader/files/manifest.h"
@@ -25,8 +26,10 @@ bool is_narrow(const at::Tensor& tensor) {
 // Compares an optimizer's parameters with a module's.
 class TrainingCheck {
  public:
-  TrainingCheck(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
-    for (const auto& item : module.named_parameters()) names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  TrainingCheck(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer, const Lora* adapters) {
+    for (const auto& item : module.named_parameters()) parameters_.emplace_back(item.key(), item.value());
+    if (adapters) add_parameters(*adapters);
+    for (const auto& [name, parameter] : parameters_) names_.emplace(parameter.unsafeGetTensorImpl(), name);
     remember_packed({}, module);
     // The module itself need not be owned by a shared_ptr.
     for (const auto& item : module.named_modules({}, /*include_self=*/false))
@@ -41,7 +44,7 @@ class TrainingCheck {
       add("the optimizer has no parameters: give it module.parameters()");
       return;
     }
-    for (const auto& item : module.named_parameters()) check_is_updated(item.key(), item.value());
+    for (const auto& [name, parameter] : parameters_) check_is_updated(name, parameter);
   }
 
   std::vector<std::string> problems() && { return std::move(problems_); }
@@ -51,6 +54,10 @@ class TrainingCheck {
     std::string name;
     LowBitTensor weight;
   };
+
+  void add_parameters(const Lora& adapters) {
+    for (const auto& [name, tensor] : adapters.named_parameters()) parameters_.emplace_back(name, tensor);
+  }
 
   void remember_packed(const std::string& prefix, const torch::nn::Module& module) {
     const auto* linear = dynamic_cast<const LowBitLinear*>(&module);
@@ -92,7 +99,18 @@ class TrainingCheck {
     if (!seen_.insert(parameter.unsafeGetTensorImpl()).second) {
       return add(found->second + " is in the optimizer twice: every step would update it twice");
     }
+    check_memory(found->second, parameter);
     check_values(found->second, parameter);
+  }
+
+  // One weight as two tensors, each with a part of its gradients.
+  void check_memory(const std::string& name, const at::Tensor& parameter) {
+    if (!parameter.has_storage() || parameter.is_meta() || parameter.numel() == 0) return;
+    const auto [same, is_new] = memory_.emplace(parameter.const_data_ptr(), name);
+    if (!is_new)
+      add(same->second + " and " + name +
+          " are tied, but two tensors: every step would update one memory twice, by parts of its gradients; make them "
+          "one tensor, or freeze both");
   }
 
   void check_values(const std::string& name, const at::Tensor& parameter) {
@@ -120,9 +138,11 @@ class TrainingCheck {
     add(name + " wants gradients but is not in the optimizer: add it, or call requires_grad_(false)");
   }
 
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;
   std::map<const c10::TensorImpl*, std::string> names_;
   std::vector<Packed> packed_;
   std::set<const c10::TensorImpl*> seen_;
+  std::map<const void*, std::string> memory_;
   at::Tensor first_;
   std::string first_name_;
   std::vector<std::string> problems_;
@@ -131,6 +151,15 @@ class TrainingCheck {
 bool is_frozen(const TrainingOptions& options, const std::string& name) {
   return std::ranges::any_of(options.frozen,
                              [&](const std::string& pattern) { return files::matches_pattern(pattern, name); });
+}
+
+// Without what was said of the problem before, where it is the same. `said`: what stood behind its colon.
+std::string shown(const std::string& problem, std::string& said) {
+  const std::size_t colon = problem.find(": ");
+  const std::string rest = colon == std::string::npos ? "" : problem.substr(colon);
+  if (!rest.empty() && rest == said) return problem.substr(0, colon) + ", too";
+  said = rest;
+  return problem;
 }
 
 }  // namespace
@@ -148,15 +177,17 @@ RestoreReport restore_for_training(torch::nn::Module& module, const std::filesys
   return report;
 }
 
-std::vector<std::string> training_problems(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
-  return TrainingCheck(module, optimizer).problems();
+std::vector<std::string> training_problems(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
+                                           const Lora* adapters) {
+  return TrainingCheck(module, optimizer, adapters).problems();
 }
 
-void assert_trainable(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
-  const std::vector<std::string> problems = training_problems(module, optimizer);
+void assert_trainable(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer, const Lora* adapters) {
+  const std::vector<std::string> problems = training_problems(module, optimizer, adapters);
   if (problems.empty()) return;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i) text += (i ? "; " : "") + problems[i];
+  std::string text, cure;
+  for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i)
+    text += (i ? "; " : "") + shown(problems[i], cure);
   if (problems.size() > kShown) text += " (and " + std::to_string(problems.size() - kShown) + " more)";
   throw Error(ErrorCode::kContract, "assert_trainable: " + text);
 }

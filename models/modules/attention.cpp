@@ -9,6 +9,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
+#include <halfbyte/error.h>
+
 #include "models/modules/children.h"
 #include "models/modules/heads.h"
 #include "models/modules/module_path.h"
@@ -19,6 +21,11 @@ namespace {
 
 QueryKeyNorm norm_of(const ModelConfig& config, std::size_t rope) {
   return config.has_query_key_weights || rope != kNoRope ? config.query_key_norm : QueryKeyNorm::kNone;
+}
+
+[[noreturn]] void refuse_int8() {
+  throw Error(ErrorCode::kUnsupported,
+              "keys and values kept in 8 bits have no gradients: load the model with them as operands");
 }
 
 }  // namespace
@@ -84,7 +91,10 @@ at::Tensor Attention::products(const at::Tensor& q, const at::Tensor& k, const a
   if (softcap_ == 0.0 && !sinks.defined())
     return at::scaled_dot_product_attention(q, k, v, mask, 0.0, range.is_causal, scale_);
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat).mul_(scale_);
-  if (softcap_ != 0.0) scores.div_(softcap_).tanh_().mul_(softcap_);
+  if (softcap_ != 0.0) {
+    scores.div_(softcap_).tanh_();
+    scores = scores.requires_grad() ? scores * softcap_ : scores.mul_(softcap_);  // its derivative reads what tanh gave
+  }
   if (mask) scores.masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity());
   if (range.is_causal) {
     const at::Tensor seen = at::ones({q.size(2), k.size(2)}, scores.options().dtype(at::kBool)).tril();
@@ -119,7 +129,7 @@ at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, cons
   return results.size() == 1 ? results[0].unsqueeze(0) : at::stack(results);
 }
 
-at::Tensor Attention::attend(const at::Tensor& query, const Seen& seen, const Pass& pass) const {
+at::Tensor Attention::attend(const at::Tensor& query, const SeenKeys& seen, const Pass& pass) const {
   const at::ScalarType operand =
       c10::promoteTypes(query.scalar_type(), c10::promoteTypes(seen.keys.scalar_type(), seen.values.scalar_type()));
   const at::ScalarType type = product_dtype(query.device(), operand);
@@ -146,7 +156,9 @@ at::Tensor Attention::placed(const at::Tensor& x, const Norm* norm, const Pass& 
 
 at::Tensor Attention::grown(const at::Tensor& query, const Pass& pass) const {
   if (growth_.beta == 0.0) return query;
-  const at::Tensor positions = at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
+  const at::Tensor positions = pass.positions.defined()
+                                   ? pass.positions
+                                   : at::tensor(pass.past).unsqueeze(1) + at::arange(pass.tokens, at::kLong);
   const at::Tensor times = positions.add(growth_.shift).floor_divide(growth_.length).to(at::kFloat);
   const at::Tensor factors = times.log1p().mul(growth_.beta).add(1.0).unsqueeze(-1).unsqueeze(-1);
   return query * factors.to(query.device(), query.scalar_type());
@@ -157,7 +169,7 @@ std::unique_ptr<LayerState> Attention::make_state(at::Device device) const {
   return std::make_unique<KeyValueCache>(cache_shape(), compute_.operand, device, compute_.key_values);
 }
 
-Attention::Seen Attention::seen(const Pass& pass) const {
+SeenKeys Attention::seen(const Pass& pass) const {
   const KeyRange& range = pass.keys(reach_);
   const auto of = [&](const auto& part) {
     return gathered(pass, range,
@@ -167,7 +179,7 @@ Attention::Seen Attention::seen(const Pass& pass) const {
           of([](const KeyValueCache& kept, auto... which) { return kept.values(which...); })};
 }
 
-Attention::Seen Attention::keep(const Projected& parts, const Pass& pass) const {
+SeenKeys Attention::keep(const Projected& parts, const Pass& pass) const {
   const at::Tensor key = compute_.as_operand(placed(parts.key, key_norm_.get(), pass));
   const at::Tensor value = value_norm_ ? value_norm_->forward(parts.value) : parts.value;
   if (key.is_cpu() && !is_finite(key)) pass.note_not_finite();
@@ -176,9 +188,23 @@ Attention::Seen Attention::keep(const Projected& parts, const Pass& pass) const 
     cache(session).store(session.length(), key.select(0, row), value.select(0, row));
   }
   const KeyValueCache& kept = cache(*pass.sessions.front());
+  if (kept.is_int8() && key.requires_grad()) refuse_int8();
   if (!pass.is_first() || kept.is_int8()) return seen(pass);
   // What was just kept is all that there is.
   return {key.transpose(1, 2).to(*kept.key_dtype()), value.transpose(1, 2).to(*kept.value_dtype())};
+}
+
+SeenKeys Attention::made(const Projected& parts, const Pass& pass) const {
+  SeenKeys out = keep(parts, pass);
+  if (!pass.shared_keys) return out;
+  if (const auto found = pass.shared_keys->find(layer_); found != pass.shared_keys->end()) found->second = out;
+  return out;
+}
+
+SeenKeys Attention::given(const Pass& pass) const {
+  if (!pass.shared_keys) return seen(pass);
+  const SeenKeys& shared = pass.shared_keys->at(keys_of_);
+  return {compute_.as_operand(shared.keys), compute_.as_operand(shared.values)};
 }
 
 at::Tensor Attention::forward(const at::Tensor& input, const Pass& pass) const {
@@ -186,7 +212,7 @@ at::Tensor Attention::forward(const at::Tensor& input, const Pass& pass) const {
   const at::Tensor query = compute_.as_operand(grown(placed(parts.query, query_norm_.get(), pass), pass));
   // Elsewhere than on the CPU each look would wait for the device.
   if (query.is_cpu() && !is_finite(query)) pass.note_not_finite();
-  const at::Tensor attended = attend(query, parts.key.defined() ? keep(parts, pass) : seen(pass), pass);
+  const at::Tensor attended = attend(query, parts.key.defined() ? made(parts, pass) : given(pass), pass);
   if (!parts.gate.defined()) return output_->forward(attended);
   const at::Tensor open = parts.gate.flatten(-2).sigmoid();
   return output_->forward(watched_input(*output_, attended.to(open.scalar_type()) * open));

@@ -52,17 +52,15 @@ class Attention : public Mixer {
     at::Tensor query, key = {}, value = {}, gate = {};
   };
   Projected project(const at::Tensor& x, const Pass& pass) const;
-  // Keys and values of the tokens that the pass sees, each row's. Shape: (rows, kv_heads, keys, head_dim).
-  struct Seen {
-    at::Tensor keys, values;
-  };
-  // Puts keys and values where later passes find them.
-  Seen keep(const Projected& parts, const Pass& pass) const;
-  Seen seen(const Pass& pass) const;
+  // The layer's own keys and values, put where later passes and layers find them; and those of another.
+  SeenKeys made(const Projected& parts, const Pass& pass) const;
+  SeenKeys given(const Pass& pass) const;
+  SeenKeys keep(const Projected& parts, const Pass& pass) const;
+  SeenKeys seen(const Pass& pass) const;  // as sessions have them
   // Query or key, normalised and turned. Shape: kept.
   at::Tensor placed(const at::Tensor& x, const Norm* norm, const Pass& pass) const;
   at::Tensor grown(const at::Tensor& query, const Pass& pass) const;
-  at::Tensor attend(const at::Tensor& query, const Seen& seen, const Pass& pass) const;
+  at::Tensor attend(const at::Tensor& query, const SeenKeys& seen, const Pass& pass) const;
   at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range) const;
   // `sinks`: broadcast to the scores of one key; undefined: none.
   at::Tensor products(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const KeyRange& range,

@@ -3,10 +3,12 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "models/modules/children.h"
 #include "models/modules/heads.h"
 #include "models/modules/overflow.h"
+#include "models/modules/tap.h"
 
 namespace halfbyte::models {
 namespace {
@@ -88,12 +90,16 @@ LatentAttention::Seen LatentAttention::keep(const at::Tensor& input, const Pass&
 }
 
 at::Tensor LatentAttention::up_weight(at::ScalarType type) const {
+  const auto by_head = [&](const at::Tensor& x) {
+    return x.unflatten(0, {heads_, config_.plain_dim + config_.value_dim});
+  };
+  const auto* dense = dynamic_cast<const DenseLinear*>(up_.get());
+  // What is trained changes.
+  if (dense && (dense->dtype() == type || dense->weight().requires_grad())) return by_head(dense->weight().to(type));
   const std::lock_guard lock(mutex_);
   if (!dense_up_.defined() || dense_up_.scalar_type() != type || dense_up_.device() != up_->device()) {
-    const auto* packed = dynamic_cast<const LowBitLinear*>(up_.get());
-    const at::Tensor weight =
-        packed ? packed->weight().dequantize(type) : static_cast<const DenseLinear&>(*up_).weight().to(type);
-    dense_up_ = weight.unflatten(0, {heads_, config_.plain_dim + config_.value_dim});
+    dense_up_ =
+        by_head(dense ? dense->weight().to(type) : static_cast<const LowBitLinear&>(*up_).weight().dequantize(type));
   }
   return dense_up_;
 }
@@ -138,7 +144,10 @@ at::Tensor LatentAttention::forward(const at::Tensor& input, const Pass& pass) c
   if (query.plain.is_cpu() && !(is_finite(query.plain.contiguous()) && is_finite(query.turned))) pass.note_not_finite();
   const Seen seen = keep(shared_operand(input, down_), pass);
   const KeyRange& range = pass.keys({});
-  const at::Tensor out = pass.tokens <= kFewTokens ? absorbed(query, seen, range) : expanded(query, seen, range);
+  // Who looks on or adds to products must find this one among them, and so must its gradients.
+  const bool may_absorb = !Tap::is_there() && !at::GradMode::is_enabled();
+  const bool is_few = pass.tokens <= kFewTokens && may_absorb;
+  const at::Tensor out = is_few ? absorbed(query, seen, range) : expanded(query, seen, range);
   return output_->forward(watched_input(*output_, compute_.as_stream(out.flatten(-2))));
 }
 

@@ -23,23 +23,20 @@ constexpr MlpModules kShared = {{&Naming::shared_gate, &Naming::shared_up, nullp
 constexpr MlpModules kExpert = {{&Naming::expert_gate, &Naming::expert_up, &Naming::stacked_gate_up},
                                 {&Naming::expert_down, &Naming::stacked_down}};
 
-// Which tokens chose an expert, and with which share.
+// Which tokens chose an expert, and where their shares of it stand among all.
 struct Assignment {
-  std::vector<std::int64_t> tokens;
-  std::vector<float> shares;
+  std::vector<std::int64_t> tokens, places;
 };
 
-// Shapes: chosen (tokens, experts a token), int64; shares the same, float32.
-std::vector<Assignment> assign(const at::Tensor& chosen, const at::Tensor& shares, std::int64_t experts) {
+// Shape: chosen (tokens, experts a token), int64.
+std::vector<Assignment> assign(const at::Tensor& chosen, std::int64_t experts) {
   const at::Tensor ids = chosen.cpu().contiguous();
-  const at::Tensor values = shares.cpu().contiguous();
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  const float* value = values.const_data_ptr<float>();
   std::vector<Assignment> out(static_cast<std::size_t>(experts));
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
     Assignment& expert = out.at(static_cast<std::size_t>(id[i]));
     expert.tokens.push_back(i / ids.size(1));
-    expert.shares.push_back(value[i]);
+    expert.places.push_back(i);
   }
   return out;
 }
@@ -115,13 +112,14 @@ Routes MixtureOfExperts::routed(const at::Tensor& x) const {
 at::Tensor MixtureOfExperts::forward(const at::Tensor& input, const at::Tensor& asked) const {
   const at::Tensor x = input.flatten(0, -2);
   const Routes routes = routed(asked.flatten(0, -2));
-  const auto assignments = assign(routes.chosen, routes.shares, config_.num_experts);
+  const auto assignments = assign(routes.chosen, config_.num_experts);
+  const at::Tensor all_shares = routes.shares.reshape({-1, 1});
   at::Tensor out;
   for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
     const Assignment& assignment = assignments[expert];
     if (assignment.tokens.empty()) continue;
     const at::Tensor tokens = at::tensor(assignment.tokens).to(x.device());
-    const at::Tensor shares = at::tensor(assignment.shares).to(x.device()).unsqueeze(1);
+    const at::Tensor shares = all_shares.index_select(0, at::tensor(assignment.places).to(x.device()));
     const auto shared = [&](const at::Tensor& of) { return of * shares.to(of.scalar_type()); };
     const at::Tensor given = x.index_select(0, tokens);
     const at::Tensor own = experts_[expert]->forward(config_.scales_input ? shared(given) : given);

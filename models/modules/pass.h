@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct KeyRange {
   bool is_causal = false;  // no mask is needed beyond the causal one with an empty past
 };
 
+// Keys and values of the tokens that a pass sees, each row's. Shape: (rows, kv_heads, keys, head_dim).
+struct SeenKeys {
+  at::Tensor keys, values;
+};
+
 // Made once a pass, used by every layer.
 struct Pass {
   std::vector<Session*> sessions;  // one a row
@@ -33,6 +39,11 @@ struct Pass {
   std::vector<KeyRange> ranges;       // one a reach that differs here
   // What layers are given beside the stream: (rows, tokens, layers, layer_input_size). Undefined: nothing.
   at::Tensor layer_inputs = {};
+  // Of the new tokens in what they are part of: (rows, tokens), int64. Undefined: they follow those before them.
+  at::Tensor positions = {};
+  // Of layers that others attend to as well, by index, for who runs layers one by one: taken from there, and put there
+  // by a layer that it names. Null: they go through the sessions.
+  std::map<std::int64_t, SeenKeys>* shared_keys = nullptr;
 
   // `reach`: a layer's.
   const KeyRange& keys(const Reach& reach) const;

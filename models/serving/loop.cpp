@@ -16,6 +16,7 @@ constexpr std::int64_t kWorthWaiting = 16;
 
 void Scheduler::Loop::run(std::stop_token stop) {
   const c10::InferenceMode guard;
+  const std::shared_ptr<const void> beside = options_.beside ? options_.beside() : nullptr;
   while (take_news(stop)) {
     try {
       serve(stop);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include <halfbyte/causal_lm.h>
@@ -16,6 +17,8 @@ struct SchedulerOptions {
   std::int64_t context = 0;     // tokens of a prompt with its answer; 0: the model's
   std::int64_t kept_bytes = 0;  // memory of keys and values; 0: what `parallel` sequences of that context take
   double stall_s = 0.15;        // what reading prompts may add to the time between two tokens of an answer
+  // Called in the thread that runs the model; what it gives lives there as long as that runs: adapters are of a thread.
+  std::function<std::shared_ptr<const void>()> beside = {};
 };
 
 // Runs the model in a thread of its own until it is destroyed; then what is left ends with kCancelled. Long prompts are

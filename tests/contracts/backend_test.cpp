@@ -86,7 +86,8 @@ TEST_CASE("no kernel for this backend: every operator of halfbyte has one for ev
       CHECK(op.hasKernelForDispatchKey(key));
     }
   }
-  CHECK(names == std::set<std::string>{"halfbyte::low_bit_linear", "halfbyte::dense_linear", "halfbyte::dequantize"});
+  CHECK(names == std::set<std::string>{"halfbyte::low_bit_linear", "halfbyte::low_bit_linear_transposed",
+                                       "halfbyte::dense_linear", "halfbyte::dequantize"});
 }
 
 struct Shape {
@@ -210,6 +211,18 @@ void check_packed_gradients(const Scheme& scheme, at::Device device) {
   if (has_row_scales(scheme)) return;  // whole numbers have no gradient
   check_gradient(
       "scales", w.scales, [&](const at::Tensor& v) { return product(x, v, bias); }, kGradientBound);
+  const at::Tensor output = at::randn({2, 3, 12}).to(device), input_seed = at::randn({2, 3, 64}).to(device);
+  const auto transposed = [&](const at::Tensor& of, const at::Tensor& scales) {
+    operators::PackedWeight weight = w.packed();
+    weight.scales = scales;
+    return operators::low_bit_linear_transposed(of, weight, 64).mul(input_seed).sum();
+  };
+  check_gradient(
+      "input of the transposed product", output, [&](const at::Tensor& v) { return transposed(v, w.scales); },
+      kGradientBound);
+  check_gradient(
+      "scales of the transposed product", w.scales, [&](const at::Tensor& v) { return transposed(output, v); },
+      kGradientBound);
   const at::Tensor dense_seed = at::randn({12, 64}).to(device);
   check_gradient(
       "scales of dequantize", w.scales,

@@ -250,6 +250,25 @@ TEST_CASE("optimizer: assert_trainable compares the optimizer's parameters with 
   CHECK(problems(frozen, {frozen.up->bias, frozen.down->weight, frozen.down->bias}).empty());
 }
 
+TEST_CASE("optimizer: assert_trainable says one cure once, and names weights that are tied as two tensors",
+          "[contract][optimizer]") {
+  Mlp narrow;
+  narrow.to(at::kBFloat16);
+  const std::string said = problems(narrow, narrow.parameters());
+  CHECK_THAT(said, Contains("up.weight is bfloat16 [64, 16] on cpu: updates") && Contains(", too") &&
+                       Contains("(and 1 more)"));
+  CHECK(said.find("Autocast") == said.rfind("Autocast"));
+
+  struct Tied : torch::nn::Module {
+    Tied() {
+      const at::Tensor weight = at::ones({2});
+      register_parameter("embedding", weight);
+      register_parameter("head", weight.detach());
+    }
+  } tied;
+  CHECK_THAT(problems(tied, tied.parameters()), Contains("embedding and head are tied, but two tensors"));
+}
+
 TEST_CASE("optimizer: assert_trainable names parameters that are nowhere, packed, or of InferenceMode",
           "[contract][optimizer]") {
   struct Split : torch::nn::Module {

@@ -26,4 +26,12 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/tap_test.cpp
     models/quiet_families_test.cpp
     models/serving/scheduler_test.cpp
-    models/training/lora_test.cpp)
+    models/training/adamw8bit_test.cpp
+    models/training/documents_test.cpp
+    models/training/dora_test.cpp
+    models/training/families_test.cpp
+    models/training/gradients_test.cpp
+    models/training/lora_test.cpp
+    models/training/operations_test.cpp
+    models/training/optimizer_state_test.cpp
+    models/training/optimizer_test.cpp)

@@ -20,6 +20,8 @@ class Optimizer;
 
 namespace halfbyte {
 
+class Lora;
+
 struct TrainingOptions {
   // How names map and what must fit, as for restore_into. `dtype` is of no account: masters are float32.
   RestoreOptions restore = {};
@@ -34,14 +36,17 @@ struct TrainingOptions {
 RestoreReport restore_for_training(torch::nn::Module& module, const std::filesystem::path& checkpoint,
                                    const TrainingOptions& options = {});
 
-// What keeps this module from being trained by this optimizer, one line each, named: parameters in half precision,
-// frozen, or not of the module among the optimizer's; trainable ones that it lacks or has twice; packed weights;
-// parameters on different devices, on Meta, or made under InferenceMode. Empty: nothing.
-std::vector<std::string> training_problems(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
+// What keeps this module, and adapters beside it where there are some, from being trained by this optimizer, one line
+// each, named: parameters in half precision, frozen, or not of the module among the optimizer's; trainable ones that it
+// lacks or has twice, under one name or two; packed weights; parameters on different devices, on Meta, or made under
+// InferenceMode. Empty: nothing.
+std::vector<std::string> training_problems(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
+                                           const Lora* adapters = nullptr);
 
 // Call it once, before the first step. Errors: kContract naming the first few problems, how many more there are, and
 // what to do.
-void assert_trainable(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
+void assert_trainable(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
+                      const Lora* adapters = nullptr);
 
 // While it lives, LibTorch's operators and halfbyte's on `device` multiply in `dtype` on this thread, and what was in
 // force before comes back when it goes. Hold it in the forward pass and the loss, not in backward() and step().

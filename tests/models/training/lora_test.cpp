@@ -10,6 +10,7 @@
 #include <c10/core/GradMode.h>
 
 #include <halfbyte/adapter.h>
+#include <halfbyte/backward.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
 #include <halfbyte/finetune.h>
@@ -17,7 +18,6 @@
 
 #include "convert/adapters/peft_files.h"
 #include "models/modules/session.h"
-#include "models/training/loss.h"
 #include "tests/catch.h"
 #include "tests/places.h"
 
@@ -32,11 +32,18 @@ Model loaded(const std::filesystem::path& path) {
   return load_low_bit(path, {.dtype = DtypePolicy::float32(), .compute = ComputeMode::kFloat});
 }
 
-at::Tensor tokens() { return at::tensor({1, 265, 350, 816, 20, 7, 99, 512, 3, 44}, at::kLong); }
+const std::vector<std::int64_t> kTokens = {1, 265, 350, 816, 20, 7, 99, 512, 3, 44};
+
+at::Tensor tokens() { return at::tensor(kTokens, at::kLong); }
+
+training::Sequence sequence() {
+  return {{kTokens.begin(), kTokens.end() - 1}, {kTokens.begin() + 1, kTokens.end()}, {9}};
+}
 
 double loss_of(const Model& model, const Lora& lora, std::int64_t step = -1) {
   const Lora::Scope scope(lora, step);
-  return training::summed_loss(model.module(), tokens().narrow(0, 0, 9), tokens().narrow(0, 1, 9)).item<double>();
+  const training::Sequence one = sequence(), *row = &one;
+  return training::summed_loss(model.module(), std::span(&row, 1));
 }
 
 // Gradients flow to an adapter's A only where B is not zero.
@@ -80,7 +87,8 @@ TEST_CASE("gradients of adapters beside packed weights are those of differences 
   fill(lora);
   {
     const Lora::Scope scope(lora);
-    training::summed_loss(model.module(), tokens().narrow(0, 0, 9), tokens().narrow(0, 1, 9)).backward();
+    const training::Sequence one = sequence(), *row = &one;
+    training::backward(model.module(), std::span(&row, 1));
   }
   double off = 0, size = 0;
   for (const at::Tensor& parameter : lora.parameters()) {
@@ -136,7 +144,8 @@ TEST_CASE("what cannot be an adapter is refused by name", "[training]") {
 TEST_CASE("a run of fine-tuning lowers the loss, is the same again, and what it wrote is read back", "[training]") {
   const Scratch scratch;
   convert::quantize(tiny_llama(), scratch / "packed", {.scheme = "nf4"});
-  const std::filesystem::path text = tests::data("heldout.txt");
+  std::ofstream(scratch / "text.txt") << bytes_of(tests::data("heldout.txt")).substr(0, 400);
+  const std::filesystem::path text = scratch / "text.txt";
   convert::FinetuneOptions options{.steps = 12, .batch = 2, .context = 32, .learning_rate = 5e-3};
   options.lora = {.rank = 4, .dropout = 0.1};
   const convert::FinetuneSummary done = convert::finetune(scratch / "packed", text, scratch / "a", options);
@@ -146,8 +155,8 @@ TEST_CASE("a run of fine-tuning lowers the loss, is the same again, and what it 
     for (std::size_t i = begin; i < begin + 4; ++i) sum += done.losses[i];
     return sum / 4;
   };
-  CHECK(mean(8) < mean(0));
-  CHECK(done.tokens == 12 * 2 * 31);
+  CHECK(mean(8) < 0.9 * mean(0));
+  CHECK(done.sequences < 8);
   convert::finetune(scratch / "packed", text, scratch / "b", options);
   CHECK(bytes_of(scratch / "a" / "adapter_model.safetensors") == bytes_of(scratch / "b" / "adapter_model.safetensors"));
   CHECK_THROWS_AS(convert::finetune(scratch / "packed", text, scratch / "a", options), Error);
@@ -165,19 +174,19 @@ TEST_CASE("a run of fine-tuning lowers the loss, is the same again, and what it 
   CHECK(model.generate({{1, 265, 350}}, {.max_gen_len = 8, .temperature = 0})[0].tokens == plain[0].tokens);
 }
 
-TEST_CASE("a run that is stopped writes the steps that it did", "[training]") {
+TEST_CASE("a run that is stopped keeps what it goes on from", "[training]") {
   const Scratch scratch;
   std::stop_source stop;
   convert::FinetuneOptions options{.steps = 50, .batch = 1, .context = 16};
   options.stop = stop.get_token();
-  options.on_step = [&](std::int64_t step, double) {
-    if (step == 3) stop.request_stop();
+  options.on_step = [&](const convert::FinetuneStep& step) {
+    if (step.step == 3) stop.request_stop();
   };
   const auto done = convert::finetune(tiny_llama(), tests::data("heldout.txt"), scratch / "a", options);
   CHECK(done.was_stopped);
   CHECK(done.steps == 3);
-  CHECK(std::filesystem::exists(scratch / "a" / "adapter_config.json"));
-  CHECK_FALSE(std::filesystem::exists(scratch / "a.partial"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "a"));
+  CHECK(std::filesystem::exists(scratch / "a.partial"));
 }
 
 TEST_CASE("adapters that are broken, or of another kind, are refused", "[training]") {
@@ -192,9 +201,9 @@ TEST_CASE("adapters that are broken, or of another kind, are refused", "[trainin
   CHECK_THROWS_AS(convert::Adapter(model, scratch / "nowhere"), Error);
   refused("{", "adapter_config.json");
   refused("{}", "peft_type");
-  refused(R"({"peft_type": "IA3", "r": 1, "lora_alpha": 1})", "plain LoRA");
-  refused(R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "use_dora": true})", "plain LoRA");
-  refused(R"({"peft_type": "LORA", "r": "x", "lora_alpha": 1})", "type");
+  refused(R"({"peft_type": "IA3", "r": 1, "lora_alpha": 1})", "peft_type");
+  refused(R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "bias": "all"})", "bias");
+  refused(R"({"peft_type": "LORA", "r": "x", "lora_alpha": 1})", "adapter_config.json");
   refused(R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1})", "adapter_model.safetensors");
 }
 
