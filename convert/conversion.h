@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/memory.h"
+#include "convert/output/destination.h"
 #include "convert/output/image.h"
 #include "convert/output/result_layout.h"
 
@@ -54,6 +55,9 @@ Text keeps_codes_text();
 // What run() does, by kind. Without the seconds.
 QuantizeSummary run_quantization(const Conversion& conversion, const Quantization& work,
                                  const files::fs::path& destination);
+// All files of one whose source is not packed, into a destination that is claimed: nothing of an earlier run is gone on
+// with, and it is not committed.
+void write_quantization(const Conversion& conversion, const Quantization& work, const Destination& destination);
 QuantizeSummary run_repacking(const Conversion& conversion, const Repacking& work, const files::fs::path& destination);
 // Lays the result out as the source's codes have it.
 Repacking repacking_of(const files::Checkpoint& source, std::uint64_t shard_size);

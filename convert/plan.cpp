@@ -92,7 +92,8 @@ class Planner {
 
   // Empty: the tensor can be packed so that readers of compressed-tensors find it.
   static Text obstacle(const StoredTensor& tensor, Role role, const Wish& wanted) {
-    if (role == Role::kEmbedding && !wanted.asked->role) return "an embedding, which " + Option::kEmbedding + " packs";
+    if (role == Role::kEmbedding && wanted.asked && !wanted.asked->role)
+      return "an embedding, which " + Option::kEmbedding + " packs";
     const bool is_stack = tensor.shape.size() == 3 && role == Role::kLinear;
     if (tensor.shape.size() != 2 && !is_stack)
       return "rank " + std::to_string(tensor.shape.size()) + "; only matrices are quantised";
@@ -184,7 +185,8 @@ class Planner {
     }
     const Wish wanted = wishes_.of(tensor.name, out.role);
     if (!wanted.keep_reason.empty()) return keep(std::move(out), wanted.keep_reason);
-    if (Text reason = wanted.asked ? Text() : reason_to_keep(tensor, out.role); !reason.empty())
+    const bool is_named = wanted.asked || wanted.is_chosen;
+    if (Text reason = is_named ? Text() : reason_to_keep(tensor, out.role); !reason.empty())
       return keep(std::move(out), std::move(reason));
     if (Text reason = obstacle(tensor, out.role, wanted); !reason.empty()) {
       Wishes::refuse(wanted, tensor.name, reason);
@@ -210,7 +212,7 @@ class Planner {
                   "experts of " + std::to_string(tensor.shape[1]) + " rows, not a multiple of " + std::to_string(unit));
     }
     if (!choose_group_size(wanted.group_size, tensor.shape.back(), out)) return keep(out, out.reason);
-    out.is_nested = options_.nested_scales && has_part(*out.scheme, Part::kNestedScale);
+    out.is_nested = (options_.nested_scales || wanted.nested_scales) && has_part(*out.scheme, Part::kNestedScale);
     out.scale_dtype = out.is_nested ? Dtype::kUint8 : scale_dtype_for(*out.scheme, tensor.dtype);
     if (auto taken = taken_part_name(tensor, out); !taken.empty())
       return keep(std::move(out), in_quotes(taken) + " is there already");
@@ -259,6 +261,7 @@ class Planner {
   void add_notes(Plan& out) const {
     out.notes = file_notes(source_);
     std::ranges::copy(wishes_.notes(), std::back_inserter(out.notes));
+    if (options_.only_choices) return;
     if (!source_.architecture && source_.has_config()) {
       out.notes.insert(
           out.notes.begin(),

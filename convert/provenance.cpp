@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/calibrator.h"
+#include "convert/merge/merge_record.h"
 #include "loader/files/hash.h"
 #include "loader/files/printable.h"
 
@@ -122,6 +123,12 @@ bool may_requantize(const QuantizeOptions& options) noexcept {
 }
 
 json conversion_record(const QuantizeOptions& options) {
+  if (options.merge) {  // schemes are the source's, and the result's headers have them
+    json out{{options.merge->key, *options.merge->record}};
+    if (!options.choices.empty()) out["search"] = name_of(options.search.value_or(kDefaultSearch));
+    if (options.shard_size > 0) out["shard_size"] = options.shard_size;
+    return out;
+  }
   const std::string name_of_scheme = options.scheme.value_or(kDefaultScheme);
   const Scheme* scheme = find_scheme(name_of_scheme);
   json out{{"scheme", name_of_scheme},
@@ -159,7 +166,9 @@ std::optional<Text> difference_from_complete(const files::fs::path& destination,
                                              const ResultLayout& layout, const QuantizeOptions& options) try {
   const files::Checkpoint there = files::open_checkpoint(destination);
   if (there.manifest.is_derived) return "it has no halfbyte.json";
-  const json identity{{"program", there.manifest.created_by}, {"conversion", *there.manifest.conversion}};
+  json identity{{"program", there.manifest.created_by}, {"conversion", *there.manifest.conversion}};
+  if (options.merge && identity["conversion"].contains(options.merge->key))
+    identity["conversion"][options.merge->key].erase(kMergedTensors);
   if (auto found =
           difference(identity, {{"program", program_and_version()}, {"conversion", conversion_record(options)}}))
     return found;

@@ -12,6 +12,7 @@
 #include "convert/convert_tensors.h"
 #include "convert/embedding_advice.h"
 #include "convert/kept_packed.h"
+#include "convert/merge/merge_record.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
 #include "convert/output/small_files.h"
@@ -39,6 +40,7 @@ void write_small_files(const files::Checkpoint& source, const Plan& plan, const 
                        const ConversionResult& result, const QuantizeOptions& options, const Destination& destination) {
   files::Manifest manifest = result_manifest(source, plan, result, options.spelling);
   manifest.conversion = conversion_record(options);
+  if (options.merge) (*manifest.conversion)[options.merge->key] = *options.merge->report();
   manifest.files = data_file_records(layout);
   SmallFiles out(source, destination);
   out.write_index(layout.files);
@@ -201,6 +203,16 @@ class Run {
 
 QuantizeSummary run_quantization(const Conversion& conversion, const Quantization& work, const fs::path& destination) {
   return Run(conversion, work, destination).run();
+}
+
+void write_quantization(const Conversion& conversion, const Quantization& work, const Destination& destination) {
+  const files::Checkpoint& source = *conversion.source;
+  destination.check_space(work.layout.size_bytes + small_file_bytes(source));
+  Journal journal(destination.work_path(), identity_of(source, work.layout, conversion.options));
+  const Workplace workplace{destination.partial_path(), journal, {}};
+  const ConversionResult result =
+      convert_tensors(source, work.plan, work.layout, work.memory, conversion.options, workplace);
+  write_small_files(source, work.plan, work.layout, result, conversion.options, destination);
 }
 
 }  // namespace halfbyte::convert

@@ -10,6 +10,9 @@
 #include "convert/output/image.h"
 #include "convert/synth_values.h"
 #include "loader/files/directory.h"
+#include "loader/files/file_tree.h"
+#include "loader/files/json_text.h"
+#include "loader/files/links.h"
 #include "loader/files/printable.h"
 #include "models/architectures/architecture.h"
 
@@ -24,6 +27,17 @@ bool are_ones(models::Role role, const OutputTensor& tensor) {
   using models::Role;
   return role == Role::kNorm || role == Role::kScale || role == Role::kBuffer ||
          (role == Role::kDecay && tensor.shape.size() == 1);
+}
+
+// What speaks of weights, and of how they were made, is not the tokenizer's.
+bool is_of_weights(const std::string& name) {
+  return name == files::kConfigFile || name == files::kManifestFile || name.ends_with(".index.json");
+}
+
+std::vector<std::string> tokenizer_files(const fs::path& directory) {
+  std::vector<std::string> out = files::tokenizer_files(directory);
+  std::erase_if(out, is_of_weights);
+  return out;
 }
 
 class SynthTensor final : public ImageSource {
@@ -51,18 +65,49 @@ class SynthTensor final : public ImageSource {
   std::uint64_t key_;
 };
 
-Image image_of(const nlohmann::ordered_json& config, const SynthOptions& options) {
-  const nlohmann::json plain(config);
-  const models::Architecture& family = *models::find_architecture(plain);
+struct Wanted {
+  nlohmann::ordered_json config;
+  fs::path beside;   // where more files lie; empty: nowhere
+  std::string name;  // for people
+};
+
+Wanted wanted_of(const SynthOptions& options) {
+  if (options.config.empty()) return {synth_config(options.like, options.layers), {}, options.like};
+  const bool is_directory = files::is_directory(options.config);
+  const fs::path file = is_directory ? options.config / files::kConfigFile : options.config;
+  Wanted out{{}, file.has_parent_path() ? file.parent_path() : fs::path("."), files::printable_path(file)};
+  if (is_directory) files::check_link(options.config, files::kConfigFile);
+  out.config = files::parse_json<nlohmann::ordered_json>(files::read_text(file, files::kConfigLimits.max_bytes),
+                                                         out.name, files::kConfigLimits);
+  if (options.layers > 0) {
+    if (!out.config.contains("num_hidden_layers"))
+      throw Error(ErrorCode::kInvalidArgument, out.name + ": has no \"num_hidden_layers\", so " +
+                                                   std::to_string(options.layers) + " of them cannot be asked for");
+    out.config["num_hidden_layers"] = options.layers;
+  }
+  out.config.erase("quantization_config");  // what is drawn is plain
+  return out;
+}
+
+Dtype dtype_of(const SynthOptions& options, const nlohmann::ordered_json& config) {
+  return options.dtype ? *options.dtype : models::declared_dtype(nlohmann::json(config)).value_or(Dtype::kBfloat16);
+}
+
+Image image_of(const Wanted& wanted, Dtype dtype, const SynthOptions& options) {
+  const nlohmann::json plain(wanted.config);
+  const models::Architecture* found = models::find_architecture(plain);
+  if (!found)
+    throw Error(ErrorCode::kUnsupported, wanted.name + ": a model of no family that is known (docs/families.md)");
+  const models::Architecture& family = *found;
   models::ModelConfig model = family.parse(plain);
-  choose_naming(family, options.like, options.experts, model);
+  choose_naming(family, wanted.name, options.experts, model);
   const auto ties = models::Architecture::ties(model);
   std::vector<ImageRecord> records;
   for (const auto& tensor : models::Architecture::expected(model)) {
     if (std::ranges::count(ties, tensor.name, &std::pair<std::string, std::string>::first) > 0) continue;
     ImageRecord& record = records.emplace_back();
     const auto& shape = tensor.dense_shape.empty() ? tensor.shape : tensor.dense_shape;
-    record.parts = {output_tensor(tensor.name, options.dtype, shape)};
+    record.parts = {output_tensor(tensor.name, dtype, shape)};
     record.source = std::make_shared<SynthTensor>(record.parts[0], tensor.role, options.seed);
   }
   return lay_out_image(std::move(records), std::max<std::uint64_t>(1, options.shard_bytes));
@@ -71,20 +116,22 @@ Image image_of(const nlohmann::ordered_json& config, const SynthOptions& options
 }  // namespace
 
 SynthSummary synth(const fs::path& path, const SynthOptions& options) {
-  nlohmann::ordered_json config = synth_config(options.like, options.layers);
-  if (!is_weight_dtype(options.dtype)) {
-    throw Error(ErrorCode::kInvalidArgument, std::string(name(options.dtype)) + " is not float32, float16 or bfloat16");
-  }
-  config["torch_dtype"] = name(options.dtype);
-  const Image image = image_of(config, options);
+  Wanted wanted = wanted_of(options);
+  const Dtype dtype = dtype_of(options, wanted.config);
+  if (!is_weight_dtype(dtype))
+    throw Error(ErrorCode::kInvalidArgument, std::string(name(dtype)) + " is not float32, float16 or bfloat16");
+  wanted.config["torch_dtype"] = name(dtype);
+  const Image image = image_of(wanted, dtype, options);
   Destination destination(path, {.overwrite = options.overwrite});
   destination.check_space(image.file_bytes());
   destination.fill([&] {
     write_image(image, destination.partial_path(), {.progress = options.progress, .stop = options.stop});
-    destination.write_file(files::kConfigFile, config.dump(2) + "\n");
+    destination.write_file(files::kConfigFile, wanted.config.dump(2) + "\n");
     if (image.files.size() > 1) destination.write_file(files::kIndexFile, index_text(image.files));
+    for (const std::string& name : wanted.beside.empty() ? std::vector<std::string>() : tokenizer_files(wanted.beside))
+      destination.copy_file(wanted.beside / name);
   });
-  return {image.size_bytes, destination.warnings()};
+  return {dtype, image.size_bytes, destination.warnings()};
 }
 
 }  // namespace halfbyte::convert

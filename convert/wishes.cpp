@@ -31,7 +31,7 @@ const Scheme* scheme_or_keep(const std::string& name) { return name == kKeepWord
 
 Wish chosen(const TensorChoice& choice) {
   if (choice.scheme == kKeepWord) return {nullptr, "there is room for the original"};
-  return {&scheme_or_fail(choice.scheme), {}, nullptr, choice.group_size};
+  return {&scheme_or_fail(choice.scheme), {}, nullptr, choice.group_size, choice.nested_scales, true};
 }
 
 }  // namespace
@@ -123,7 +123,12 @@ Wish Wishes::of(const std::string& name, Role role) {
     if (matches_pattern(pattern, name)) return {nullptr, "matched " + Option::kKeep + " " + pattern};
   }
   Wish out{&scheme_, {}, nullptr, group_size_};
-  if (const auto choice = options_.choices.find(name); choice != options_.choices.end()) out = chosen(choice->second);
+  if (const auto choice = options_.choices.find(name); choice != options_.choices.end()) {
+    out = chosen(choice->second);
+  } else if (options_.only_choices) {
+    const auto kept = source_.manifest.kept.find(name);
+    return {nullptr, kept == source_.manifest.kept.end() ? "it was not packed before" : kept->second};
+  }
   for (Ask& ask : asks_) {
     if (!ask.names(name, role)) continue;
     out = {ask.scheme, {}, &ask, group_size_};

@@ -36,6 +36,8 @@ struct Wish {
   Text keep_reason = {};  // not empty: keep it
   Ask* asked = nullptr;   // null: nobody asked for this tensor by itself
   std::int64_t group_size = 0;
+  bool nested_scales = false;
+  bool is_chosen = false;  // by name: its role does not matter
 };
 
 class Wishes {

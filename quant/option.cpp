@@ -16,6 +16,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kAgainst, .name = "against", .in_cpp = "the option against"},
     {.option = Option::kAssumeOriginal, .name = "assume_original"},
     {.option = Option::kChatTemplate, .name = "chat_template"},
+    {.option = Option::kDequantize, .name = "dequantize"},
     {.option = Option::kDryRun, .name = "dry_run", .in_cpp = "the plan"},
     {.option = Option::kDtype, .name = "dtype"},
     {.option = Option::kEmbedding, .name = "embedding"},

@@ -4,10 +4,17 @@
 
 int main(int argc, char** argv) {
   using namespace halfbyte::cli;
-  constexpr VerbRow kRows[] = {
-      {"quantize", prepare_quantize},     {"inspect", prepare_inspect}, {"verify", prepare_verify},
-      {"dequantize", prepare_dequantize}, {"diff", prepare_diff},       {"export", prepare_export},
-      {"doctor", prepare_doctor},         {"synth", prepare_synth},     {"tokenize", prepare_tokenize},
-      {"completion", prepare_completion}, {"man", prepare_man}};
+  constexpr VerbRow kRows[] = {{"quantize", prepare_quantize},
+                               {"inspect", prepare_inspect},
+                               {"verify", prepare_verify},
+                               {"dequantize", prepare_dequantize},
+                               {"diff", prepare_diff},
+                               {"export", prepare_export},
+                               {"merge", prepare_merge},
+                               {"doctor", prepare_doctor},
+                               {"synth", prepare_synth},
+                               {"tokenize", prepare_tokenize},
+                               {"completion", prepare_completion},
+                               {"man", prepare_man}};
   return run_program(kRows, argc, argv);
 }

@@ -1,35 +1,46 @@
 #include "convert/adapters/peft_files.h"
 
+#include <cmath>
 #include <map>
+#include <optional>
 #include <set>
-#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
 #include <halfbyte/error.h>
-#include <halfbyte/load_state.h>
 
-#include "convert/output/destination.h"
+#include "convert/merge/peft_adapter.h"
 #include "loader/files/data_file_layout.h"
-#include "loader/files/directory.h"
-#include "loader/files/file_tree.h"
-#include "loader/files/json_text.h"
-#include "loader/files/printable.h"
 
 namespace halfbyte::convert {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kPrefix = "base_model.model.";
-constexpr const char* kConfigFile = "adapter_config.json";
-constexpr const char* kWeightsFile = "adapter_model.safetensors";
-
 // The last parts of the adapters' names: peft's names for "every Linear called so".
 std::set<std::string> last_parts(const Lora& lora) {
   std::set<std::string> out;
   for (const Lora::Adapter& one : lora.adapters()) out.insert(one.name.substr(one.name.rfind('.') + 1));
+  return out;
+}
+
+// Ranks and alphas of modules that have others than the options say, by the modules' names.
+struct Patterns {
+  ordered_json ranks = ordered_json::object(), alphas = ordered_json::object();
+};
+Patterns patterns_of(const Lora& lora) {
+  const LoraOptions& options = lora.options();
+  Patterns out;
+  for (const Lora::Adapter& one : lora.adapters()) {
+    const std::int64_t rank = one.a.size(0);
+    const auto size = static_cast<double>(rank);
+    const double divisor = options.is_rank_stabilised ? std::sqrt(size) : size;
+    if (rank != options.rank) out.ranks[one.name] = rank;
+    if (*one.scaling != options.alpha / divisor) out.alphas[one.name] = *one.scaling * divisor;
+  }
   return out;
 }
 
@@ -41,13 +52,17 @@ ordered_json config_of(const Lora& lora, const std::string& base) {
   } else {
     for (const Lora::Adapter& one : lora.adapters()) targets.push_back(one.name);
   }
+  Patterns patterns = patterns_of(lora);
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
           {"base_model_name_or_path", base},
           {"r", options.rank},
           {"lora_alpha", options.alpha},
           {"lora_dropout", options.dropout},
+          {"rank_pattern", std::move(patterns.ranks)},
+          {"alpha_pattern", std::move(patterns.alphas)},
           {"use_rslora", options.is_rank_stabilised},
+          {"use_dora", options.is_weight_decomposed},
           {"target_modules", targets},
           {"bias", "none"},
           {"fan_in_fan_out", false},
@@ -63,49 +78,14 @@ struct NamedTensor {
 std::vector<NamedTensor> tensors_of(const Lora& lora) {
   std::vector<NamedTensor> out;
   for (const Lora::Adapter& one : lora.adapters()) {
-    out.push_back({kPrefix + one.name + ".lora_A.weight", one.a.detach().contiguous()});
-    out.push_back({kPrefix + one.name + ".lora_B.weight", one.b.detach().contiguous()});
+    const auto add = [&](std::string_view ending, const at::Tensor& tensor) {
+      out.push_back({std::string(kPeftPrefix) + one.name + std::string(ending), tensor.detach().contiguous()});
+    };
+    add(kPeftA, one.a);
+    add(kPeftB, one.b);
+    if (one.magnitude.defined()) add(kPeftMagnitude, one.magnitude);
   }
   return out;
-}
-
-[[noreturn]] void fail(const fs::path& path, ErrorCode code, const std::string& problem) {
-  throw Error(code, files::printable_path(path) + ": " + problem);
-}
-
-LoraOptions options_of(const fs::path& path) {
-  const fs::path file = path / kConfigFile;
-  const auto config = files::parse_json<nlohmann::json>(files::read_text(file, files::kConfigLimits.max_bytes),
-                                                        files::printable_path(file), files::kConfigLimits);
-  try {
-    if (config.at("peft_type") != "LORA" || config.value("use_dora", false) || config.value("bias", "none") != "none" ||
-        !config.value("modules_to_save", nlohmann::json()).is_null() ||
-        !config.value("rank_pattern", nlohmann::json::object()).empty() ||
-        !config.value("alpha_pattern", nlohmann::json::object()).empty())
-      fail(file, ErrorCode::kUnsupported, "plain LoRA of one rank is what is read");
-    LoraOptions out;
-    out.rank = config.at("r").get<std::int64_t>();
-    out.alpha = config.at("lora_alpha").get<double>();
-    out.is_rank_stabilised = config.value("use_rslora", false);
-    return out;
-  } catch (const nlohmann::json::exception& error) {
-    fail(file, ErrorCode::kCorrupt, error.what());
-  }
-}
-
-// Which matrix of whose adapter a tensor is.
-struct Half {
-  std::string linear;
-  bool is_a;
-};
-Half half_of(const fs::path& path, std::string_view name) {
-  constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
-  const bool is_a = name.ends_with(kA);
-  if (!name.starts_with(kPrefix) || (!is_a && !name.ends_with(kB)))
-    fail(path, ErrorCode::kUnsupported, "tensor " + files::in_quotes(std::string(name)) + " is no matrix of a LoRA");
-  name.remove_prefix(std::string_view(kPrefix).size());
-  name.remove_suffix(kA.size());
-  return {std::string(name), is_a};
 }
 
 std::string safetensors_of(const std::vector<NamedTensor>& tensors) {
@@ -125,32 +105,63 @@ std::string safetensors_of(const std::vector<NamedTensor>& tensors) {
   return out;
 }
 
+LoraOptions options_of(const PeftConfig& config) {
+  LoraOptions out;
+  out.rank = config.rank;
+  out.alpha = config.alpha;
+  out.is_rank_stabilised = config.is_rank_stabilised;
+  out.is_weight_decomposed = config.is_weight_decomposed;
+  return out;
+}
+
+at::Tensor values_of(const PeftAdapter& file, const files::TensorRecord* record) {
+  if (!record) return {};
+  at::Tensor out = at::empty(record->shape, at::kFloat);
+  file.read(*record, 0, {out.mutable_data_ptr<float>(), static_cast<std::size_t>(out.numel())});
+  return out;
+}
+
+Lora::Adapter adapter_of(const PeftAdapter& file, const PeftModule& module, double weight) {
+  return {.name = module.name,
+          .a = values_of(file, module.a),
+          .b = values_of(file, module.b),
+          .magnitude = values_of(file, module.magnitude),
+          .scaling = module.scaling,
+          .weight = weight};
+}
+
 }  // namespace
 
-std::unique_ptr<Lora> read_peft_adapter(const models::CausalLM& model, const fs::path& path) {
-  const LoraOptions options = options_of(path);
-  const State state = load_state(path / kWeightsFile);
-  std::map<std::string, Lora::Adapter> by_name;
-  for (const auto& [name, tensor] : state) {
-    const Half half = half_of(path, name);
-    Lora::Adapter& adapter = by_name[half.linear];
-    adapter.name = half.linear;
-    (half.is_a ? adapter.a : adapter.b) = tensor.dense().to(at::kFloat);
-  }
+std::unique_ptr<Lora> read_peft_adapters(const models::CausalLM& model, std::span<const WeightedAdapter> directories) {
+  if (directories.empty()) throw Error(ErrorCode::kInvalidArgument, "LoRA: there is no adapter to read");
+  std::optional<LoraOptions> options;
   std::vector<Lora::Adapter> adapters;
-  for (auto& [name, adapter] : by_name) {
-    if (!adapter.a.defined() || !adapter.b.defined())
-      fail(path, ErrorCode::kCorrupt, "of '" + name + "' there is one matrix of two");
-    adapters.push_back(std::move(adapter));
+  for (const auto& [directory, weight] : directories) {
+    const PeftAdapter file = open_peft_adapter(directory);
+    if (!options) options = options_of(file.config);
+    for (const PeftModule& module : file.modules) adapters.push_back(adapter_of(file, module, weight));
+  }
+  return std::make_unique<Lora>(model, *options, std::move(adapters));
+}
+
+std::unique_ptr<Lora> read_peft_adapter(const models::CausalLM& model, const fs::path& path, const LoraOptions& how) {
+  const PeftAdapter file = open_peft_adapter(path);
+  LoraOptions options = options_of(file.config);
+  options.dropout = how.dropout;
+  options.seed = how.seed;
+  std::vector<Lora::Adapter> adapters;
+  for (const PeftModule& module : file.modules) {
+    Lora::Adapter& one = adapters.emplace_back(adapter_of(file, module, 1));
+    for (at::Tensor tensor : {one.a, one.b, one.magnitude}) {
+      if (tensor.defined()) tensor.requires_grad_(true);
+    }
   }
   return std::make_unique<Lora>(model, options, std::move(adapters));
 }
 
-void write_peft_adapter(const Lora& lora, const std::string& base, const fs::path& path, bool overwrite) {
-  Destination destination(path, {.overwrite = overwrite});
-  destination.write_file(kWeightsFile, safetensors_of(tensors_of(lora)));
-  destination.write_file(kConfigFile, config_of(lora, base).dump(2) + "\n");
-  destination.commit();
+void write_peft_adapter(const Lora& lora, const std::string& base, const Destination& destination) {
+  destination.write_file(kAdapterWeightsFile, safetensors_of(tensors_of(lora)));
+  destination.write_file(kAdapterConfigFile, config_of(lora, base).dump(2) + "\n");
 }
 
 }  // namespace halfbyte::convert

@@ -3,19 +3,26 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <halfbyte/lora.h>
+#include <halfbyte/weighted_adapter.h>
+
+#include "convert/output/destination.h"
 
 namespace halfbyte::convert {
 
-// adapter_config.json and adapter_model.safetensors, in a directory that appears when both are whole. `base`: what the
-// adapters are for, as the file will name it. Errors: kAlreadyExists, kIo, kNoResources.
-void write_peft_adapter(const Lora& lora, const std::string& base, const std::filesystem::path& destination,
-                        bool overwrite);
+// adapter_config.json and adapter_model.safetensors. `base`: what the adapters are for, as the file will name it.
+// Errors: kIo, kNoResources.
+void write_peft_adapter(const Lora& lora, const std::string& base, const Destination& destination);
 
-// Such a directory's, beside the Linears of `model`, without dropout. Errors: kNotFound, kCorrupt; kUnsupported for a
-// kind of adapter that this is not; kInvalidArgument where it is for another model.
-std::unique_ptr<Lora> read_peft_adapter(const models::CausalLM& model, const std::filesystem::path& path);
+// Such directories' adapters, beside the Linears of `model`, without gradients and without dropout; what they add is
+// added up, each times its weight. The options are those of the first. Errors: as open_peft_adapter; kInvalidArgument
+// where one is for another model.
+std::unique_ptr<Lora> read_peft_adapters(const models::CausalLM& model, std::span<const WeightedAdapter> adapters);
+// Of one, to be trained further: with gradients, and the dropout and seed of `how`.
+std::unique_ptr<Lora> read_peft_adapter(const models::CausalLM& model, const std::filesystem::path& path,
+                                        const LoraOptions& how = {});
 
 }  // namespace halfbyte::convert

@@ -4,12 +4,10 @@
 #include <filesystem>
 #include <string_view>
 
+#include "convert/calibrate/text_values.h"
 #include "convert/calibrate/windows.h"
 
 namespace halfbyte::convert::calibrate {
-
-// Whether a file of this name holds one value a line, or one list; else it is plain text.
-bool is_json(const std::filesystem::path& path);
 
 struct JsonTextOptions {
   std::filesystem::path checkpoint;  // whose tokenizer and chat template read what is no ids

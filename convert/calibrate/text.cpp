@@ -20,7 +20,7 @@ std::unique_ptr<models::Tokenizer> tokenizer_of(const std::filesystem::path& che
   if (out) return out;
   throw Error(ErrorCode::kInvalidArgument,
               files::printable_path(checkpoint) +
-                  ": there is no tokenizer, so no text can be read for calibration; give token ids (a .jsonl file)");
+                  ": there is no tokenizer, so no text can be read; give token ids (a .jsonl file)");
 }
 
 }  // namespace calibrate
@@ -30,18 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using calibrate::Windows;
 
-constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;
 // Of a long text as much is read as gives the tokens that are wanted: no tokenizer's are longer on average.
 constexpr std::uint64_t kBytesAToken = 16;
-
-std::string read_file(const fs::path& path) {
-  const files::InputFile file(path);
-  if (file.size_bytes() > kMaxTextBytes)
-    throw Error(ErrorCode::kInvalidArgument, files::printable_path(path) + ": a calibration text of more than 1 GiB");
-  std::string out(file.size_bytes(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(out)));
-  return out;
-}
 
 // What a text spells is text.
 Windows read_plain(std::string_view text, const fs::path& checkpoint, calibrate::WindowOptions options) {
@@ -77,11 +67,12 @@ CalibrationTokens cut(const Windows& windows, const std::string& name, std::stri
 
 CalibrationTokens read_calibration_text(const fs::path& path, const fs::path& checkpoint,
                                         const CalibrationTextOptions& options) {
-  const std::string text = read_file(path);
+  const std::string text = calibrate::read_text_file(path);
   const auto [context, vocab_size] = limits_of(checkpoint, std::min(options.context, options.tokens));
   const calibrate::WindowOptions windows{options.tokens, context};
-  return cut(calibrate::is_json(path) ? calibrate::read_json_texts(text, path, {checkpoint, vocab_size, windows})
-                                      : read_plain(text, checkpoint, windows),
+  return cut(calibrate::shape_of(path) == calibrate::TextShape::kPlain
+                 ? read_plain(text, checkpoint, windows)
+                 : calibrate::read_json_texts(text, path, {checkpoint, vocab_size, windows}),
              files::printable_path(path), text, context);
 }
 

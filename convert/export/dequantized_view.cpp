@@ -1,6 +1,8 @@
 #include "convert/export/dequantized_view.h"
 
 #include <memory>
+#include <set>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -17,7 +19,8 @@ using files::Checkpoint;
 using files::TensorRecord;
 
 Dtype dtype_of(const TensorRecord& record) {
-  return record.original_dtype && is_weight_dtype(*record.original_dtype) ? *record.original_dtype : Dtype::kFloat32;
+  if (record.original_dtype && is_weight_dtype(*record.original_dtype)) return *record.original_dtype;
+  return record.scheme ? Dtype::kFloat32 : record.stored_dtype;
 }
 
 // Units are rows.
@@ -45,32 +48,44 @@ class DequantizedRows final : public files::UnitBytes {
 
 }  // namespace
 
-Checkpoint dequantized_view(Checkpoint source) {
-  const auto original = std::make_shared<const Checkpoint>(std::move(source));
-  Checkpoint out = *original;
+Checkpoint with_dense(const std::shared_ptr<const Checkpoint>& source, const DenseBytes& bytes_of) {
+  Checkpoint out = *source;
   std::vector<std::unique_ptr<files::Translation>> translations;  // by data file
-  for (std::size_t i = 0; i < original->data_files.size(); ++i)
-    translations.push_back(std::make_unique<files::Translation>(out, original->data_files[i]->path()));
-  for (TensorRecord& record : out.manifest.tensors) {
-    if (!record.scheme) continue;
-    const std::size_t file = original->find(record.parts[files::Part::kCodes])->file;
+  for (const auto& file : source->data_files)
+    translations.push_back(std::make_unique<files::Translation>(out, file->path()));
+  std::set<std::string> replaced;
+  for (const TensorRecord& record : source->manifest.tensors) {
+    std::unique_ptr<files::TensorBytes> bytes = bytes_of(record, dtype_of(record));
+    if (!bytes) continue;
+    replaced.insert(record.name);
+    const std::size_t file = source->find(record.parts[files::Part::kCodes])->file;
     for (const std::string& part : record.parts.names) {
-      if (!part.empty()) translations[file]->consume(*original->find(part));
+      if (!part.empty()) translations[file]->consume(*source->find(part));
     }
-    translations[file]->add(record.name, dtype_of(record), record.shape,
-                            std::make_unique<DequantizedRows>(original, *original->manifest.find(record.name)));
-    const DenseTarget target = dense_target(*original, record, dtype_of(record));
-    if (target.is_turned) out.row_stacks.insert(record.name);
+    translations[file]->add(record.name, dtype_of(record), record.shape, std::move(bytes));
+    if (dense_target(*source, record, dtype_of(record)).is_turned) out.row_stacks.insert(record.name);
   }
   for (const auto& translation : translations) translation->finish();
   for (TensorRecord& record : out.manifest.tensors) {
+    if (record.scheme && !replaced.contains(record.name)) continue;
     const std::optional<Dtype> known = record.original_dtype;
     record = files::dense_record(out, *out.find(record.name));
     record.original_dtype = known;
   }
-  if (out.has_config()) out.config->erase("quantization_config");
-  std::erase_if(out.side_files, is_quantization_file);
   out.manifest.files.clear();
+  return out;
+}
+
+Checkpoint dequantized_view(Checkpoint source, Casts casts) {
+  const auto original = std::make_shared<const Checkpoint>(std::move(source));
+  Checkpoint out = with_dense(original, [&](const TensorRecord& record, Dtype dtype) {
+    const bool is_cast = casts == Casts::kToRecorded && files::TensorReader::can_read(record) &&
+                         record.stored_dtype != dtype && !record.shape.empty() && record.size_bytes > 0;
+    return record.scheme || is_cast ? std::make_unique<DequantizedRows>(original, record) : nullptr;
+  });
+  // The file still has it, so the config is written anew.
+  if (out.has_config() && out.config->erase("quantization_config") > 0) out.has_config_file = false;
+  std::erase_if(out.side_files, is_quantization_file);
   out.manifest.kept.clear();
   return out;
 }

@@ -24,7 +24,8 @@ using files::printable_path;
 constexpr const char* kInner = "checkpoint";
 constexpr const char* kDeleteItYourself = "; it is no longer needed, delete it yourself";
 constexpr const char* kCalibration = "calibration";
-constexpr const char* kInWork[] = {kInner, kCalibration, "journal"};
+constexpr const char* kTraining = "training";
+constexpr const char* kInWork[] = {kInner, kCalibration, kTraining, "journal"};
 
 // What may be overwritten: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
@@ -62,6 +63,8 @@ fs::path destination_path(const fs::path& path) {
 }
 
 fs::path Destination::calibration_path() const { return work_ / kCalibration; }
+
+fs::path Destination::training_path() const { return work_ / kTraining; }
 
 fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
 

@@ -17,10 +17,10 @@ namespace halfbyte::convert {
 namespace fs = std::filesystem;
 
 // NAME.partial/ is a directory, locked while a process works in it. It holds the coming directory or file as
-// "checkpoint", and what is needed to go on after the process was killed ("journal", "calibration"). After a
-// replacement "checkpoint" is what was there before, until it is deleted. A NAME.partial that is no directory, or holds
-// files of other names, is somebody else's: it is left alone. (A directory that holds a checkpoint's files is what an
-// earlier version left of one.)
+// "checkpoint", and what is needed to go on after the process was killed ("journal", "calibration", "training"). After
+// a replacement "checkpoint" is what was there before, until it is deleted. A NAME.partial that is no directory, or
+// holds files of other names, is somebody else's: it is left alone. (A directory that holds a checkpoint's files is
+// what an earlier version left of one.)
 class Destination {
  public:
   enum class Kind { kDirectory, kFile };
@@ -43,6 +43,7 @@ class Destination {
   const fs::path& work_path() const noexcept { return work_; }        // NAME.partial
   const fs::path& partial_path() const noexcept { return partial_; }  // what will be renamed
   fs::path calibration_path() const;                                  // what calibration has on the disk meanwhile
+  fs::path training_path() const;                                     // what training goes on from
   bool had_leftovers() const noexcept { return had_leftovers_; }      // when it was claimed
 
   // Deletes what an earlier run left.

@@ -38,14 +38,20 @@ void check_link(const fs::path& directory, std::string_view name) {
                   ", outside of the model's folder, and is not followed; copy the file there, or make a hard link");
 }
 
-void check_tokenizer_links(const fs::path& directory) {
-  if (!files::is_directory(directory)) return;
+std::vector<std::string> tokenizer_files(const fs::path& directory) {
+  std::vector<std::string> out;
+  if (!files::is_directory(directory)) return out;
   for (const fs::path& path : entries(directory)) {
     const std::string name = path.filename().string();
     const bool may_be_read =
         std::ranges::any_of(kTokenizerEnds, [&](std::string_view end) { return name.ends_with(end); });
-    if (may_be_read && files::is_regular_file(path)) check_link(directory, name);
+    if (!may_be_read || !files::is_regular_file(path)) continue;
+    check_link(directory, name);
+    out.push_back(name);
   }
+  return out;
 }
+
+void check_tokenizer_links(const fs::path& directory) { tokenizer_files(directory); }
 
 }  // namespace halfbyte::files

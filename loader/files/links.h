@@ -1,7 +1,9 @@
 // Which symbolic links in a model's folder are followed. For everything that opens what lies there.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "loader/files/data_file.h"
 
@@ -13,7 +15,9 @@ namespace halfbyte::files {
 // user's word: it may be a link. Errors: kUnsupported naming the link and where it leads.
 void check_link(const fs::path& directory, std::string_view name);
 
-// The same of all of a folder's files that a tokenizer or a chat template may be read from, by the ends of their names.
+// The files of a folder that a tokenizer or a chat template may be read from, by the ends of their names, each of them
+// checked; config.json and others that end so are among them.
+std::vector<std::string> tokenizer_files(const fs::path& directory);
 void check_tokenizer_links(const fs::path& directory);
 
 }  // namespace halfbyte::files

@@ -43,14 +43,17 @@ bool spells_no_special(const Segment& segment, const Tokenizer& tokenizer) {
 }
 
 // Each text by itself.
-TokenIds encode_apart(const std::vector<Segment>& segments, const Tokenizer& tokenizer) {
-  TokenIds ids;
+std::vector<TokenSpan> encode_apart(const std::vector<Segment>& segments, const Tokenizer& tokenizer) {
+  std::vector<TokenSpan> out;
+  std::size_t begin = 0;
   for (const Segment& segment : segments) {
-    const TokenIds own = segment.is_control ? TokenIds{*tokenizer.id_of(segment.text)}
-                                            : tokenizer.encode(segment.text, SpecialTokens::kAsText);
-    ids.insert(ids.end(), own.begin(), own.end());
+    const auto own = segment.is_control
+                         ? std::vector<TokenSpan>{{*tokenizer.id_of(segment.text), 0, segment.text.size()}}
+                         : tokenizer.encode_spans(segment.text, SpecialTokens::kAsText);
+    for (const TokenSpan& span : own) out.push_back({span.id, begin + span.begin, begin + span.end});
+    begin += segment.text.size();
   }
-  return ids;
+  return out;
 }
 
 // The special tokens of a template's own text, without the blanks that they may take along.
@@ -105,7 +108,7 @@ std::vector<Segment> segments_of(const jinja::Text& text, const Tokenizer& token
 
 // Encoded as one text wherever that cannot be misread: what a tokenizer does beside a special token (SentencePiece's
 // dummy prefix, blanks that a token takes) is then as for everybody.
-TokenIds encode_segments(std::vector<Segment> rendered, const Tokenizer& tokenizer) {
+std::vector<TokenSpan> encode_segment_spans(std::vector<Segment> rendered, const Tokenizer& tokenizer) {
   const std::vector<Segment> segments = known(std::move(rendered), tokenizer);
   std::string text;
   std::vector<Control> controls;
@@ -115,10 +118,14 @@ TokenIds encode_segments(std::vector<Segment> rendered, const Tokenizer& tokeniz
     text += segment.text;
   }
   if (std::ranges::all_of(segments, [&](const Segment& s) { return spells_no_special(s, tokenizer); })) {
-    const auto spans = tokenizer.encode_spans(text, SpecialTokens::kParse);
-    if (have_all(spans, controls, text)) return ids_of(spans);
+    auto spans = tokenizer.encode_spans(text, SpecialTokens::kParse);
+    if (have_all(spans, controls, text)) return spans;
   }
   return encode_apart(segments, tokenizer);
+}
+
+TokenIds encode_segments(std::vector<Segment> rendered, const Tokenizer& tokenizer) {
+  return ids_of(encode_segment_spans(std::move(rendered), tokenizer));
 }
 
 }  // namespace halfbyte::models

@@ -14,5 +14,7 @@ std::vector<Segment> segments_of(const jinja::Text& text, const Tokenizer& token
 
 // Special tokens stand where segments say so, and nowhere else.
 TokenIds encode_segments(std::vector<Segment> segments, const Tokenizer& tokenizer);
+// The same with the bytes of the segments' texts, one after another, that each token stands for.
+std::vector<TokenSpan> encode_segment_spans(std::vector<Segment> segments, const Tokenizer& tokenizer);
 
 }  // namespace halfbyte::models

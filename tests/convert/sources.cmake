@@ -15,6 +15,8 @@ set(HALFBYTE_CONVERT_TESTS
     convert/group_sizes_test.cpp
     convert/in_order_test.cpp
     convert/largest_test.cpp
+    convert/merge/merge_test.cpp
+    convert/merge/peft_config_test.cpp
     convert/memory_refusals_test.cpp
     convert/memory_source_test.cpp
     convert/memory_test.cpp

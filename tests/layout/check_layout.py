@@ -16,7 +16,7 @@ FOLDERS = ["quant", "models", "loader", "convert", "tools"]
 TOP_LEVEL = {*FOLDERS, "tests", "cmake", "docs", ".ci", "CMakeLists.txt", "CMakePresets.json", "pyproject.toml", ".clang-format", ".clang-tidy",
              ".gitignore", "LICENSE", "README.md", "CONTRIBUTING.md", "SECURITY.md"}
 # Where LibTorch may be included; everything else must build and run without it.
-TORCH_FOLDERS = ["quant/operators/", "models/", "loader/", "convert/adapters/", "convert/calibrate/", "convert/quantize_tensor.cpp", "convert/include/halfbyte/quantize_tensor.h",
+TORCH_FOLDERS = ["quant/operators/", "models/", "loader/", "convert/adapters/", "convert/calibrate/", "convert/quantize_tensor.cpp", "convert/training/", "convert/include/halfbyte/quantize_tensor.h",
                  "tools/model/", "tools/python/", "tools/server/server.cpp"]
 TORCH_FREE_INSIDE = ["models/architectures/", "models/json/", "models/profile/", "loader/files/"]
 

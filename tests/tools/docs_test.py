@@ -50,7 +50,7 @@ class Documents(CommandLineTest):
     def test_every_command_that_is_shown_has_its_options(self):
         shown = 0
         for document in DOCUMENTS:
-            for command in re.findall(r"halfbyte ((?:quantize|inspect|verify|dequantize|diff|export|tokenize|generate|chat|perplexity|bench|serve|finetune|synth|doctor)\b[^`\n|]*)", document.read_text(encoding="utf-8")):
+            for command in re.findall(r"halfbyte ((?:quantize|inspect|verify|dequantize|merge|diff|export|tokenize|generate|chat|perplexity|bench|serve|finetune|synth|doctor)\b[^`\n|]*)", document.read_text(encoding="utf-8")):
                 verb, *words = command.partition("#")[0].split()
                 if verb in MODEL_VERBS and not MODEL_PROGRAM.exists():
                     continue

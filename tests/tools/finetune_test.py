@@ -1,7 +1,9 @@
 """halfbyte finetune, and --adapter of what it wrote."""
 import json
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import unittest
 
@@ -9,6 +11,13 @@ from command_line import MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest
 
 BOOK = TINY_LLAMA.parent / "heldout.txt"
 SHORT = ["--text", BOOK, "--steps", "4", "--batch", "1", "--ctx", "32", "--lr", "0.01"]
+
+
+def header(checkpoint):
+    """Names, dtypes and shapes of a checkpoint of one file."""
+    with (checkpoint / "model.safetensors").open("rb") as file:
+        tensors = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return {name: (one["dtype"], one["shape"]) for name, one in tensors.items() if name != "__metadata__"}
 
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
@@ -42,27 +51,96 @@ class Finetune(CommandLineTest):
         self.fails(2, "'nothing' names no Linear", "finetune", self.model, self.scratch / "b", *SHORT, "--targets", "nothing")
         self.fails(1, "nowhere.txt", "finetune", self.model, self.scratch / "b", "--text", "nowhere.txt")
         short = self.scratch / "short.txt"
-        short.write_text("a", encoding="utf-8")
+        short.write_text("", encoding="utf-8")
         self.fails(2, "short.txt", "finetune", self.model, self.scratch / "b", "--text", short)
         self.fails(1, "nowhere", "generate", self.model, "--adapter", "nowhere", "--prompt", "a")
         self.fails(2, "--prompt-cache", "generate", self.model, "--adapter", "x", "--prompt", "a", "--prompt-cache", self.scratch / "c")
         self.assertFalse((self.scratch / "b").exists())
 
-    def test_ctrl_c_writes_the_steps_that_were_done(self):
-        log = self.scratch / "log"
+    def test_all_weights_come_back_in_their_dtypes(self):
+        out = self.scratch / "full"
+        done = json.loads(self.succeeds("finetune", TINY_LLAMA, out, *SHORT, "--method", "full", "--lr", "0.001", "--eval", BOOK, "--json", "-q"))
+        self.assertEqual([step for step, _ in (one.values() for one in done["evaluations"])], [4])
+        self.assertEqual(header(out), header(TINY_LLAMA))
+        self.assertNotEqual((out / "model.safetensors").read_bytes(), (TINY_LLAMA / "model.safetensors").read_bytes())
+        manifest = json.loads((out / "halfbyte.json").read_text(encoding="utf-8"))
+        self.assertEqual(manifest["conversion"]["training"]["base"]["name"], TINY_LLAMA.name)
+        self.succeeds("verify", out, "-q")
+        self.fails(2, ["is packed", "train adapters beside it"], "finetune", self.model, self.scratch / "b", *SHORT, "--method", "full")
+        for words in (["--masters", "bfloat16"], ["--fake-quantize", "nf4"]):
+            self.fails(2, "is for training all weights", "finetune", self.model, self.scratch / "b", *SHORT, *words)
+
+    def test_from_a_config(self):
+        config, out = self.scratch / "config", self.scratch / "new"
+        config.mkdir()
+        for name in ("config.json", "tokenizer.model", "tokenizer_config.json"):
+            shutil.copy(TINY_LLAMA / name, config / name)
+        words = ["--init", config, *SHORT, "--seed", "5"]
+        first = json.loads(self.succeeds("finetune", out, *words, "--json", "-q"))["losses"]
+        self.assertGreater(first[0], 6.5)  # of 1024 tokens, none of which is known: log(1024) = 6.9
+        self.succeeds("generate", out, "--prompt", "Once", "--max-gen-len", "2", "-q")
+        self.assertEqual(header(out), header(TINY_LLAMA))
+        again = self.scratch / "again"
+        self.assertEqual(json.loads(self.succeeds("finetune", again, *words, "--json", "-q"))["losses"], first)
+        self.assertEqual((again / "model.safetensors").read_bytes(), (out / "model.safetensors").read_bytes())
+        self.fails(2, "give OUT alone", "finetune", self.model, self.scratch / "b", *words)
+        self.fails(2, "OUT is missing", "finetune", self.model, *SHORT)
+        self.fails(1, "nowhere", "finetune", self.scratch / "b", "--init", "nowhere", *SHORT)
+        (config / "config.json").write_text('{"architectures": ["Nobodys"], "model_type": "nobodys"}', encoding="utf-8")
+        self.fails(3, "of no family that is known", "finetune", self.scratch / "b", *words)
+
+    def test_an_adapter_to_begin_with(self):
+        first, second = self.scratch / "first", self.scratch / "second"
+        before = json.loads(self.succeeds("finetune", self.model, first, *SHORT, "--rank", "4", "--rslora", "--json", "-q"))
+        after = json.loads(self.succeeds("finetune", self.model, second, *SHORT, "--adapter", first, "--json", "-q"))
+        self.assertNotEqual(before["losses"][0], after["losses"][0])
+        config = json.loads((second / "adapter_config.json").read_text(encoding="utf-8"))
+        self.assertEqual((config["r"], config["use_rslora"]), (4, True))
+        self.fails(2, "adapter", "finetune", TINY_LLAMA, self.scratch / "b", *SHORT, "--method", "full", "--adapter", first)
+
+    def test_a_log_has_each_step_once(self):
+        log, out = self.scratch / "log.jsonl", self.scratch / "a"
+        words = ["finetune", self.model, out, *SHORT[:2], "--batch", "1", "--ctx", "32", "--log", log, "-q", "--steps"]
+        self.succeeds(*words, "6")
+        wanted = [json.loads(line)["loss"] for line in log.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual(len(wanted), 6)
+        shutil.rmtree(out)
+        self.stopped_after(2, ["finetune", self.model, out, *SHORT[:2], "--batch", "1", "--ctx", "32", "--steps", "6", "-q"])
+        log.write_text("".join(json.dumps({"step": i + 1, "loss": 0}) + "\n" for i in range(6)) + "[\n", encoding="utf-8")
+        self.fails(1, ["--resume", "--restart"], *words, "6")
+        self.fails(2, "another steps", *words, "7", "--resume")
+        done = json.loads(self.succeeds(*words, "6", "--resume", "--json"))
+        self.assertGreaterEqual(done["resumed_steps"], 2)
+        found = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual([one["step"] for one in found], list(range(1, 7)))
+        self.assertEqual([one["loss"] for one in found][done["resumed_steps"]:], wanted[done["resumed_steps"]:])
+        self.assertEqual(done["losses"], wanted)
+        self.assertFalse((self.scratch / "a.partial").exists())
+
+    def stopped_after(self, steps, words):
+        """By Ctrl-C, while a step of its log is not yet read."""
+        log = self.scratch / "fifo"
         os.mkfifo(log)
-        words = [PROGRAM, "finetune", self.model, self.scratch / "a", "--text", BOOK, "--steps", "1000000", "--batch", "1", "--ctx", "16", "--log", log, "--json", "-q"]
-        with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([PROGRAM, *map(str, words), "--log", log, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             with log.open(encoding="utf-8") as lines:
-                next(lines)
-                next(lines)
+                for _ in range(steps):
+                    next(lines)
                 process.send_signal(signal.SIGINT)
                 lines.read()
-            output, _ = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 130)
+            output, error = process.communicate(timeout=60)
+        log.unlink()
+        self.assertEqual(process.returncode, 130, error)
         done = json.loads(output)
-        self.assertTrue(done["stopped"] and done["steps"] >= 2)
-        self.assertTrue((self.scratch / "a/adapter_model.safetensors").exists())
+        self.assertTrue(done["stopped"] and done["steps"] >= steps, done)
+        return error
+
+    def test_ctrl_c_says_how_to_go_on(self):
+        out = self.scratch / "a"
+        error = self.stopped_after(2, ["finetune", self.model, out, "--text", BOOK, "--steps", "1000000", "--batch", "1", "--ctx", "16"])
+        self.assertIn("--resume goes on", error)
+        self.assertFalse(out.exists())
+        self.fails(1, ["--resume", "--restart"], "finetune", self.model, out, *SHORT)
+        self.succeeds("finetune", self.model, out, *SHORT, "--restart", "-q")
         self.assertFalse((self.scratch / "a.partial").exists())
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": ["SRC"],
     "verify": ["SRC"],
     "dequantize": ["SRC", "result"],
+    "merge": ["SRC", "adapter", "result"],
     "diff": ["SRC", "SRC"],
     "export": ["SRC", "result", "--to", "gptq"],
     "generate": ["SRC", "--prompt", "a"],

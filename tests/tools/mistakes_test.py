@@ -42,6 +42,8 @@ MISTAKES = [
     ("dequantize llama llama", 2, ["llama"]),
     ("dequantize llama", 2, ["DST is required"]),
     ("dequantize llama out --dtype fp16", 2, ["'float16'"]),
+    ("merge llama", 2, ["ADAPTER is required"]),
+    ("merge llama adapter", 2, ["OUT is required"]),
     ("diff llama", 2, ["B is required"]),
     ("diff llama llama llama", 2, ["unexpected argument"]),
     ("export llama out.gguf", 2, ["--to gguf|safetensors", "is required"]),

@@ -10,7 +10,7 @@ import unittest
 
 from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, messages_of, run, wait_until
 
-CORE_VERBS = ["quantize", "inspect", "verify", "dequantize", "diff", "doctor", "synth"]
+CORE_VERBS = ["quantize", "inspect", "verify", "dequantize", "merge", "diff", "doctor", "synth"]
 MODEL_VERBS = ["generate", "perplexity", "evaluate", "bench", "serve", "finetune"]
 
 # (words, status, parts of the one line)

@@ -9,7 +9,7 @@ from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, copy_of_tin
 
 README = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 MODEL_VERBS = {"generate", "chat", "perplexity", "evaluate", "bench", "finetune"}
-COMMAND = re.compile(r"(?m)(?:^|`)(?:build/release/bin/)?halfbyte ((?:quantize|inspect|verify|dequantize|diff|export|doctor|generate|chat|"
+COMMAND = re.compile(r"(?m)(?:^|`)(?:build/release/bin/)?halfbyte ((?:quantize|inspect|verify|dequantize|merge|diff|export|doctor|generate|chat|"
                      r"perplexity|evaluate|tokenize|bench|finetune|synth) [^`\n#]+)")
 
 

@@ -8,7 +8,7 @@ import unittest
 
 from command_line import LONGEST, MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, run
 
-VERBS = ["quantize", "inspect", "verify", "dequantize", "diff", "export", "doctor", "tokenize", "synth", "completion", "man"]
+VERBS = ["quantize", "inspect", "verify", "dequantize", "merge", "diff", "export", "doctor", "tokenize", "synth", "completion", "man"]
 MODEL_VERBS = ["generate", "chat", "perplexity", "evaluate", "bench", "serve"] if MODEL_PROGRAM.exists() else []
 
 

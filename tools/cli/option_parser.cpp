@@ -178,6 +178,7 @@ DeclaredOption OptionParser::add_option(const std::string& name, Target& target,
 
 template DeclaredOption OptionParser::add_option(const std::string&, std::string&, const std::string&);
 template DeclaredOption OptionParser::add_option(const std::string&, std::optional<std::string>&, const std::string&);
+template DeclaredOption OptionParser::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
 template DeclaredOption OptionParser::add_option(const std::string&, std::vector<std::string>&, const std::string&);
 template DeclaredOption OptionParser::add_option(const std::string&, std::vector<std::int64_t>&, const std::string&);
 template DeclaredOption OptionParser::add_option(const std::string&, int&, const std::string&);

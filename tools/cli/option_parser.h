@@ -52,7 +52,7 @@ class OptionParser {
   OptionParser& operator=(const OptionParser&) = delete;
 
   // `name` without a dash is positional. The target gets the value when it is parsed and must outlive that: a string,
-  // a number, an optional string, or a vector of strings or token ids.
+  // a number, an optional string or whole number, or a vector of strings or token ids.
   template <class Target>
   DeclaredOption add_option(const std::string& name, Target& target, const std::string& help);
   // A checkpoint to read: a path, or a name of Hugging Face's hub that its cache has, which parse() makes a path of.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace halfbyte::cli {
 
@@ -19,6 +20,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   // From one thread at a time. Draws at most ten times a second.
   void update(std::uint64_t done, std::uint64_t total);
+  // What stands before the bar from the next update on.
+  void relabel(std::string label) { label_ = std::move(label); }
 
  private:
   using Clock = std::chrono::steady_clock;

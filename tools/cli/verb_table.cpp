@@ -85,6 +85,12 @@ constexpr VerbInfo kVerbs[] = {
                  "  halfbyte generate llama-4bit --adapter book-adapter --prompt 'Once upon a time'",
      .home = Home::kModel,
      .waits_asleep = true},
+    {.name = "merge",
+     .summary = "make adapters part of a checkpoint's weights",
+     .examples = "  halfbyte merge llama-4bit book-adapter llama-book\n"
+                 "  halfbyte merge llama-4bit book-adapter llama-book-bf16 --dequantize\n"
+                 "  halfbyte merge llama-4bit book-adapter:0.7 llama-both --adapter style-adapter:0.3",
+     .home = Home::kCore},
     {.name = "tokenize",
      .summary = "split a text into token ids, or make text of them",
      .examples = "  halfbyte tokenize llama-4bit --text 'Once upon a time' --pieces\n"

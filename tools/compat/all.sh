@@ -55,7 +55,8 @@ python_hostile_check | torch | $tiny 10000 $root/../shared/fixtures/peers
 python_modules_check | torch | $tiny
 python_peft_check | torch numpy transformers peft bitsandbytes accelerate | $tiny
 python_processes_check | torch numpy scipy scikit-learn | $tiny
-python_transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $root/tests/data/families $root/../shared/fixtures/peers
+python_training_check | torch transformers peft bitsandbytes accelerate safetensors | $halfbyte $tiny $root/tests/data/heldout.txt
+transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $root/tests/data/families $root/../shared/fixtures/peers
 python_hub_check | torch huggingface_hub | $tiny
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
@@ -69,6 +70,7 @@ server_check | openai langchain-openai | $halfbyte $tiny
 thorough | | $build
 tokenizer_fixtures | tokenizers sentencepiece tiktoken | --check $root/tests/data/tokenizers
 tokenizers_check | tokenizers sentencepiece | $halfbyte --megabytes 0.1
+training_check | torch transformers peft bitsandbytes accelerate safetensors | $halfbyte $tiny $root/tests/data/heldout.txt
 transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny $root/tests/data/families
 "
 
@@ -87,6 +89,7 @@ missing_for() {
     gguf_models_check | gguf_drawn_check) [[ $large ]] || say "compiles llama.cpp where pip has no wheel of it: --large runs it" ;;
     interrupt_test) [[ $large ]] || say "needs a machine that does nothing else, and minutes: --large runs it" ;;
     kill_test) [[ $large ]] || say "needs 6 GB of disk and minutes: --large runs it" ;;
+    training_check) [[ $large ]] || say "needs a quarter of an hour: --large runs it" ;;
     thorough) [[ $large ]] || say "needs half an hour: --large runs it" ;;
     chat_check | jinja_check) [[ $templates ]] || say "needs the published chat templates, which are not ours to keep: --templates DIR" ;;
   esac

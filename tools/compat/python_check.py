@@ -159,6 +159,28 @@ def check_exports(program, scratch):
         refused("invalid_argument", halfbyte.synth, scratch / "x", **options)
 
 
+def check_training(program, tiny, scratch):
+    """What is learnt and merged has the program's bytes."""
+    text = pathlib.Path(tiny).parent / "heldout.txt"
+    options = {"steps": 2, "batch": 1, "ctx": 32, "rank": 2, "targets": ["q_proj", "v_proj"], "packing": False, "recompute": False, "threads": 1, "log": scratch / "log"}
+    words = ["--steps", "2", "--batch", "1", "--ctx", "32", "--rank", "2", "--targets", "q_proj", "--targets", "v_proj", "--no-packing", "--no-recompute", "--threads", "1"]
+    ours = halfbyte.finetune(scratch / "a", scratch / "learnt", text, **options)
+    same(ours, program_json(program, "finetune", scratch / "a", scratch / "learnt-theirs", "--text", text, *words), "destination", "tokens_per_s")
+    learnt = scratch / "learnt" / "adapter_model.safetensors"
+    assert learnt.read_bytes() == (scratch / "learnt-theirs" / learnt.name).read_bytes()
+    assert [json.loads(line)["loss"] for line in (scratch / "log").read_text(encoding="utf-8").splitlines()] == ours["losses"]
+    drawn = halfbyte.finetune(None, scratch / "drawn", text, init=tiny, steps=1, batch=1, ctx=16)
+    assert drawn["steps"] == 1 and halfbyte.verify(scratch / "drawn")["tensors_hashed"]
+    ours = halfbyte.merge(scratch / "a", [(scratch / "learnt", 0.5), scratch / "learnt-theirs"], scratch / "merged", dequantize=True)
+    assert ours["merged_tensors"] == 8 and [one["weight"] for one in ours["adapters"]] == [0.5, 1.0], ours
+    program_json(program, "merge", scratch / "a", f"{scratch / 'learnt'}:0.5", scratch / "merged-theirs", "--adapter", scratch / "learnt-theirs", "--dequantize")
+    assert bytes_in(scratch / "merged") == bytes_in(scratch / "merged-theirs")
+    refused("already_exists", halfbyte.merge, scratch / "a", scratch / "learnt", scratch / "merged")
+    refused("invalid_argument", halfbyte.finetune, scratch / "a", scratch / "x", text, rank=0)
+    taken(TypeError, halfbyte.finetune, scratch / "a", scratch / "x", text, ranks=1)
+    taken(ValueError, halfbyte.merge, scratch / "a", [], scratch / "x")
+
+
 def check_perplexity(program, tiny, scratch):
     text = "</s> and <unk>. " + (pathlib.Path(tiny).parent / "heldout.txt").read_text(encoding="utf-8")[:20000]
     (scratch / "text").write_text(text, encoding="utf-8")
@@ -261,6 +283,7 @@ def main(program, tiny):
         check_tokens(program, scratch)
         check_program_verbs(program, tiny, scratch)
         check_exports(program, scratch)
+        check_training(program, tiny, scratch)
         check_perplexity(program, tiny, scratch)
         check_errors(tiny, scratch)
         check_what_errors_name(scratch)

@@ -33,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Words {
   ModelWords model;
+  std::vector<std::string> adapters;
   RunSizes sizes{.gen_tokens = 64};  // prompt_tokens 0: kPromptTokens, or what the context has room for
   std::int64_t runs = 5;
   std::int64_t loads = 1;
@@ -48,6 +49,7 @@ constexpr std::int64_t kFirstPromptTokens = 8;
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
+  declare_adapters(parser, words.adapters);
   parser
       .add_option("--prompt-tokens", words.sizes.prompt_tokens,
                   "tokens of the prompt; 512, or what the context has room for")
@@ -256,6 +258,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   check_device(words, model.report().device);
   const models::ModelConfig& config = model.config();
   fit_context(words.sizes, config.max_position_embeddings);
+  const auto adapters = beside(model, words.adapters);
   const Rates rates = timed_runs(model, words);
   const Findings found = summary(config, model.report(), words.sizes, rates);
   if (!words.trace.empty()) write_trace(words.trace, *rates.profile);

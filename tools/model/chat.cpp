@@ -32,6 +32,7 @@ using nlohmann::ordered_json;
 
 struct Words {
   ModelWords model;
+  std::vector<std::string> adapters;
   ChatWords chat;
   SamplingWords sampling{.options = {.max_gen_len = 1024}};
   SpeculationWords speculation;
@@ -40,6 +41,7 @@ struct Words {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
+  declare_adapters(parser, words.adapters);
   declare_chat(parser, words.chat);
   declare_sampling(parser, words.sampling);
   declare_speculation(parser, words.speculation);
@@ -264,6 +266,8 @@ ExitStatus Chat::run() {
 }
 
 ExitStatus run(Words& words, const CommonOptions& common) {
+  if (!words.cache.path.empty() && !words.adapters.empty())
+    throw UsageError("--prompt-cache keeps what the model makes of a conversation without --adapter");
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
   InterruptWatch interrupt;  // before OpenMP's threads
@@ -271,6 +275,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   std::optional<models::ChatTemplate> chat;
   if (std::filesystem::exists(checkpoint)) chat = chat_template_of(checkpoint, tokenizer.get(), words.chat);
   const Model model = load_model(words.model, common);
+  const auto adapters = beside(model, words.adapters);
   const TokenIds stops = stop_tokens_of(checkpoint, &*chat, tokenizer.get());
   GenerateOptions& options = words.sampling.options;
   options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());

@@ -8,8 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/adapter.h>
-
 #include "models/architectures/model_config.h"
 #include "models/chat/answer_stream.h"
 #include "models/tokenizers/stop_texts.h"
@@ -34,7 +32,7 @@ using nlohmann::ordered_json;
 
 struct Words {
   ModelWords model;
-  std::string adapter;
+  std::vector<std::string> adapters;
   PromptWords prompts;
   SamplingWords sampling;
   SpeculationWords speculation;
@@ -43,7 +41,7 @@ struct Words {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
-  declare_adapter(parser, words.adapter);
+  declare_adapters(parser, words.adapters);
   declare_prompts(parser, words.prompts);
   declare_sampling(parser, words.sampling);
   declare_speculation(parser, words.speculation);
@@ -230,7 +228,7 @@ std::vector<Generation> generated(const Model& model, const std::vector<TokenIds
 
 void check_cache(const Words& words) {
   if (words.cache.path.empty()) return;
-  if (!words.adapter.empty())
+  if (!words.adapters.empty())
     throw UsageError("--prompt-cache keeps what the model makes of a prompt without --adapter");
   if (prompt_count(words.prompts) > 1) throw UsageError("--prompt-cache keeps one prompt; give one at a time");
 }
@@ -248,8 +246,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   complete_stops(words, turns, tokenizer.get());
   read_prompts(words.prompts);
   const Model model = load_model(words.model, common);
-  std::optional<convert::Adapter> adapter;
-  if (!words.adapter.empty()) adapter.emplace(model, words.adapter);
+  const auto adapters = beside(model, words.adapters);
   auto cache = open_prompt_cache(words.cache, model, PromptCacheFileOptions::Kept::kPrompt);
   if (cache) words.sampling.options.cache = &cache->cache();
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);

@@ -1,5 +1,7 @@
 #include "tools/model/model_options.h"
 
+#include <halfbyte/adapter.h>
+
 #include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
 #include "tools/cli/format.h"
@@ -9,6 +11,7 @@
 #include "tools/cli/policy.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/sudden_ends.h"
+#include "tools/cli/weighted_adapter.h"
 
 namespace halfbyte::cli {
 
@@ -29,11 +32,14 @@ Check device_name() {
 
 }  // namespace
 
-void declare_adapter(OptionParser& parser, std::string& directory) {
-  parser
-      .add_option("--adapter", directory,
-                  "low-rank adapters beside the model's weights, as peft and finetune write them")
-      .type_name("DIR");
+void declare_adapters(OptionParser& parser, std::vector<std::string>& words) {
+  declare_adapters(parser, words,
+                   "low-rank adapters beside the model's weights, as peft and finetune write them; repeatable");
+}
+
+std::shared_ptr<const void> beside(const Model& model, const std::vector<std::string>& adapters) {
+  if (adapters.empty()) return nullptr;
+  return convert::Adapters(model, weighted_adapters<convert::WeightedAdapter>(adapters)).enter();
 }
 
 void declare_model(OptionParser& parser, ModelWords& words) {

@@ -1,6 +1,10 @@
 // What every verb that runs a model asks for: which checkpoint, which dtype policy, how many threads.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include <halfbyte/load_low_bit.h>
 
 #include "tools/cli/option_parser.h"
@@ -10,8 +14,10 @@
 namespace halfbyte::cli {
 
 void declare_model(OptionParser& parser, ModelWords& words);
-// --adapter: a directory of adapters beside the model's weights; empty: none.
-void declare_adapter(OptionParser& parser, std::string& directory);
+// --adapter: directories of adapters beside the model's weights, each with how much of it is wanted.
+void declare_adapters(OptionParser& parser, std::vector<std::string>& words);
+// Passes of this thread have them while the result lives; null: there are none. Errors: as convert::Adapters.
+std::shared_ptr<const void> beside(const Model& model, const std::vector<std::string>& adapters);
 
 // Sets the threads, loads the model, and logs what the load report says with -v.
 Model load_model(const ModelWords& words, const CommonOptions& common);

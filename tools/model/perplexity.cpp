@@ -9,7 +9,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/adapter.h>
 #include <halfbyte/evaluate.h>
 
 #include "tools/cli/errors.h"
@@ -55,7 +54,7 @@ Check policy_list() {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
-  declare_adapter(parser, words.adapter);
+  declare_adapters(parser, words.adapters);
   parser.add_option("--text", words.text, "text to predict, UTF-8; -: standard input").type_name("FILE").required();
   parser
       .add_option("--ctx", words.context,
@@ -130,15 +129,14 @@ ExitStatus run_table(const Words& words, const CommonOptions& common, InterruptW
 ExitStatus run(const Words& words, const CommonOptions& common) {
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
-  if (!words.policies.empty() && !words.adapter.empty())
+  if (!words.policies.empty() && !words.adapters.empty())
     throw UsageError("--adapter goes with one policy; leave --policies away");
   if (!words.policies.empty()) return run_table(words, common, interrupt);
   const std::string text = read_input(words.text, kMaxTextBytes);
   const Model model = load_model(words.model, common);
   const auto tokenizer = wanted_tokenizer(words.model.checkpoint);
   const MeasuredText measured = tokens_of(words, *tokenizer, text);
-  std::optional<convert::Adapter> adapter;
-  if (!words.adapter.empty()) adapter.emplace(model, words.adapter);
+  const auto adapters = beside(model, words.adapters);
   std::optional<Model> reference;
   if (!words.against.empty()) reference = load_model(reference_words(words), common);
   PerplexityOptions options = options_of(words);

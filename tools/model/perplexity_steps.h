@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -17,8 +18,8 @@ namespace halfbyte::cli {
 
 struct PerplexityWords {
   ModelWords model;
-  std::string adapter;  // of the model; empty: none
-  std::string against;  // empty: nothing
+  std::vector<std::string> adapters = {};  // of the model, as --adapter takes them
+  std::string against;                     // empty: nothing
   std::string against_dtype = "float32";
   std::int64_t context = 0;  // 0: 512, or what the models have room for
   std::int64_t chunks = 0;

@@ -21,6 +21,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/spelling.h"
+#include "tools/cli/weighted_adapter.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 
@@ -33,6 +34,7 @@ constexpr const char* kKeyVariable = "HALFBYTE_API_KEY";
 
 struct Words {
   ModelWords model;
+  std::vector<std::string> adapters;
   ServerOptions server;
   ServeOptions serve;
   std::int64_t port = 8080, timeout = 60, drain = 30;
@@ -42,6 +44,7 @@ struct Words {
 
 void declare(OptionParser& parser, Words& words) {
   declare_model(parser, words.model);
+  declare_adapters(parser, words.adapters);
   parser.add_checkpoints("MORE", words.checkpoints, "further models, which requests name");
   parser.add_option("--host", words.server.host, "address to listen on").type_name("ADDRESS").show_default();
   parser.add_option("--port", words.port, "0: any that is free").check(whole_number(0, 65535)).show_default();
@@ -104,6 +107,9 @@ void complete(Words& words, const CommonOptions& common) {
   if (!words.kept_bytes.empty()) words.serve.kept_bytes = static_cast<std::int64_t>(parse_bytes(words.kept_bytes));
   if (!common.is_quiet) words.server.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   words.serve.loading = load_options(words.model);
+  words.serve.adapters = weighted_adapters<convert::WeightedAdapter>(words.adapters);
+  if (!words.adapters.empty() && !words.checkpoints.empty())
+    throw UsageError("--adapter goes with one model; serve the others by themselves");
   std::vector<std::string>& all = words.checkpoints;
   all.insert(all.begin(), words.model.checkpoint);
   if (!words.names.empty() && words.names.size() != all.size())

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
@@ -30,17 +31,16 @@ namespace py = pybind11;
 // A model, and adapters that its passes have.
 struct LoadedModel {
   Model model;
-  std::optional<std::filesystem::path> adapter = {};
+  std::optional<convert::Adapters> adapters = {};
 
   // For the thread that runs them.
-  std::unique_ptr<convert::Adapter> beside() const {
-    return adapter ? std::make_unique<convert::Adapter>(model, *adapter) : nullptr;
-  }
+  std::shared_ptr<const void> beside() const { return adapters ? adapters->enter() : nullptr; }
 };
 
 LoadedModel load(const Source& path, const std::string& dtype, const std::string& device,
                  const std::vector<std::string>& keep_float32, const py::dict& dtype_for, const std::string& compute,
-                 const std::string& key_values, bool verify, const std::optional<std::filesystem::path>& adapter) {
+                 const std::string& key_values, bool verify,
+                 const std::vector<std::pair<std::filesystem::path, double>>& adapters) {
   cli::ModelWords words;
   words.dtype = dtype;
   words.device = device;
@@ -51,10 +51,12 @@ LoadedModel load(const Source& path, const std::string& dtype, const std::string
   for (const auto& [pattern, policy] : dtype_for)
     words.dtype_for.push_back(pattern.cast<std::string>() + "=" + policy.cast<std::string>());
   const LoadOptions options = cli::load_options(words);
+  std::vector<convert::WeightedAdapter> beside;
+  for (const auto& [directory, weight] : adapters) beside.push_back({directory, weight});
   Running running;
   return running.run([&] {
-    LoadedModel out{load_low_bit(path, options), adapter};
-    out.beside();  // whether they fit
+    LoadedModel out{load_low_bit(path, options)};
+    if (!beside.empty()) out.adapters.emplace(out.model, beside);
     return out;
   });
 }
@@ -108,7 +110,7 @@ void add_model(py::module_& module) {
       .def_property_readonly("report", [](const LoadedModel& loaded) { return reported(loaded.model.report()); });
   module.def("load_low_bit", &load, py::arg("path"), py::arg("dtype"), py::kw_only(), py::arg("device"),
              py::arg("keep_float32"), py::arg("dtype_for"), py::arg("compute"), py::arg("key_values"),
-             py::arg("verify"), py::arg("adapter"));
+             py::arg("verify"), py::arg("adapters"));
 }
 
 }  // namespace halfbyte::python

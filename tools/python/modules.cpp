@@ -167,7 +167,7 @@ auto check(const py::list& modules, const Groups& groups) {
   std::vector<torch::optim::OptimizerParamGroup> parameters;
   for (const std::vector<at::Tensor>& group : groups) parameters.emplace_back(group);
   const torch::optim::SGD optimizer(std::move(parameters), torch::optim::SGDOptions(1));
-  return kCheck(tree.root(), optimizer);
+  return kCheck(tree.root(), optimizer, /*adapters=*/nullptr);
 }
 
 }  // namespace

@@ -59,15 +59,17 @@ py::object export_checkpoint(const Source& checkpoint, const Path& destination, 
   return outcome_of(progress, [&](const cli::Caller& caller) { return cli::export_as(words, caller); });
 }
 
-py::object synth(const Path& destination, const std::string& like, std::int64_t layers, const std::string& experts,
-                 const std::string& dtype, std::uint64_t seed, bool overwrite, const py::object& progress) {
+py::object synth(const Path& destination, const std::string& like, const std::optional<Path>& config,
+                 std::int64_t layers, const std::string& experts, const Word& dtype, std::uint64_t seed, bool overwrite,
+                 const py::object& progress) {
   const std::vector<std::string> shapes(convert::synth_shapes().begin(), convert::synth_shapes().end());
   checked("layers", std::to_string(layers), cli::whole_number(0, INT64_MAX));
   const cli::SynthWords words{.destination = destination.string(),
                               .like = checked("like", like, cli::one_of(shapes)),
+                              .config = config ? config->string() : "",
                               .layers = layers,
                               .experts = checked("experts", experts, cli::one_of(cli::experts_names())),
-                              .dtype = checked("dtype", dtype, cli::one_of(kFloats)),
+                              .dtype = dtype ? checked("dtype", *dtype, cli::one_of(kFloats)) : "",
                               .seed = seed,
                               .overwrite = overwrite};
   return outcome_of(progress, [&](const cli::Caller& caller) { return cli::synthesise(words, caller); });
@@ -135,10 +137,10 @@ void add_reports(py::module_& module) {
       "Writes a checkpoint in another program's format: gguf, safetensors, compressed-tensors, bitsandbytes, gptq,\n"
       "awq. type: of a GGUF file's matrices. requantize: other numbers may be written where the format has no others.");
   module.def("synth", &synth, py::arg("destination"), py::arg("like") = synth_words.like, py::kw_only(),
-             py::arg("layers") = synth_words.layers, py::arg("experts") = synth_words.experts,
-             py::arg("dtype") = synth_words.dtype, py::arg("seed") = synth_words.seed, py::arg("overwrite") = false,
-             py::arg("progress") = py::none(),
-             "Writes random weights of a published model's shape, for measuring: the same bytes for the same seed.");
+             py::arg("config") = py::none(), py::arg("layers") = synth_words.layers,
+             py::arg("experts") = synth_words.experts, py::arg("dtype") = py::none(),
+             py::arg("seed") = synth_words.seed, py::arg("overwrite") = false, py::arg("progress") = py::none(),
+             "Writes random weights of a published model's shape, or a config's: the same bytes for the same seed.");
   module.def(
       "perplexity", &perplexity, py::arg("checkpoint"), py::arg("text"), py::kw_only(),
       py::arg("dtype") = words.model.dtype, py::arg("ctx") = words.context, py::arg("chunks") = words.chunks,

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <halfbyte/adapter.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
@@ -81,7 +82,10 @@ class Server::State {
  private:
   Serving serve(const Model& model, const std::filesystem::path& checkpoint, server::ServedModel served,
                 const ServeOptions& options) {
-    const auto scheduler = std::make_shared<serving::Scheduler>(model.module(), scheduling(model, options));
+    serving::SchedulerOptions how = scheduling(model, options);
+    if (!options.adapters.empty())
+      how.beside = [adapters = convert::Adapters(model, options.adapters)] { return adapters.enter(); };
+    const auto scheduler = std::make_shared<serving::Scheduler>(model.module(), how);
     served.name = options.name.empty() ? served_name(checkpoint) : options.name;
     served.engine = scheduler;
     served.context = scheduler->context();

@@ -90,7 +90,7 @@ interrupted
 .SH ENVIRONMENT
 .TP
 \fBHALFBYTE_ISA\fR
-kernels to use instead of the best this CPU runs: avx512_bf16, avx512_vnni, avx512, avx2_vnni, avx2, ref
+kernels to use instead of the best this CPU runs: amx_bf16, avx512_bf16, avx512_vnni, avx512, avx2_vnni, avx2, ref
 .TP
 \fBHALFBYTE_ONEDNN\fR
 path of the library libhalfbyte_onednn.so, or \fBoff\fR

@@ -16,7 +16,8 @@ namespace {
 using nlohmann::ordered_json;
 
 // Names of values that are paths.
-constexpr auto kPaths = std::to_array<std::string_view>({"FILE", "SRC", "DST", "CKPT", "DIR", "A", "B"});
+constexpr auto kPaths =
+    std::to_array<std::string_view>({"FILE", "SRC", "DST", "CKPT", "DIR", "DIR[:WEIGHT]", "ADAPTER", "OUT", "A", "B"});
 
 OptionInfo option_from(const ordered_json& json) {
   return {.names = json.at("names"),

@@ -22,6 +22,10 @@ void declare(OptionParser& parser, SynthWords& words) {
   for (const std::string_view shape : convert::synth_shapes()) shapes.emplace_back(shape);
   parser.add_option("DST", words.destination, "directory to write; it appears when it is complete").required();
   parser.add_option("--like", words.like, "whose shape").check(one_of(shapes)).show_default();
+  parser
+      .add_option("--config", words.config,
+                  "whose shape instead: a config.json, or a directory with one, whose tokenizer is copied")
+      .type_name("PATH");
   parser.add_option("--layers", words.layers, "the first so many layers (0: all)")
       .check(whole_number(0, INT64_MAX))
       .show_default();
@@ -30,9 +34,8 @@ void declare(OptionParser& parser, SynthWords& words) {
                   "as their family's checkpoints usually are, a matrix each, or stacked in one tensor")
       .check(one_of(experts_names()))
       .show_default();
-  parser.add_option("--dtype", words.dtype, "of every tensor")
-      .check(one_of({"bfloat16", "float16", "float32"}))
-      .show_default();
+  parser.add_option("--dtype", words.dtype, "of every tensor; the config's, or bfloat16, if not said")
+      .check(one_of({"bfloat16", "float16", "float32"}));
   parser.add_option("--seed", words.seed, "the same seed gives the same bytes on every machine")
       .check(whole_number(0, INT64_MAX))
       .show_default();

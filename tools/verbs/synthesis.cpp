@@ -23,9 +23,10 @@ constexpr ExpertsWord kExpertsWords[] = {{"usual", convert::SynthExperts::kUsual
 convert::SynthOptions options_of(const SynthWords& words, const Caller& caller) {
   convert::SynthOptions options;
   options.like = words.like;
+  options.config = words.config;
   options.layers = words.layers;
   options.experts = std::ranges::find(kExpertsWords, words.experts, &ExpertsWord::word)->experts;
-  options.dtype = *dtype_from_name(words.dtype);
+  if (!words.dtype.empty()) options.dtype = *dtype_from_name(words.dtype);
   options.seed = words.seed;
   options.overwrite = words.overwrite;
   options.stop = caller.stop;
@@ -46,12 +47,13 @@ Outcome synthesise(const SynthWords& words, const Caller& caller) {
   const convert::SynthSummary summary = convert::synth(words.destination, options_of(words, caller));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<std::string> warnings = said(summary.warnings, *caller.spelling);
-  nlohmann::ordered_json json = {{"destination", words.destination}, {"like", words.like},   {"layers", words.layers},
-                                 {"experts", words.experts},         {"dtype", words.dtype}, {"seed", words.seed},
-                                 {"bytes", summary.size_bytes},      {"seconds", seconds},   {"warnings", warnings}};
+  const std::string dtype(name(summary.dtype)), &shape = words.config.empty() ? words.like : words.config;
+  nlohmann::ordered_json json = {{"destination", words.destination}, {"like", shape},      {"layers", words.layers},
+                                 {"experts", words.experts},         {"dtype", dtype},     {"seed", words.seed},
+                                 {"bytes", summary.size_bytes},      {"seconds", seconds}, {"warnings", warnings}};
   return {.json = models::HeldOrderedJson(std::move(json)),
           .line = human_bytes(summary.size_bytes) + " written in " + human_seconds(seconds) + " (random weights of " +
-                  words.like + "'s shape, " + words.dtype + ")",
+                  shape + "'s shape, " + dtype + ")",
           .warnings = std::move(warnings)};
 }
 

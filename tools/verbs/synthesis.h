@@ -12,9 +12,10 @@ namespace halfbyte::cli {
 struct SynthWords {
   std::string destination;
   std::string like = "llama-1.1b";
+  std::string config;  // instead; empty: none
   std::int64_t layers = 0;
   std::string experts = "usual";  // one of experts_names()
-  std::string dtype = "bfloat16";
+  std::string dtype;              // empty: the config's, or bfloat16
   std::uint64_t seed = 0;
   bool overwrite = false;
 };

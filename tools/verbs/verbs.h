@@ -9,6 +9,7 @@ Action prepare_quantize(OptionParser& parser, const CommonOptions& common);
 Action prepare_inspect(OptionParser& parser, const CommonOptions& common);
 Action prepare_verify(OptionParser& parser, const CommonOptions& common);
 Action prepare_dequantize(OptionParser& parser, const CommonOptions& common);
+Action prepare_merge(OptionParser& parser, const CommonOptions& common);
 Action prepare_diff(OptionParser& parser, const CommonOptions& common);
 Action prepare_export(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);

@@ -3,25 +3,41 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include <halfbyte/load_low_bit.h>
+#include <halfbyte/weighted_adapter.h>
 
 namespace halfbyte::convert {
 
-// While one lives, passes of the thread that made it have the adapters of a directory that peft or finetune() wrote.
-// They run module by module, which takes longer than a model's own passes do.
+// Adapters of directories that peft or finetune() wrote, for passes of any thread. LoRA and DoRA; several beside one
+// Linear add up, each times its weight. Passes with them run module by module, which takes longer than a model's own.
+class Adapters {
+ public:
+  // Errors: kNotFound, kCorrupt; kUnsupported for other kinds of adapters; kInvalidArgument where one is for another
+  // model, or there is none.
+  Adapters(const Model& model, std::span<const WeightedAdapter> directories);
+  ~Adapters();
+
+  // While what it gives lives, passes of the thread that called this have them. It goes in that thread, the last one
+  // first.
+  std::shared_ptr<const void> enter() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+// The same for the thread that made it, as long as it lives.
 class Adapter {
  public:
-  // Errors: kNotFound, kCorrupt; kUnsupported for another kind of adapter than plain LoRA; kInvalidArgument where it is
-  // for another model.
+  Adapter(const Model& model, std::span<const WeightedAdapter> directories);
   Adapter(const Model& model, const std::filesystem::path& directory);
-  ~Adapter();
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const void> scope_;
 };
 
 }  // namespace halfbyte::convert

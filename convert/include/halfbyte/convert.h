@@ -29,12 +29,14 @@ class Calibrator;
 class Sensitivity;
 // What a target made of it.
 struct Mix;
+// What adapters were merged: <halfbyte/merge.h> makes it.
+class Merge;
 
 // How one tensor is stored.
 struct TensorChoice {
   std::string scheme;           // "keep" leaves it as it is
   std::int64_t group_size = 0;  // as QuantizeOptions'
-
+  bool nested_scales = false;   // with or without QuantizeOptions' own
   bool operator==(const TensorChoice&) const = default;
 };
 
@@ -55,12 +57,14 @@ struct QuantizeOptions {
   std::optional<std::string> head = {};
   // By whole name, for Linears that nothing above names; win over scheme and group_size.
   std::map<std::string, TensorChoice> choices = {};
+  bool only_choices = false;  // what they do not name stays as it is
   // Bits a weight of what is quantised, or bytes of the whole result's tensors: choices are then made, such that the
   // model loses least within that. One of the two, with `sensitivity`. 0: none.
   double target_bpw = 0;
   std::uint64_t target_size = 0;
   std::shared_ptr<Sensitivity> sensitivity = {};
-  std::shared_ptr<const Mix> mix = {};  // what came of the target: set by what made the choices
+  std::shared_ptr<const Mix> mix = {};      // what came of the target: set by what made the choices
+  std::shared_ptr<const Merge> merge = {};  // set by merge()
   // Recorded as the original dtype of tensors of which the source does not say it.
   std::optional<Dtype> assume_original = {};
   int threads = 0;  // 0: one a core

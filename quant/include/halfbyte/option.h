@@ -15,6 +15,7 @@ enum class Option {
   kAgainst,
   kAssumeOriginal,
   kChatTemplate,
+  kDequantize,
   kDryRun,
   kDtype,
   kEmbedding,

@@ -14,11 +14,13 @@ from ._model import CausalLM, load_low_bit  # noqa: E402
 from ._modules import assert_trainable, restore_for_training, restore_into, training_problems  # noqa: E402
 from ._program import diff, doctor, inspect, plan  # noqa: E402
 from ._tensors import LoadReport, LowBitTensor, State, load_state, quantize_tensor  # noqa: E402
+from ._training import finetune, merge  # noqa: E402
 from .nn import quantize_module  # noqa: E402
 
 __all__ = [
     "CausalLM", "DtypePolicy", "Error", "LoadReport", "LowBitTensor", "State", "Tokenizer", "assert_trainable",
-    "dequantize", "diff", "doctor", "export", "inspect", "load_low_bit", "load_state", "nn", "perplexity", "plan",
+    "dequantize", "diff", "doctor", "export", "finetune", "inspect", "load_low_bit", "load_state", "merge",
+    "nn", "perplexity", "plan",
     "quantize", "quantize_module", "quantize_state_dict", "quantize_tensor", "restore_for_training", "restore_into",
     "synth", "training_problems", "verify",
 ]

@@ -118,14 +118,19 @@ def synth(
     destination: str | os.PathLike[str],
     like: str = "llama-1.1b",
     *,
+    config: str | os.PathLike[str] | None = None,
     layers: int = 0,
     experts: str = "usual",
-    dtype: str = "bfloat16",
+    dtype: str | None = None,
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Writes random weights of a published model's shape, the same bytes for the same seed on every machine."""
+    """Writes random weights of a published model's shape, the same bytes for the same seed on every machine.
+
+    config: whose shape instead, a config.json or a directory with one, whose tokenizer is copied. dtype: None: as the
+    config has it, or bfloat16.
+    """
 
 def perplexity(
     checkpoint: str | os.PathLike[str],
@@ -195,7 +200,7 @@ def load_low_bit(
     compute: str,
     key_values: str,
     verify: bool,
-    adapter: str | os.PathLike[str] | None,
+    adapters: Sequence[tuple[str | os.PathLike[str], float]],
 ) -> CausalLM: ...
 def load_state(
     path: str | os.PathLike[str],

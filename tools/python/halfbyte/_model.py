@@ -17,6 +17,8 @@ from ._hub import local
 from ._tensors import LoadReport
 
 Prompt = str | Sequence[int]
+Path = str | os.PathLike[str]
+Adapter = Path | tuple[Path, float]  # with how much of it is wanted: what it adds is multiplied by that
 
 
 class CausalLM:
@@ -155,6 +157,16 @@ class _Words:
         return piece
 
 
+def weighted(adapter: Adapter | Sequence[Adapter] | None) -> list[tuple[Path, float]]:
+    if adapter is None:
+        return []
+    is_one = isinstance(adapter, str | os.PathLike) or (
+        isinstance(adapter, tuple) and len(adapter) == 2 and isinstance(adapter[1], int | float)
+    )
+    several: Sequence[Any] = [adapter] if is_one else adapter  # type: ignore[assignment]
+    return [one if isinstance(one, tuple) else (one, 1.0) for one in several]
+
+
 def load_low_bit(
     path: str | os.PathLike[str],
     dtype: str | DtypePolicy = "amp:bfloat16",
@@ -165,15 +177,16 @@ def load_low_bit(
     compute: str = "auto",
     key_values: str = "auto",
     verify: bool = False,
-    adapter: str | os.PathLike[str] | None = None,
+    adapter: Adapter | Sequence[Adapter] | None = None,
 ) -> CausalLM:
     """Opens a quantised checkpoint, or an original one, as a model whose every parameter and buffer has a dtype that its
     operators accept. ``dtype``: a policy ("amp:bfloat16", "half", "bfloat16", "float32", "original" ...); ``dtype_for``:
-    another for what a pattern matches; ``adapter``: a directory of LoRA as peft and ``finetune`` write it. Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
+    another for what a pattern matches; ``adapter``: directories of LoRA or DoRA as peft and ``finetune``
+    write them, alone or as (directory, weight). Error: ``not_found``, ``corrupt``, ``unsupported``, ``contract``."""
     path = local(path)
     model = _halfbyte.load_low_bit(
         path, str(dtype), device=device, keep_float32=list(keep_float32),
         dtype_for={pattern: str(policy) for pattern, policy in (dtype_for or {}).items()}, compute=compute,
-        key_values=key_values, verify=verify, adapter=adapter,
+        key_values=key_values, verify=verify, adapters=weighted(adapter),
     )
     return CausalLM(model, path)

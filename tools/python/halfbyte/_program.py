@@ -74,7 +74,7 @@ def _ended(status: int, messages: bytes) -> Error:
     return error_of("internal", f"the program ended with {how}" + (f": {lines[-1]}" if lines else ""))
 
 
-def _run(verb: str, *paths: Path, **options: object) -> dict[str, Any]:
+def run(verb: str, *paths: Path, **options: object) -> dict[str, Any]:
     words = [str(PROGRAM), verb, "--json", "-q", *_words(options), "--", *(local(path) for path in paths)]
     status, output, messages = _output(words)
     try:
@@ -100,7 +100,7 @@ def inspect(
     ``tensors``: each of them too. ``policy``: instead, what loading under it costs; ``keep_float32``, ``dtype_for``
     (pattern to policy): the same with those.
     """
-    return _run("inspect", path, tensors=tensors, policy=policy, keep_float32=keep_float32, dtype_for=dtype_for)
+    return run("inspect", path, tensors=tensors, policy=policy, keep_float32=keep_float32, dtype_for=dtype_for)
 
 
 def plan(source: Path, **options: Unpack[ConversionOptions]) -> dict[str, Any]:
@@ -111,14 +111,14 @@ def plan(source: Path, **options: Unpack[ConversionOptions]) -> dict[str, Any]:
     given: dict[str, object] = dict(options)
     if given.pop("requantize", False) and given.get("scheme") is None:
         given["scheme"] = "sym_int4"  # the program quantises again what it is told a scheme for
-    return _run("quantize", source, "nothing-is-written", dry_run=True, **given)
+    return run("quantize", source, "nothing-is-written", dry_run=True, **given)
 
 
 def diff(a: Path, b: Path, *, tensors: bool = False) -> dict[str, Any]:
     """Which tensors of two checkpoints differ, and by how much. ``tensors``: equal ones too."""
-    return _run("diff", a, b, tensors=tensors)
+    return run("diff", a, b, tensors=tensors)
 
 
 def doctor() -> dict[str, Any]:
     """What this machine is, what of it is used, and what is broken: ``well`` is false then."""
-    return _run("doctor")
+    return run("doctor")

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <halfbyte/error.h>
 #include <halfbyte/load_options.h>
 #include <halfbyte/load_report.h>
 #include <halfbyte/server_options.h>
+#include <halfbyte/weighted_adapter.h>
 
 namespace halfbyte {
 
@@ -19,7 +21,8 @@ struct ServeOptions {
   std::string name = {};           // as clients call it; empty: the checkpoint's last folder
   std::string chat_template = {};  // of a family, instead of the checkpoint's own; empty: that
   LoadOptions loading = {};
-  std::int64_t parallel = 8;  // answers made at once
+  std::vector<convert::WeightedAdapter> adapters = {};  // beside the model's weights, as peft and finetune write them
+  std::int64_t parallel = 8;                            // answers made at once
   std::int64_t waiting = 64;  // that may wait for one of those to end; more are told to come again
   std::int64_t context = 0;   // tokens of a prompt with its answer; 0: the model's, or what kept_bytes has room for
   std::int64_t kept_bytes =
@@ -50,8 +53,8 @@ class Server {
   ~Server();
 
   // Loads the checkpoint, and answers from now on, where requests name it; the first one also where they name none.
-  // Errors: as load_low_bit; kNotFound without a tokenizer; kInvalidArgument for options out of range, or a name that
-  // another has.
+  // Errors: as load_low_bit, and as convert::Adapters; kNotFound without a tokenizer; kInvalidArgument for options out
+  // of range, or a name that another has.
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options = {});
 
   std::uint16_t port() const noexcept;
