@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quant/kernels/onednn/onednn.h"
 #include "quant/products/call.h"
 #include "quant/rows_alike.h"
 #include "quant/with_kernels.h"
@@ -120,6 +121,10 @@ void linear(std::span<const Product> products) { linear(kernels::kernels(), prod
 std::string_view name(Arithmetic arithmetic) noexcept {
   constexpr std::string_view kNames[] = {"float", "int8", "mixed"};
   return kNames[static_cast<std::size_t>(arithmetic)];
+}
+
+bool is_bfloat16_fast() {
+  return kernels::kernels().bfloat16_columns && onednn::available() && onednn::supports(Dtype::kBfloat16);
 }
 
 bool is_int8_fast() { return kernels::kernels().is_int8_fast; }

@@ -14,6 +14,7 @@ std::optional<NonFinite> quantize_rows(const kernels::Table& table, const FloatR
                                        const GroupOptions& options, PackedRows out, ErrorStats& stats);
 void linear(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
 void linear(const kernels::Table& table, std::span<const Product> products);
+void linear_transposed(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
 void dequantize(const kernels::Table& table, const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end,
                 std::byte* out, Dtype dtype);
 void convert(const kernels::Table& table, const std::byte* source, Dtype source_dtype, std::byte* target,

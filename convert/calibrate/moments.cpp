@@ -49,7 +49,10 @@ void add_drift(const at::Tensor& original, const at::Tensor& input, const at::Te
 
 }  // namespace
 
-bool has_fast_bfloat16() { return quant::isa_name() == std::string_view("avx512_bf16"); }
+bool has_fast_bfloat16() {
+  const std::string_view isa = quant::isa_name();
+  return isa == "avx512_bf16" || isa == "amx_bf16";
+}
 
 at::Tensor Part::moments() const {
   const at::Tensor upper = sums.triu();

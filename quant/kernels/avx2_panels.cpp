@@ -284,6 +284,13 @@ struct Bfloat16Products : ValueProducts {
   }
 };
 
+// One float32 value a word.
+struct FloatProducts : ValueProducts {
+  static void add(Sums& sums, Ints weights, Ints input) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sums) : "x"(weights), "x"(input));
+  }
+};
+
 void multiply_pairs(const PanelArguments& a) noexcept {
   a.code_offset == 8 ? multiply<PairProducts4>(a) : multiply<PairProducts8>(a);
 }
@@ -306,5 +313,10 @@ const PanelTable kAvx2Bfloat16Panels = {
     .multiply = multiply<Bfloat16Products>,
     .interleave = interleave,
     .split_pairs = split_pairs};
+const ColumnTable kAvx2Columns = {.values_per_step = 1,
+                                  .unpack4 = nullptr,
+                                  .pack = nullptr,
+                                  .multiply = multiply<FloatProducts>,
+                                  .interleave = interleave};
 
 }  // namespace halfbyte::quant::kernels

@@ -161,6 +161,12 @@ struct Bfloat16Products {
   static Floats values(const PanelArguments&, Sums sums, std::size_t, std::size_t) { return sums; }
 };
 
+struct FloatProducts : Bfloat16Products {
+  static void add(Sums& sums, Ints weights, Ints input) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(input));
+  }
+};
+
 // One group: kRows x 32 sums, all in registers, so every loop over them is unrolled.
 template <class Products, std::size_t kRows>
 inline __attribute__((always_inline)) void multiply_group(const PanelArguments& a, std::size_t group) {
@@ -221,15 +227,6 @@ void store_offsets(const PanelArguments& a, std::size_t row) {
   }
 }
 
-// What products begin with.
-void store_offsets(const PanelArguments& a) {
-  if (!a.offsets) return static_cast<void>(__builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float)));
-  std::size_t row = 0;
-  for (; row + 6 <= a.rows; row += 6) store_offsets<6>(a, row);
-  for (; row + 2 <= a.rows; row += 2) store_offsets<2>(a, row);
-  for (; row < a.rows; ++row) store_offsets<1>(a, row);
-}
-
 template <class Products>
 void multiply(const PanelArguments& a) noexcept {
   using Multiply = void (*)(const PanelArguments&);
@@ -238,7 +235,7 @@ void multiply(const PanelArguments& a) noexcept {
       multiply_rows<Products, 4>,  multiply_rows<Products, 5>,  multiply_rows<Products, 6>,
       multiply_rows<Products, 7>,  multiply_rows<Products, 8>,  multiply_rows<Products, 9>,
       multiply_rows<Products, 10>, multiply_rows<Products, 11>, multiply_rows<Products, 12>};
-  if (a.is_first) store_offsets(a);
+  if (a.is_first) avx512_begin_products(a);
   kByRows[a.rows - 1](a);
 }
 
@@ -267,7 +264,84 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
   }
 }
 
+// What the codes of one row, in the lower half, and of the next one mean in one group; no next one: zeros.
+Ints pair_levels(const ColumnArguments& a, std::size_t row, std::size_t group) {
+  const Floats levels = _mm512_loadu_ps(a.levels);
+  Floats values[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::size_t at = (row + i) * a.scale_stride + group;
+    const bool is_there = row + i < a.count;
+    const Floats offset = _mm512_set1_ps(is_there && a.offsets ? a.offsets[at] : 0.0f);
+    values[i] = _mm512_fmadd_ps(levels, _mm512_set1_ps(is_there ? a.scales[at] : 0.0f), offset);
+  }
+  Ints pairs;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(pairs) : "v"(values[1]), "v"(values[0]));
+  return pairs;
+}
+
+// Values of two rows, each beside that below it.
+void pack_pairs(const float* first, const float* second, std::size_t columns, Byte* out,
+                std::size_t tile_bytes) noexcept {
+  const Ints lower = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Ints order = _mm512_or_si512(lower, _mm512_slli_epi32(_mm512_add_epi32(lower, _mm512_set1_epi32(16)), 16));
+  const std::size_t padded = (columns + kTileRows - 1) / kTileRows * kTileRows;
+  for (std::size_t k = 0; k < padded; k += kWidth) {
+    const std::size_t left = k < columns ? columns - k : 0;
+    const auto mask = static_cast<__mmask16>(left >= kWidth ? 0xffffu : (1u << left) - 1u);
+    const Floats one = _mm512_maskz_loadu_ps(mask, first + k);
+    const Floats two = second ? _mm512_maskz_loadu_ps(mask, second + k) : _mm512_setzero_ps();
+    Ints halves;
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(two), "v"(one));
+    _mm512_store_si512(out + k / kTileRows * tile_bytes + k % kTileRows * kStepBytes,
+                       _mm512_permutexvar_epi16(order, halves));
+  }
+}
+
+// Sixteen columns of two rows: eight bytes of each. A byte of the first row is in bits 0 to 7 of its lane of 64, one of
+// the second in bits 8 to 15; where the values of pair_levels begin with the second row's, an index has 16.
+Ints pair_indices(__m128i first, __m128i second, Ints turn) {
+  const Ints bytes = _mm512_cvtepu16_epi64(_mm_unpacklo_epi8(first, second));
+  const Ints low = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 8));
+  const Ints high = _mm512_or_si512(_mm512_slli_epi64(bytes, 28), _mm512_slli_epi64(bytes, 36));
+  const Ints codes = _mm512_and_si512(_mm512_or_si512(low, high), _mm512_set1_epi16(15));
+  return _mm512_rolv_epi64(_mm512_or_si512(codes, _mm512_set1_epi32(16 << 16)), turn);
+}
+
+// Each code has one of sixteen values in its row and group.
+void unpack_columns(const ColumnArguments& a) noexcept {
+  constexpr std::size_t kRowsAhead = 32;
+  const Ints turn = _mm512_set1_epi64(a.flip ? 32 : 0);
+  const std::size_t padded = (a.columns + kTileRows - 1) / kTileRows * kTileRows;
+  for (std::size_t row = 0; row < a.count; row += 2) {
+    const Byte *first = a.rows + row * a.row_bytes, *second = row + 1 < a.count ? first + a.row_bytes : first;
+    Byte* out = a.out + row / 2 * kTileBytes;
+    _mm_prefetch(first + kRowsAhead * a.row_bytes, _MM_HINT_T0);
+    _mm_prefetch(second + kRowsAhead * a.row_bytes, _MM_HINT_T0);
+    Ints levels = _mm512_setzero_si512();
+    for (std::size_t k = 0, group = 0, group_end = 0; k < padded; k += kWidth) {
+      if (k == group_end && k < a.columns) {
+        levels = pair_levels(a, row, group++);
+        group_end += a.group_size;
+      }
+      const std::size_t left = k < a.columns ? (a.columns - k + 1) / 2 : 0;
+      const auto mask = static_cast<__mmask16>(left >= 8 ? 0xffu : (1u << left) - 1u);
+      const Ints indices =
+          pair_indices(_mm_maskz_loadu_epi8(mask, first + k / 2), _mm_maskz_loadu_epi8(mask, second + k / 2), turn);
+      _mm512_store_si512(out + k / kTileRows * a.tile_bytes + k % kTileRows * kStepBytes,
+                         _mm512_permutexvar_epi16(indices, levels));
+    }
+  }
+}
+
 }  // namespace
+
+void avx512_begin_products(const PanelArguments& a) noexcept {
+  if (!a.offsets) return static_cast<void>(__builtin_memset(a.out, 0, a.rows * kTileRows * sizeof(float)));
+  std::size_t row = 0;
+  for (; row + 6 <= a.rows; row += 6) store_offsets<6>(a, row);
+  for (; row + 2 <= a.rows; row += 2) store_offsets<2>(a, row);
+  for (; row < a.rows; ++row) store_offsets<1>(a, row);
+}
 
 const PanelTable kAvx512Int8Panels = {.least_rows = {6, 12, 6},
                                       .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
@@ -280,5 +354,15 @@ const PanelTable kAvx512Bfloat16Panels = {
     .multiply = multiply<Bfloat16Products>,
     .interleave = interleave,
     .split_pairs = split_pairs};
+const ColumnTable kAvx512Columns = {.values_per_step = 1,
+                                    .unpack4 = nullptr,
+                                    .pack = nullptr,
+                                    .multiply = multiply<FloatProducts>,
+                                    .interleave = interleave};
+const ColumnTable kAvx512Bfloat16Columns = {.values_per_step = 2,
+                                            .unpack4 = unpack_columns,
+                                            .pack = pack_pairs,
+                                            .multiply = multiply<Bfloat16Products>,
+                                            .interleave = interleave};
 
 }  // namespace halfbyte::quant::kernels

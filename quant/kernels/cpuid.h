@@ -15,6 +15,7 @@ struct Leaf7 {
     if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) eax_of_1 = a;
   }
   bool has_avx_vnni() const { return (eax_of_1 & (1U << 4)) != 0; }
+  bool has_amx_bf16() const { return (edx & (1U << 22)) != 0 && (edx & (1U << 24)) != 0; }  // and tiles
 };
 
 }  // namespace halfbyte::quant::kernels

@@ -1,5 +1,6 @@
 // Chooses the kernels: one ordered list, the CPU's word, and HALFBYTE_ISA's.
 #ifdef HALFBYTE_X86
+#include "quant/kernels/amx.h"
 #include "quant/kernels/cpuid.h"
 #endif
 
@@ -30,6 +31,7 @@ bool has_avx512() {
 }
 bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_bf16() { return has_vnni() && __builtin_cpu_supports("avx512bf16"); }
+bool has_amx() { return has_bf16() && Leaf7().has_amx_bf16() && may_use_tiles(); }
 
 // A level that adds products to another's.
 Table with_products(const char* name, Table table, const Int8Table& int8, const PanelTable& int8_panels,
@@ -48,9 +50,36 @@ Table avx512_with_int8() {
   return table;
 }
 
+Table avx512_with_bfloat16() {
+  Table table = avx512_with_int8();
+  table.bfloat16_columns = &kAvx512Bfloat16Columns;
+  return table;
+}
+
+// Products in registers of blocks, of what the table's own functions unpack.
+template <class Products>
+Products in_blocks(Products table, void (*multiply)(const PanelArguments&) noexcept) {
+  table.input = kAmxProducts.input;
+  table.multiply = multiply;
+  table.interleave = kAmxProducts.interleave;
+  return table;
+}
+
 const Table* avx512_bf16() {
   static const Table table =
-      with_products("avx512_bf16", avx512_with_int8(), kAvx512Int8, kAvx512Int8Panels, &kAvx512Bfloat16Panels);
+      with_products("avx512_bf16", avx512_with_bfloat16(), kAvx512Int8, kAvx512Int8Panels, &kAvx512Bfloat16Panels);
+  return &table;
+}
+const Table* amx_bf16() {
+  static const PanelTable panels = in_blocks(kAvx512Bfloat16Panels, kAmxProducts.multiply_panels);
+  static const ColumnTable columns = in_blocks(kAvx512Bfloat16Columns, kAmxProducts.multiply_columns);
+  static const Table table = [] {
+    Table out = *avx512_bf16();
+    out.name = "amx_bf16";
+    out.bfloat16_block_panels = &panels;
+    out.bfloat16_columns = &columns;
+    return out;
+  }();
   return &table;
 }
 const Table* avx512_vnni() {
@@ -70,6 +99,7 @@ const Table* ref() { return &kRef; }
 // Best first.
 constexpr Level kLevels[] = {
 #ifdef HALFBYTE_X86
+    {"amx_bf16", amx_bf16, has_amx},
     {"avx512_bf16", avx512_bf16, has_bf16},
     {"avx512_vnni", avx512_vnni, has_vnni},
     {"avx512", avx512, has_avx512},

@@ -81,7 +81,7 @@ struct TileArguments {
 
 struct PanelArguments {
   const Byte* tile;
-  const Byte* input;   // (steps, rows, kStepBytes)
+  const Byte* input;   // (steps, rows, kStepBytes), or as PanelInput has it
   std::size_t groups;  // steps are groups * steps_per_group
   std::size_t steps_per_group;
   const float* scales;            // (groups, kTileRows)
@@ -92,7 +92,7 @@ struct PanelArguments {
   const float* input_scales;      // (groups, rows); 8-bit panels only
   const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
   const float* input_sums;        // (offset_groups, rows), of the input's values; with offsets only
-  std::size_t rows;               // 1 to kPanelRows
+  std::size_t rows;               // 1 to PanelInput::most_rows
   const Byte* prefetch;           // what to bring into the second-level cache meanwhile
   std::size_t prefetch_bytes;     // of it, a step; 0: nothing
   bool is_first;                  // else the products are added to what is there
@@ -100,9 +100,18 @@ struct PanelArguments {
 };
 inline constexpr std::size_t kPanelRows = 12;
 
+// How kernels take the input of PanelArguments.
+struct PanelInput {
+  std::size_t most_rows = kPanelRows;  // of a panel
+  std::size_t block_steps = 1;         // groups are whole blocks of so many steps
+  // Brings steps (count, steps) of 4 bytes, rows row_bytes apart, into (blocks, count, block_steps). Null: interleave.
+  void (*arrange)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t steps, Byte* out) = nullptr;
+};
+
 // The order of values in steps: bfloat16 panels have two a step as they come, 8-bit panels four; but of each eight that
 // multiply 4-bit codes, 8-bit panels have the even ones first, then the odd ones.
 struct PanelTable {
+  PanelInput input = {};
   // From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5).
   // Indexed by Int8Dot.
   std::size_t least_rows[kInt8DotCount];
@@ -110,12 +119,53 @@ struct PanelTable {
   // codes, or levels plus 128.
   void (*unpack[kInt8DotCount])(const TileArguments& arguments) noexcept;
   void (*multiply)(const PanelArguments& arguments) noexcept;
-  // Word w of row r goes to out[w * out_words + r]. Shapes: rows (count, words) of 4 bytes, 1 to 16 of them, row_bytes
-  // apart; out (words, out_words).
+  // Word w of row r goes to out[w * out_words + r]. Shapes: rows (count, words) of 4 bytes, 1 to 16 or most_rows of
+  // them, row_bytes apart; out (words, out_words).
   void (*interleave)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
                      std::size_t out_words) noexcept;
   // Brings n codes, a multiple of kInputUnit, into the order of steps that multiply 4-bit codes.
   void (*split_pairs)(signed char* codes, std::size_t n) noexcept;
+};
+
+// Products that sum over the rows of a matrix, a tile being kTileRows columns of some of its rows: a step is one
+// float32 value of each column, or two bfloat16 ones, of one row and the next. They are multiplied as PanelTable's are.
+struct ColumnArguments {
+  const Byte* rows;  // 4-bit codes, from the first column on
+  std::size_t row_bytes;
+  std::size_t count;         // rows; an odd one is paired with zeros
+  std::size_t columns;       // of all tiles; others, to fill the last one, are finite
+  const float* scales;       // (count, scale_stride), from the first column's group on
+  const float* offsets;      // to add to level * scale, as scales; null: none
+  std::size_t scale_stride;  // elements
+  std::size_t group_size;    // from the first column on; a multiple of 16, or at least `columns`
+  const float* levels;       // the sixteen values
+  int flip;                  // element k is in field k ^ flip
+  Byte* out;                 // (tiles, tile_bytes): (steps, kTileRows, kStepBytes), aligned to 64 bytes
+  std::size_t tile_bytes;
+};
+
+struct ColumnTable {
+  PanelInput input = {};
+  std::size_t values_per_step;  // 1: float32, 2: bfloat16
+  // Null: the values come by way of Table::unpack and `pack`.
+  void (*unpack4)(const ColumnArguments& arguments) noexcept;
+  // Rounds the values of two rows, of which the second may be null, zeros, to one step of each tile. Null: steps hold
+  // values of one row as they are.
+  void (*pack)(const float* first, const float* second, std::size_t columns, Byte* out,
+               std::size_t tile_bytes) noexcept;
+  void (*multiply)(const PanelArguments& arguments) noexcept;
+  // As PanelTable has it.
+  void (*interleave)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                     std::size_t out_words) noexcept;
+};
+
+// Products of bfloat16 tiles that another level unpacks, in registers that hold blocks of steps.
+struct BlockProducts {
+  PanelInput input;
+  void (*multiply_panels)(const PanelArguments& arguments) noexcept;   // as PanelTable's
+  void (*multiply_columns)(const PanelArguments& arguments) noexcept;  // as ColumnTable's
+  void (*interleave)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                     std::size_t out_words) noexcept;
 };
 
 // 8-bit codes times activations in 16 bits, in groups of 32, 64 or 128: the activations' rounding is 256 times finer
@@ -156,11 +206,16 @@ struct WideTable {
 
 extern const Int8Table kRefInt8;
 extern const WideTable kRefWide;
+extern const ColumnTable kRefColumns;
 #ifdef HALFBYTE_X86
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;
+extern const ColumnTable kAvx2Columns, kAvx512Columns, kAvx512Bfloat16Columns;
+extern const BlockProducts kAmxProducts;
+// What products are where is_first: zeros, or of the offsets.
+void avx512_begin_products(const PanelArguments& arguments) noexcept;
 #endif
 
 }  // namespace halfbyte::quant::kernels

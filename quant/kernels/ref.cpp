@@ -194,7 +194,33 @@ void expand_scales(const signed char* bytes, std::size_t count, float row_scale,
   }
 }
 
+void multiply_columns(const PanelArguments& a) noexcept {
+  for (std::size_t m = 0; m < a.rows; ++m) {
+    float* out = a.out + m * kTileRows;
+    for (std::size_t c = 0; a.is_first && c < kTileRows; ++c) out[c] = 0;
+    for (std::size_t group = 0; group < a.groups; ++group) {
+      float sums[kTileRows] = {};
+      for (std::size_t step = group * a.steps_per_group; step < (group + 1) * a.steps_per_group; ++step) {
+        const float x = read<float>(a.input + (step * a.rows + m) * kStepBytes);
+        const Byte* values = a.tile + step * kTileRows * kStepBytes;
+        for (std::size_t c = 0; c < kTileRows; ++c) sums[c] += read<float>(values + c * kStepBytes) * x;
+      }
+      for (std::size_t c = 0; c < kTileRows; ++c) out[c] += sums[c] * a.scales[group * kTileRows + c];
+    }
+  }
+}
+
+void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
+                std::size_t out_words) noexcept {
+  for (std::size_t w = 0; w < words; ++w) {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(out + (w * out_words + r) * 4, rows + r * row_bytes + w * 4, 4);
+  }
+}
+
 }  // namespace
+
+const ColumnTable kRefColumns = {
+    .values_per_step = 1, .unpack4 = nullptr, .pack = nullptr, .multiply = multiply_columns, .interleave = interleave};
 
 const Table kRef = {
     .name = "ref",
@@ -207,6 +233,9 @@ const Table kRef = {
     .wide = &kRefWide,
     .int8_panels = nullptr,
     .bfloat16_panels = nullptr,
+    .bfloat16_block_panels = nullptr,
+    .columns = &kRefColumns,
+    .bfloat16_columns = nullptr,
     .is_int8_fast = false,
     .words_per_block = 1,
     .load = load,

@@ -6,6 +6,8 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <halfbyte/operators.h>
 
 #include "quant/operators/checks.h"
@@ -21,9 +23,11 @@ using torch::autograd::variable_list;
 bool wants_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 bool wants_gradient(const OptionalTensor& tensor) { return tensor && wants_gradient(*tensor); }
 
-// LibTorch's float16 products are eight times slower than its others on most CPUs, and round sums to float16.
-at::ScalarType product_dtype(const at::Tensor& gradient) {
-  return gradient.is_cpu() && gradient.scalar_type() == at::kHalf ? at::kFloat : gradient.scalar_type();
+// What a dense product of the backward pass multiplies in, where the forward one took `operand`: that, but on a CPU
+// that is slow in it. LibTorch's float16 products are eight times slower than its others on most, and round sums.
+at::ScalarType product_dtype(const at::Tensor& gradient, at::ScalarType operand) {
+  const bool is_slow = operand == at::kHalf || (operand == at::kBFloat16 && !quant::is_bfloat16_fast());
+  return gradient.is_cpu() && is_slow ? at::kFloat : operand;
 }
 
 // Shape: (..., features) -> (rows, features), in the dtype of products.
@@ -31,14 +35,24 @@ at::Tensor rows_of(const at::Tensor& tensor, at::ScalarType type) {
   return tensor.reshape_symint({-1, tensor.sym_size(-1)}).to(type);
 }
 
-// Of y = x W^T with respect to W: (out_features, in_features).
+// While one lives, autocast, which has chosen for the forward product, does not choose again.
+struct NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
+};
+
+// Of y = x W^T with respect to W, in float32: (out_features, in_features). LibTorch would round a bfloat16 product's
+// sums; those of ours stay in float32.
 at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) {
-  const at::ScalarType type = product_dtype(gradient);
-  return at::matmul(rows_of(gradient, type).t(), rows_of(input, type));
+  const NoAutocast no_autocast;
+  const at::ScalarType type = product_dtype(gradient, input.scalar_type());
+  const at::Tensor columns = rows_of(gradient, type).t(), rows = rows_of(input, type);
+  if (!gradient.is_cpu() || type == at::kFloat) return at::matmul(columns.to(at::kFloat), rows.to(at::kFloat));
+  return operators::dense_linear(columns.contiguous(), rows.t().contiguous(), std::nullopt, at::kFloat);
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, at::ScalarType type) {
-  const at::ScalarType product = product_dtype(gradient);
+  const NoAutocast no_autocast;
+  const at::ScalarType product = product_dtype(gradient, type);
   return at::matmul(gradient.to(product), weight.to(product)).to(type);
 }
 
@@ -61,7 +75,12 @@ struct SavedWeight {
   PackedWeight weight;
   std::int64_t in_features;
 
-  at::Tensor dequantize(at::ScalarType type) const { return operators::dequantize(weight, in_features, type); }
+  // Of y = x W^T with respect to x, which was of `type`. Kernels multiply float16 in float32: nothing is rounded to it.
+  at::Tensor input_gradient(const at::Tensor& gradient, at::ScalarType type) const {
+    const bool is_widened = gradient.is_cpu() && type == at::kHalf && gradient.scalar_type() != at::kHalf;
+    const at::Tensor rows = gradient.to(is_widened ? at::kFloat : type);
+    return operators::low_bit_linear_transposed(rows, weight, in_features, type);
+  }
 
   // In units of the scale, without offsets.
   at::Tensor values() const {
@@ -143,10 +162,42 @@ struct LowBitLinear : torch::autograd::Function<LowBitLinear> {
     at::Tensor of_input, of_scales;
     if (context->needs_input_grad(0)) {
       const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
-      of_input = input_gradient(gradient, weight.dequantize(product_dtype(gradient)), type);
+      of_input = weight.input_gradient(gradient, type);
     }
     if (saved[kInput].defined()) of_scales = weight.scale_gradient(weight_gradient(gradient, saved[kInput]));
     return {of_input, of_scales, saved_bias_gradient(context, gradient), {}, {}, {}};
+  }
+};
+
+// y = x W. `scales` as in LowBitLinear.
+struct LowBitLinearTransposed : torch::autograd::Function<LowBitLinearTransposed> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& scales,
+                            const PackedWeight& weight, std::int64_t in_features, OptionalType out_dtype) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor result = operators::low_bit_linear_transposed(input, weight, in_features, out_dtype);
+    save_weight(context, weight, in_features, wants_gradient(scales) ? input : at::Tensor());
+    remember_type(context, "input_type", input);
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor& gradient = gradients[0];
+    return translated(
+        [&] { return "the backward pass of halfbyte::low_bit_linear_transposed, gradient " + describe(gradient); },
+        [&] { return gradients_of(context, gradient); });
+  }
+
+ private:
+  static variable_list gradients_of(AutogradContext* context, const at::Tensor& gradient) {
+    const variable_list saved = context->get_saved_variables();
+    const SavedWeight weight = saved_weight(context, saved);
+    at::Tensor of_input, of_scales;
+    if (context->needs_input_grad(0)) {
+      const auto type = static_cast<at::ScalarType>(context->saved_data["input_type"].toInt());
+      of_input = operators::low_bit_linear(gradient.to(type), weight.weight);
+    }
+    if (saved[kInput].defined()) of_scales = weight.scale_gradient(weight_gradient(saved[kInput], gradient));
+    return {of_input, of_scales, {}, {}, {}};
   }
 };
 
@@ -207,6 +258,17 @@ at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, c
   }
   check_packed_savable("low_bit_linear", weight);
   return LowBitLinear::apply(input, weight.scales, bias, weight, out_dtype, kind);
+}
+
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype) {
+  if (!at::GradMode::is_enabled() || !(wants_gradient(input) || wants_gradient(weight.scales))) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return operators::low_bit_linear_transposed(input, weight, in_features, out_dtype);
+  }
+  check_packed_savable("low_bit_linear_transposed", weight);
+  if (wants_gradient(weight.scales)) check_not_inference("low_bit_linear_transposed", "input", input);
+  return LowBitLinearTransposed::apply(input, weight.scales, weight, in_features, out_dtype);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -1,9 +1,13 @@
 // The operators on every backend without kernels of ours: plain ATen calls, so that no call can meet a missing kernel.
+#include <algorithm>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
 
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
@@ -50,6 +54,26 @@ at::Tensor scales_of(const PackedOperand& packed) {
   return multiples.mul(packed.weight.row_scales->to(at::kFloat).unsqueeze(-1));
 }
 
+// Weight rows that are dense at once in a sum over rows: a multiple of those that share a word of zero points.
+std::int64_t block_rows(std::int64_t in_features) {
+  constexpr std::int64_t kBlockValues = std::int64_t{1} << 22, kFields = 8;
+  return std::max(kBlockValues / in_features, kFields) / kFields * kFields;
+}
+
+// Rows [begin, begin + count) of `packed`; begin as block_rows has it.
+PackedOperand rows_of(const PackedOperand& packed, std::int64_t begin, std::int64_t count) {
+  const auto of = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
+  PackedOperand out = packed;
+  out.out_features = count;
+  out.weight.codes = of(packed.weight.codes);
+  out.weight.scales = of(packed.weight.scales);
+  if (packed.weight.zero_points)
+    out.weight.zero_points = packed.weight.zero_points->narrow(0, begin / 8, zero_point_words(count));
+  if (packed.weight.offsets) out.weight.offsets = of(*packed.weight.offsets);
+  if (packed.weight.row_scales) out.weight.row_scales = of(*packed.weight.row_scales);
+  return out;
+}
+
 at::Tensor dequantize_checked(const PackedOperand& packed) {
   const std::int64_t groups = packed.in_features / packed.weight.group_size;
   at::Tensor grouped = unpack(packed).reshape({packed.out_features, groups, packed.weight.group_size});
@@ -84,6 +108,25 @@ at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, c
   const PackedOperand packed = check_packed(kOp, weight, input.size(-1));
   check_same_device(kOp, "codes", weight.codes, "input", input);
   return multiply(kOp, input, dequantize_checked(packed), bias, out_dtype);
+}
+
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype) {
+  constexpr const char* kOp = "low_bit_linear_transposed";
+  const PackedOperand packed = check_packed(kOp, weight, in_features);
+  check_input(kOp, input, packed.out_features);
+  check_same_device(kOp, "codes", weight.codes, "input", input);
+  const at::ScalarType type = out_dtype.value_or(input.scalar_type());
+  check_floating(kOp, "out_dtype", type);
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.back() = in_features;
+  at::Tensor sums = at::zeros(shape, input.options().dtype(at::kFloat));
+  for (std::int64_t begin = 0, step = block_rows(in_features); begin < packed.out_features; begin += step) {
+    const std::int64_t count = std::min(step, packed.out_features - begin);
+    const at::Tensor block = dequantize_checked(rows_of(packed, begin, count)).to(input.scalar_type());
+    sums.add_(at::matmul(input.narrow(-1, begin, count), block));
+  }
+  return sums.to(type);
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

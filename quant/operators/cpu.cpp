@@ -14,6 +14,26 @@
 namespace halfbyte::operators::cpu {
 namespace {
 
+// Shape: of the input, but for the last dimension.
+at::Tensor empty_result(const char* op, const at::Tensor& input, std::int64_t features, OptionalType out_dtype) {
+  const at::ScalarType type = out_dtype.value_or(input.scalar_type());
+  check_floating(op, "out_dtype", type);
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.back() = features;
+  return at::empty(shape, input.options().dtype(type));
+}
+
+// Input, rows and output alone.
+quant::LinearArguments arguments_of(const char* op, const at::Tensor& rows, at::Tensor& result) {
+  quant::LinearArguments out{};
+  out.input = bytes_of(rows);
+  out.input_dtype = check_floating(op, "input", rows);
+  out.rows = c10::multiply_integers(rows.sizes().slice(0, static_cast<std::size_t>(rows.dim()) - 1));
+  out.output = static_cast<std::byte*>(result.mutable_data_ptr());
+  out.output_dtype = check_floating(op, "out_dtype", result);
+  return out;
+}
+
 at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at::Tensor& input,
                     const OptionalTensor& bias, OptionalType out_dtype,
                     quant::Arithmetic arithmetic = quant::Arithmetic::kFloat) {
@@ -21,19 +41,10 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
   check_bias(op, bias, weight.out_features, input);
   const at::Tensor rows = input.contiguous();
   const at::Tensor bias_row = bias && bias->defined() ? bias->contiguous() : at::Tensor();
-  std::vector<std::int64_t> shape = input.sizes().vec();
-  shape.back() = weight.out_features;
-  const at::ScalarType type = out_dtype.value_or(input.scalar_type());
-  const Dtype result_dtype = check_floating(op, "out_dtype", type);
-  at::Tensor result = at::empty(shape, input.options().dtype(type));
-  quant::LinearArguments arguments{};
-  arguments.input = bytes_of(rows);
-  arguments.input_dtype = check_floating(op, "input", input);
-  arguments.rows = c10::multiply_integers(input.sizes().slice(0, shape.size() - 1));
+  at::Tensor result = empty_result(op, input, weight.out_features, out_dtype);
+  quant::LinearArguments arguments = arguments_of(op, rows, result);
   arguments.bias = bias_row.defined() ? bytes_of(bias_row) : nullptr;
   arguments.bias_dtype = bias_row.defined() ? check_floating(op, "bias", bias_row) : Dtype::kFloat32;
-  arguments.output = static_cast<std::byte*>(result.mutable_data_ptr());
-  arguments.output_dtype = result_dtype;
   arguments.arithmetic = arithmetic;
   const quant::AmongOpenMp among_openmp;
   if (arguments.rows > 0 && weight.out_features > 0) quant::linear(weight, arguments);
@@ -49,6 +60,20 @@ at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, c
   const PackedOperand packed = check_packed(kOp, weight, input.size(-1));
   check_same_device(kOp, "codes", weight.codes, "input", input);
   return multiply(kOp, packed_matrix(packed), input, bias, out_dtype, check_arithmetic(kOp, arithmetic));
+}
+
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype) {
+  constexpr const char* kOp = "low_bit_linear_transposed";
+  const PackedOperand packed = check_packed(kOp, weight, in_features);
+  check_input(kOp, input, packed.out_features);
+  check_same_device(kOp, "codes", weight.codes, "input", input);
+  const at::Tensor rows = input.contiguous();
+  at::Tensor result = empty_result(kOp, input, in_features, out_dtype);
+  const quant::LinearArguments arguments = arguments_of(kOp, rows, result);
+  const quant::AmongOpenMp among_openmp;
+  if (arguments.rows > 0) quant::linear_transposed(packed_matrix(packed), arguments);
+  return result;
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

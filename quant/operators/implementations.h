@@ -17,6 +17,8 @@ using OptionalType = std::optional<at::ScalarType>;
 namespace cpu {
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
                           OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
@@ -25,6 +27,8 @@ at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::
 namespace composite {
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
                           OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
@@ -33,6 +37,8 @@ at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::
 namespace autograd {
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
                           OptionalType out_dtype, std::string_view arithmetic);
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     OptionalType out_dtype);
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);

@@ -22,6 +22,10 @@ using LowBitLinearSignature = at::Tensor(const at::Tensor& input, const at::Tens
                                          std::string_view scheme, std::int64_t group_size, OptionalType out_dtype,
                                          std::string_view arithmetic, const OptionalTensor& offsets,
                                          const OptionalTensor& row_scales);
+using TransposedSignature = at::Tensor(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                                       const OptionalTensor& zero_points, std::string_view scheme,
+                                       std::int64_t in_features, std::int64_t group_size, OptionalType out_dtype,
+                                       const OptionalTensor& offsets, const OptionalTensor& row_scales);
 using DenseLinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, OptionalType);
 using DequantizeSignature = at::Tensor(const at::Tensor& codes, const at::Tensor& scales,
                                        const OptionalTensor& zero_points, std::string_view scheme,
@@ -32,6 +36,9 @@ constexpr const char* kLowBitLinearSchema =
     "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
     "group_size, "
     "ScalarType? out_dtype=None, str arithmetic=\"float\", Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
+constexpr const char* kTransposedSchema =
+    "low_bit_linear_transposed(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int "
+    "in_features, int group_size, ScalarType? out_dtype=None, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
 constexpr const char* kDenseLinearSchema =
     "dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor";
 constexpr const char* kDequantizeSchema =
@@ -53,6 +60,15 @@ at::Tensor low_bit_linear_kernel(const at::Tensor& input, const at::Tensor& code
                                  const OptionalTensor& offsets, const OptionalTensor& row_scales) {
   return kRun(input, {codes, scales, scheme, group_size, zero_points, offsets, row_scales}, bias, out_dtype,
               arithmetic);
+}
+
+using Transposed = at::Tensor(const at::Tensor&, const PackedWeight&, std::int64_t, OptionalType);
+template <Transposed* kRun>
+at::Tensor transposed_kernel(const at::Tensor& input, const at::Tensor& codes, const at::Tensor& scales,
+                             const OptionalTensor& zero_points, std::string_view scheme, std::int64_t in_features,
+                             std::int64_t group_size, OptionalType out_dtype, const OptionalTensor& offsets,
+                             const OptionalTensor& row_scales) {
+  return kRun(input, {codes, scales, scheme, group_size, zero_points, offsets, row_scales}, in_features, out_dtype);
 }
 
 using Dequantize = at::Tensor(const PackedWeight&, std::int64_t, at::ScalarType);
@@ -112,33 +128,12 @@ void add_autocast(Libraries& libraries) {
   torch::Library& library = add_library(libraries, key);
   library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<Autocast<device, key>::low_bit_linear>)));
   library.impl("dense_linear", TORCH_FN((Autocast<device, key>::dense_linear)));
-  library.impl("dequantize", torch::CppFunction::makeFallthrough());  // its dtype is an argument
+  library.impl("dequantize", torch::CppFunction::makeFallthrough());                 // its dtype is an argument
+  library.impl("low_bit_linear_transposed", torch::CppFunction::makeFallthrough());  // backward has chosen
 }
 
-Libraries make_libraries() {
-  Libraries libraries;
-  libraries.push_back(
-      std::make_unique<torch::Library>(torch::Library::DEF, "halfbyte", std::nullopt, __FILE__, __LINE__));
-  libraries.back()->def(kLowBitLinearSchema);
-  libraries.back()->def(kDenseLinearSchema);
-  libraries.back()->def(kDequantizeSchema);
-
-  torch::Library& cpu_library = add_library(libraries, c10::DispatchKey::CPU);
-  cpu_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<cpu::low_bit_linear>)));
-  cpu_library.impl("dense_linear", TORCH_FN(cpu::dense_linear));
-  cpu_library.impl("dequantize", TORCH_FN((dequantize_kernel<cpu::dequantize>)));
-
-  torch::Library& composite_library = add_library(libraries, c10::DispatchKey::CompositeExplicitAutograd);
-  composite_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<composite::low_bit_linear>)));
-  composite_library.impl("dense_linear", TORCH_FN(composite::dense_linear));
-  composite_library.impl("dequantize", TORCH_FN((dequantize_kernel<composite::dequantize>)));
-
-  torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
-  autograd_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<autograd::low_bit_linear>)));
-  autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
-  autograd_library.impl("dequantize", TORCH_FN((dequantize_kernel<autograd::dequantize>)));
-
-  // Every device that LibTorch's autocast knows.
+// Every device that LibTorch's autocast knows.
+void add_autocasts(Libraries& libraries) {
   add_autocast<c10::kCPU, c10::DispatchKey::AutocastCPU>(libraries);
   add_autocast<c10::kCUDA, c10::DispatchKey::AutocastCUDA>(libraries);
   add_autocast<c10::kXPU, c10::DispatchKey::AutocastXPU>(libraries);
@@ -149,6 +144,37 @@ Libraries make_libraries() {
   add_autocast<c10::kMTIA, c10::DispatchKey::AutocastMTIA>(libraries);
   add_autocast<c10::kMAIA, c10::DispatchKey::AutocastMAIA>(libraries);
   add_autocast<c10::kPrivateUse1, c10::DispatchKey::AutocastPrivateUse1>(libraries);
+}
+
+Libraries make_libraries() {
+  Libraries libraries;
+  libraries.push_back(
+      std::make_unique<torch::Library>(torch::Library::DEF, "halfbyte", std::nullopt, __FILE__, __LINE__));
+  libraries.back()->def(kLowBitLinearSchema);
+  libraries.back()->def(kTransposedSchema);
+  libraries.back()->def(kDenseLinearSchema);
+  libraries.back()->def(kDequantizeSchema);
+
+  torch::Library& cpu_library = add_library(libraries, c10::DispatchKey::CPU);
+  cpu_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<cpu::low_bit_linear>)));
+  cpu_library.impl("low_bit_linear_transposed", TORCH_FN((transposed_kernel<cpu::low_bit_linear_transposed>)));
+  cpu_library.impl("dense_linear", TORCH_FN(cpu::dense_linear));
+  cpu_library.impl("dequantize", TORCH_FN((dequantize_kernel<cpu::dequantize>)));
+
+  torch::Library& composite_library = add_library(libraries, c10::DispatchKey::CompositeExplicitAutograd);
+  composite_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<composite::low_bit_linear>)));
+  composite_library.impl("low_bit_linear_transposed",
+                         TORCH_FN((transposed_kernel<composite::low_bit_linear_transposed>)));
+  composite_library.impl("dense_linear", TORCH_FN(composite::dense_linear));
+  composite_library.impl("dequantize", TORCH_FN((dequantize_kernel<composite::dequantize>)));
+
+  torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
+  autograd_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<autograd::low_bit_linear>)));
+  autograd_library.impl("low_bit_linear_transposed",
+                        TORCH_FN((transposed_kernel<autograd::low_bit_linear_transposed>)));
+  autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
+  autograd_library.impl("dequantize", TORCH_FN((dequantize_kernel<autograd::dequantize>)));
+  add_autocasts(libraries);
   return libraries;
 }
 
@@ -163,6 +189,21 @@ void register_operators() {
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const std::optional<at::Tensor>& bias,
                           std::optional<at::ScalarType> out_dtype, quant::Arithmetic arithmetic) {
   return call_low_bit_linear(input, weight, bias, out_dtype, quant::name(arithmetic));
+}
+
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& w, std::int64_t in_features,
+                                     std::optional<at::ScalarType> out_dtype) {
+  static const auto op = handle<TransposedSignature>("halfbyte::low_bit_linear_transposed");
+  return translated(
+      [&] {
+        return "halfbyte::low_bit_linear_transposed(" +
+               describe({{"input", input}, {"codes", w.codes}, {"scales", w.scales}}) + ", " + std::string(w.scheme) +
+               ")";
+      },
+      [&] {
+        return op.call(input, w.codes, w.scales, w.zero_points, w.scheme, in_features, w.group_size, out_dtype,
+                       w.offsets, w.row_scales);
+      });
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,

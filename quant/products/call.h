@@ -112,6 +112,14 @@ class Chunks {
   std::array<Run, kMaxRuns> run_;
 };
 
+// Input of a panel as its kernels take it. Shape: rows (count, steps) of kStepBytes, row_bytes apart.
+template <class Kernels>
+void arrange_steps(const Kernels& kernels, const Byte* rows, std::size_t row_bytes, std::size_t count,
+                   std::size_t steps, Byte* out) {
+  if (kernels.input.arrange) return kernels.input.arrange(rows, row_bytes, count, steps, out);
+  kernels.interleave(rows, row_bytes, count, steps, out, count);
+}
+
 // Whether both multiply the same rows.
 inline bool has_same_input(const Call& a, const Call& b) noexcept {
   return a.input == b.input && a.input_dtype == b.input_dtype && a.rows == b.rows &&

@@ -10,7 +10,6 @@
 namespace halfbyte::quant {
 namespace {
 
-using kernels::kPanelRows;
 using kernels::kStepBytes;
 using kernels::kTileRows;
 
@@ -24,6 +23,7 @@ struct Plan {
   const kernels::PanelTable* kernels;
   bool is_int8;
   std::size_t values_per_step;  // of a row
+  std::size_t panel_rows;       // of input, at most
   std::size_t group_size;       // values that share a scale here; a divisor of the weight's group, or of its padding
   std::size_t groups;           // that cover a row
   std::size_t padded;           // values of a row with its padding
@@ -53,6 +53,11 @@ Plan plan_of(const Call& call) {
   if (plan.group_size == 0) return plan;
   plan.padded = round_up(call.weight.in_features, kernels::kInputUnit);
   plan.groups = (call.weight.in_features + plan.group_size - 1) / plan.group_size;
+  if (const kernels::PanelTable* blocks = call.table->bfloat16_block_panels;
+      !plan.is_int8 && blocks && plan.steps_per_group() % blocks->input.block_steps == 0) {
+    plan.kernels = blocks;
+  }
+  plan.panel_rows = plan.kernels ? plan.kernels->input.most_rows : 0;
   const std::size_t group_bytes = plan.steps_per_group() * kStepBytes * kTileRows;
   // A block begins at a whole vector of words for every group size.
   plan.block_groups = std::max<std::size_t>(1, kTileBytes / group_bytes);
@@ -90,7 +95,7 @@ Panels allocate_panels(const Plan& plan, std::size_t rows) {
   thread_local Aligned<std::int32_t> code_sums;
   const std::size_t groups = plan.padded / plan.group_size + 1;
   return {rows,
-          (rows + kPanelRows - 1) / kPanelRows,
+          (rows + plan.panel_rows - 1) / plan.panel_rows,
           steps.at_least(plan.rows * plan.row_bytes()),
           scales.at_least(plan.rows * groups),
           code_sums.at_least(plan.rows * groups),
@@ -126,9 +131,9 @@ void interleave_groups(const Plan& plan, const T* values, std::size_t stride, st
 void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t first_row) {
   Scratch& buffers = scratch();
   const std::size_t groups = plan.padded / plan.group_size;
-  Byte* rows = buffers.rows.at_least(kPanelRows * plan.padded);
-  float* scales = buffers.row_scales.at_least(kPanelRows * groups);
-  std::int32_t* sums = buffers.row_code_sums.at_least(kPanelRows * groups);
+  Byte* rows = buffers.rows.at_least(plan.panel_rows * plan.padded);
+  float* scales = buffers.row_scales.at_least(plan.panel_rows * groups);
+  std::int32_t* sums = buffers.row_code_sums.at_least(plan.panel_rows * groups);
   for (std::size_t row = 0; row < to.height; ++row) {
     auto* codes = reinterpret_cast<signed char*>(rows + row * plan.padded);
     call.table->int8->quantize(load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural),
@@ -156,8 +161,8 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
   const bool is_whole = plan.padded == call.weight.in_features, has_offsets = call.weight.has_offsets();
   const Byte* rows = call.input_row(first_row + to.first);
   if (!is_whole || has_offsets) {
-    Byte* copies = scratch().rows.at_least(kPanelRows * row_bytes);
-    float* sums = scratch().row_sums.at_least(kPanelRows * plan.groups);
+    Byte* copies = scratch().rows.at_least(plan.panel_rows * row_bytes);
+    float* sums = scratch().row_sums.at_least(plan.panel_rows * plan.groups);
     for (std::size_t row = 0; row < to.height; ++row) {
       const float* values = load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural);
       call.table->store(kernels::kBfloat16, values, plan.padded, copies + row * row_bytes);
@@ -166,7 +171,7 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
     if (has_offsets) interleave_groups(plan, sums, plan.groups, to.height, to.sums);
     rows = copies;
   }
-  plan.kernels->interleave(rows, row_bytes, to.height, row_bytes / kStepBytes, to.steps, to.height);
+  arrange_steps(*plan.kernels, rows, row_bytes, to.height, row_bytes / kStepBytes, to.steps);
 }
 
 // Groups [group, end) of weight rows [begin, end) times all panels; adds to products unless they are the first groups.

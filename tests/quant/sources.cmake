@@ -18,4 +18,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/special_numbers_test.cpp
     quant/text_test.cpp
     quant/thread_pool_test.cpp
+    quant/transposed_test.cpp
     quant/wide_test.cpp)

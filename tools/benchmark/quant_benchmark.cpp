@@ -38,11 +38,19 @@ struct Kind {
   const char* name;
   const Scheme* scheme;  // null: dense bfloat16
   std::int64_t group_size;
+  std::int64_t out_features = kOut, in_features = kIn;
 };
 const Kind kKinds[] = {
     {"sym_int4/g32", &scheme(SchemeId::kSymInt4), 32},   {"sym_int4/g64", &scheme(SchemeId::kSymInt4), 64},
     {"sym_int4/g128", &scheme(SchemeId::kSymInt4), 128}, {"sym_int4/channel", &scheme(SchemeId::kSymInt4), kIn},
     {"sym_int8/g64", &scheme(SchemeId::kSymInt8), 64},   {"bfloat16", nullptr, kIn},
+};
+// The matrices of a Llama of 1.1 B parameters, forward and back.
+const Kind kLayer[] = {
+    {"2048x2048", &scheme(SchemeId::kSymInt4), 128, 2048, 2048},
+    {"256x2048", &scheme(SchemeId::kSymInt4), 128, 256, 2048},
+    {"5632x2048", &scheme(SchemeId::kSymInt4), 128, 5632, 2048},
+    {"2048x5632", &scheme(SchemeId::kSymInt4), 128, 2048, 5632},
 };
 
 // As many matrices as make kFootprint, all of the same weights.
@@ -52,9 +60,10 @@ struct Matrices {
   Kind kind;
 
   explicit Matrices(const Kind& kind_) : kind(kind_) {
-    const std::vector<std::byte> weights = random_floats(kOut * kIn, Dtype::kBfloat16);
-    row_bytes = kOut * (kind.scheme ? packed_row_bytes(*kind.scheme, kIn) : kIn * 2);
-    scale_bytes = kind.scheme ? kOut * (kIn / kind.group_size) * 2 : 0;
+    const std::vector<std::byte> weights = random_floats(kind.out_features * kind.in_features, Dtype::kBfloat16);
+    row_bytes =
+        kind.out_features * (kind.scheme ? packed_row_bytes(*kind.scheme, kind.in_features) : kind.in_features * 2);
+    scale_bytes = kind.scheme ? kind.out_features * (kind.in_features / kind.group_size) * 2 : 0;
     count = kFootprint / row_bytes + 1;
     rows.resize(static_cast<std::size_t>(row_bytes * count));
     scales.resize(static_cast<std::size_t>(scale_bytes * count));
@@ -63,7 +72,8 @@ struct Matrices {
       if (!kind.scheme) {
         std::memcpy(rows.data() + i * row_bytes, weights.data(), weights.size());
       } else {
-        quantize_rows({weights.data(), Dtype::kBfloat16, kOut, kIn}, {kind.scheme, kind.group_size, Search::kAbsmax},
+        quantize_rows({weights.data(), Dtype::kBfloat16, kind.out_features, kind.in_features},
+                      {kind.scheme, kind.group_size, Search::kAbsmax},
                       {rows.data() + i * row_bytes, scales.data() + i * scale_bytes}, stats);
       }
     }
@@ -75,24 +85,37 @@ struct Matrices {
             rows.data() + i * row_bytes,
             scales.data() + i * scale_bytes,
             Dtype::kBfloat16,
-            kOut,
-            kIn,
+            kind.out_features,
+            kind.in_features,
             kind.group_size};
   }
 };
 
 void run_linear(benchmark::State& state, const Kind& kind, std::int64_t m, Dtype dtype, Arithmetic arithmetic) {
   const Matrices matrices(kind);
-  const std::vector<std::byte> input = random_floats(m * kIn, dtype);
-  std::vector<std::byte> output(static_cast<std::size_t>(m * kOut * size_bytes(dtype)));
+  const std::vector<std::byte> input = random_floats(m * kind.in_features, dtype);
+  std::vector<std::byte> output(static_cast<std::size_t>(m * kind.out_features * size_bytes(dtype)));
   std::int64_t index = 0;
   for (auto _ : state) {
     linear(matrices.at(index++), {input.data(), dtype, m, nullptr, dtype, output.data(), dtype, arithmetic});
   }
   state.SetBytesProcessed(state.iterations() * (matrices.row_bytes + matrices.scale_bytes));
   state.counters["flop/s"] =
-      benchmark::Counter(2.0 * static_cast<double>(m * kOut * kIn), benchmark::Counter::kIsIterationInvariantRate,
-                         benchmark::Counter::kIs1000);
+      benchmark::Counter(2.0 * static_cast<double>(m * kind.out_features * kind.in_features),
+                         benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+void run_transposed(benchmark::State& state, const Kind& kind, std::int64_t m, Dtype dtype) {
+  const Matrices matrices(kind);
+  const std::vector<std::byte> input = random_floats(m * kind.out_features, dtype);
+  std::vector<std::byte> output(static_cast<std::size_t>(m * kind.in_features * size_bytes(dtype)));
+  std::int64_t index = 0;
+  for (auto _ : state)
+    linear_transposed(matrices.at(index++), {input.data(), dtype, m, nullptr, dtype, output.data(), dtype});
+  state.SetBytesProcessed(state.iterations() * (matrices.row_bytes + matrices.scale_bytes));
+  state.counters["flop/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(m * kind.out_features * kind.in_features),
+                         benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
 void run_quantize(benchmark::State& state, SchemeId id, std::int64_t group_size, Search search) {
@@ -156,10 +179,18 @@ int main(int argc, char** argv) {
       if (!kind.scheme) continue;
       add("linear/int8/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kInt8);
     }
+    for (const std::int64_t m : {8, 64, 512}) {
+      add("transposed/bfloat16/" + std::to_string(m) + "/" + kind.name, run_transposed, kind, m, Dtype::kBfloat16);
+      add("transposed/float32/" + std::to_string(m) + "/" + kind.name, run_transposed, kind, m, Dtype::kFloat32);
+    }
     for (const std::int64_t m : {1, 512}) {
       add("linear/float32/" + std::to_string(m) + "/" + kind.name, run_linear, kind, m, Dtype::kFloat32,
           Arithmetic::kFloat);
     }
+  }
+  for (const Kind& kind : kLayer) {
+    add(std::string("layer/linear/") + kind.name, run_linear, kind, 512, Dtype::kBfloat16, Arithmetic::kFloat);
+    add(std::string("layer/transposed/") + kind.name, run_transposed, kind, 512, Dtype::kBfloat16);
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

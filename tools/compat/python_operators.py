@@ -30,6 +30,11 @@ def dequantize_words(weight, dtype, scales=None):
             weight.offsets, weight.row_scales)
 
 
+def transposed_words(x, weight, scales=None):
+    return (x, weight.codes, weight.scales if scales is None else scales, weight.zero_points, weight.scheme, weight.in_features, weight.group_size, None,
+            weight.offsets, weight.row_scales)
+
+
 def wants(tensor):
     return tensor.detach().clone().requires_grad_()
 
@@ -58,8 +63,9 @@ def check_opcheck():
             torch.library.opcheck(torch.ops.halfbyte.low_bit_linear, product_words(torch.randn(ROWS, IN).to(dtype).requires_grad_(), weight, bias, scales))
             count += 1
         torch.library.opcheck(torch.ops.halfbyte.low_bit_linear, product_words(torch.randn(2, ROWS, IN).to(dtype), weight))
+        torch.library.opcheck(torch.ops.halfbyte.low_bit_linear_transposed, transposed_words(torch.randn(ROWS, OUT).to(dtype).requires_grad_(), weight, scales))
         torch.library.opcheck(torch.ops.halfbyte.dequantize, dequantize_words(weight, dtype, scales))
-        count += 2
+        count += 3
     for dtype in DTYPES:
         for bias in biases(dtype):
             x, weight = (torch.randn(size, IN).to(dtype).requires_grad_() for size in (ROWS, OUT))

@@ -36,19 +36,21 @@ struct WeightMatrix {
 };
 
 // Where products want the bytes of a part; null: they take no such part.
-const std::byte* WeightMatrix::* operand_of(Part part) noexcept;
+const std::byte* WeightMatrix::*operand_of(Part part) noexcept;
 
 // How products with packed codes are computed. Dense rows, and code books whose values are no small whole numbers (nf4,
 // fp4), are always multiplied in floats.
 enum class Arithmetic : std::uint8_t {
   kFloat,  // codes are dequantised in registers, sums are accumulated in float32
   kInt8,   // the activation is rounded to 8 bits, group by group; within a group, sums are exact integers
-  kMixed,  // kInt8 for 4-bit codes; 8-bit ones, which somebody chose to lose next to nothing, meet activations in 16 bits
-           // or, many rows at a time, bfloat16
+  kMixed,  // kInt8 for 4-bit codes; 8-bit ones, which somebody chose to lose next to nothing, meet activations in 16
+           // bits or, many rows at a time, bfloat16
 };
 std::string_view name(Arithmetic arithmetic) noexcept;  // "float", "int8", "mixed"
 // Whether this CPU multiplies 8-bit integers faster than floats, with the kernels in use.
 bool is_int8_fast();
+// Whether products of many rows with dense bfloat16 ones take less time than in float32.
+bool is_bfloat16_fast();
 
 // Dense rows of activations. Shapes: input (rows, in_features), output (rows, out_features), bias (out_features).
 // Dtypes: float32, float16 or bfloat16, each on its own. Sums are accumulated in float32.
@@ -82,6 +84,12 @@ struct Product {
 // once; so do neighbours of few rows with inputs of their own, as several experts' are.
 void linear(std::span<const Product> products);
 
+// output = input * W, as gradients flow back through linear. Shapes: input (rows, out_features), output (rows,
+// in_features); there is no bias, and `arithmetic` is not looked at. bfloat16 input is multiplied in bfloat16, to which
+// weights are rounded too, where that is faster, all other in float32; sums are float32. A row's result depends on
+// nothing but the row. Never unpacks the whole matrix. Threads: reentrant.
+void linear_transposed(const WeightMatrix& weight, const LinearArguments& arguments);
+
 // Writes rows [row_begin, row_end) as code * scale, then + offset, computed in float32 and rounded to `dtype` at last.
 // Shape of out: (row_end - row_begin, in_features).
 void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t row_end, std::byte* out, Dtype dtype);
@@ -89,8 +97,8 @@ void dequantize(const WeightMatrix& weight, std::int64_t row_begin, std::int64_t
 // Converts between float32, float16 and bfloat16, rounding to nearest even. Any alignment.
 void convert(const std::byte* source, Dtype source_dtype, std::byte* target, Dtype target_dtype, std::int64_t count);
 
-// Name of the kernels in use: "ref", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16". HALFBYTE_ISA forces
-// one.
+// Name of the kernels in use: "ref", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16".
+// HALFBYTE_ISA forces one.
 // Errors: kInvalidArgument when HALFBYTE_ISA names a level that this CPU lacks, or no level.
 const char* isa_name();
 

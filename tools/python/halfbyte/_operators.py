@@ -29,6 +29,17 @@ def _low_bit_linear(
     return input.new_empty((*input.shape[:-1], codes.shape[0]), dtype=out_dtype or input.dtype)
 
 
+@torch.library.register_fake("halfbyte::low_bit_linear_transposed")  # type: ignore[untyped-decorator]
+def _low_bit_linear_transposed(
+    input: Tensor, codes: Tensor, scales: Tensor, zero_points: Tensor | None, scheme: str, in_features: int,
+    group_size: int, out_dtype: torch.dtype | None = None, offsets: Tensor | None = None,
+    row_scales: Tensor | None = None,
+) -> Tensor:
+    _check_same_device(input, codes)
+    _check_columns(input, codes.shape[0])
+    return input.new_empty((*input.shape[:-1], in_features), dtype=out_dtype or input.dtype)
+
+
 @torch.library.register_fake("halfbyte::dense_linear")  # type: ignore[untyped-decorator]
 def _dense_linear(input: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None = None) -> Tensor:
     _check_same_device(input, weight)
@@ -55,5 +66,5 @@ def _refusal(name: str) -> object:
 
 # Kept: what a Library registered goes with it.
 _VMAP = torch.library.Library("halfbyte", "IMPL")  # type: ignore[no-untyped-call]
-for _name in ("low_bit_linear", "dense_linear", "dequantize"):
+for _name in ("low_bit_linear", "low_bit_linear_transposed", "dense_linear", "dequantize"):
     _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")  # type: ignore[no-untyped-call]

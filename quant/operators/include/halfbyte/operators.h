@@ -3,13 +3,17 @@
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
 //                            int group_size, ScalarType? out_dtype=None, str arithmetic="float",
 //                            Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
+//   halfbyte::low_bit_linear_transposed(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, str scheme,
+//                                       int in_features, int group_size, ScalarType? out_dtype=None,
+//                                       Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
 //                        ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
-// Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one. Autocast, of
-// every device that LibTorch's knows: casts the activation, nothing else.
+// Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one; multiplied in
+// the dtype of the forward product's activation, where the CPU is fast in it, else in float32, with sums in float32.
+// Autocast, of every device that LibTorch's knows: casts the activation of linear products, nothing else.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +61,12 @@ at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight,
                           const std::optional<at::Tensor>& bias = std::nullopt,
                           std::optional<at::ScalarType> out_dtype = std::nullopt,
                           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
+
+// input * W: how gradients flow back through low_bit_linear. Shapes: input (..., out_features); result (...,
+// in_features) in out_dtype, or the input's dtype. bfloat16 input is multiplied in bfloat16 where that is fast, all
+// other on the CPU in float32; the matrix is never dense as a whole. Errors: as low_bit_linear.
+at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight& weight, std::int64_t in_features,
+                                     std::optional<at::ScalarType> out_dtype = std::nullopt);
 
 // Shapes: input (..., in_features), weight (out_features, in_features). The dtypes of input, weight and bias may differ
 // among float32, float16 and bfloat16: nothing is cast but in registers.
