@@ -19,6 +19,7 @@
 #include "models/architectures/name_pattern.h"
 #include "models/modules/linear.h"
 #include "models/modules/tap.h"
+#include "models/training/low_rank.h"
 
 namespace halfbyte {
 namespace {
@@ -164,14 +165,14 @@ at::Tensor Lora::dropped(std::size_t index, const at::Tensor& input, std::int64_
   const std::uint64_t stream = static_cast<std::uint64_t>(step) * adapters_.size() + index;
   at::Generator random = at::detail::createCPUGenerator(options_.seed * 0x9e3779b97f4a7c15 + stream + 1);
   const double kept = 1 - options_.dropout;
-  return input * at::empty_like(input.detach()).bernoulli_(kept, random).div_(kept);
+  const at::Tensor x = input.to(at::kFloat);
+  return x * at::empty_like(x.detach()).bernoulli_(kept, random).div_(kept);
 }
 
-// `product`: x W^T without the bias, float32; looked at with a magnitude alone.
-at::Tensor Lora::added(std::size_t index, const at::Tensor& input, const at::Tensor& product) const {
+// With a magnitude. `product`: x W^T without the bias, float32.
+at::Tensor Lora::turned(std::size_t index, const at::Tensor& input, const at::Tensor& product) const {
   const Adapter& one = adapters_[index];
   const at::Tensor low_rank = at::linear(at::linear(input, one.a), one.b);
-  if (!one.magnitude.defined()) return low_rank * (*one.scaling * one.weight);
   // A row of zeros has no direction, and stays one.
   const at::Tensor factor = (one.magnitude / norms_[index]).masked_fill(norms_[index] == 0, 0);
   return ((factor - 1) * product + factor * low_rank * *one.scaling) * one.weight;
@@ -181,17 +182,22 @@ at::Tensor Lora::adapted(const models::Linear& linear, const at::Tensor& input, 
                          std::int64_t step) const {
   const auto found = by_linear_.find(&linear);
   if (found == by_linear_.end()) return result;
-  const at::Tensor x = input.to(at::kFloat);
-  at::Tensor product, sum;
+  at::Tensor product, out = result;
   for (const std::size_t index : found->second) {
-    if (adapters_[index].magnitude.defined() && !product.defined()) {
+    if (!adapters_[index].magnitude.defined()) continue;
+    if (!product.defined()) {
       const at::Tensor& bias = linear.bias_or_undefined();
       product = bias.defined() ? result.to(at::kFloat) - bias.to(at::kFloat) : result.to(at::kFloat);
     }
-    const at::Tensor one = added(index, dropped(index, x, step), product);
-    sum = sum.defined() ? sum + one : one;
+    out = out + turned(index, dropped(index, input, step).to(at::kFloat), product).to(result.scalar_type());
   }
-  return result + sum.to(result.scalar_type());
+  // After those above, which look at the result.
+  for (const std::size_t index : found->second) {
+    const Adapter& one = adapters_[index];
+    if (!one.magnitude.defined())
+      out = training::add_low_rank(out, dropped(index, input, step), one.a, one.b, *one.scaling * one.weight);
+  }
+  return out;
 }
 
 Lora::Scope::Scope(const Lora& lora, std::int64_t step)

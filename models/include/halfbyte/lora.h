@@ -70,7 +70,7 @@ class Lora {
  private:
   void put(Adapter adapter, const models::Linear& linear);
   at::Tensor dropped(std::size_t index, const at::Tensor& input, std::int64_t step) const;
-  at::Tensor added(std::size_t index, const at::Tensor& input, const at::Tensor& product) const;
+  at::Tensor turned(std::size_t index, const at::Tensor& input, const at::Tensor& product) const;
   at::Tensor adapted(const models::Linear& linear, const at::Tensor& input, const at::Tensor& result,
                      std::int64_t step) const;
 
