@@ -51,6 +51,10 @@ Machine machine();
 // has to be finished, or undone, whoever listens.
 void ignore_broken_pipes() noexcept;
 
+// From now on memory that is freed stays the process's: for work that takes and frees large buffers all the time, which
+// the kernel would clear anew each time.
+void keep_freed_memory() noexcept;
+
 // While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process. Those
 // that were ignored when it began stay ignored. Create it before any other thread: threads inherit the blocked signals.
 class InterruptWatch {

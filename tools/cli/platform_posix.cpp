@@ -25,6 +25,10 @@
 
 #include "tools/cli/errors.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 namespace halfbyte::cli {
 
 bool stdin_is_terminal() noexcept { return isatty(STDIN_FILENO) == 1; }
@@ -81,6 +85,13 @@ void become(const std::filesystem::path& program, char** argv, bool waits_asleep
 }
 
 void ignore_broken_pipes() noexcept { std::signal(SIGPIPE, SIG_IGN); }
+
+void keep_freed_memory() noexcept {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);  // never
+#endif
+}
 
 namespace {
 

@@ -94,6 +94,7 @@ std::string line_of(const FinetuneSummary& done) {
 }
 
 ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
+  keep_freed_memory();
   const InterruptWatch interrupt;  // before OpenMP's threads
   FinetuneOptions& options = words.options;
   take(words);
