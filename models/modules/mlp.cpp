@@ -14,6 +14,7 @@
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
 #include "models/modules/routing.h"
+#include "models/modules/silu_product.h"
 
 namespace halfbyte::models {
 namespace {
@@ -61,6 +62,8 @@ at::Tensor Mlp::forward(const at::Tensor& input) const {
 }
 
 at::Tensor Mlp::gated(const at::Tensor& gate, const at::Tensor& up) const {
+  const bool is_trained = at::GradMode::is_enabled() && (gate.requires_grad() || up.requires_grad());
+  if (activation_ == Activation::kSilu && is_trained) return silu_product(gate, up);
   if (activation_ != Activation::kClamped) return activated(activation_, gate) * up;
   const at::Tensor held = gate.clamp_max(clamp_.limit);
   return held * (held * clamp_.alpha).sigmoid() * (up.clamp(-clamp_.limit, clamp_.limit) + 1.0);
