@@ -39,8 +39,13 @@ class Finetune(CommandLineTest):
         plain, beside = (json.loads(self.succeeds(*words, *more))["perplexity"] for more in ([], ["--adapter", self.scratch / "a"]))
         self.assertNotEqual(plain, beside)
         self.succeeds("generate", self.model, "--adapter", self.scratch / "a", "--prompt", "Once", "--max-gen-len", "2", "-q")
-        line = self.succeeds("finetune", self.model, self.scratch / "a", *SHORT, "--targets", "q_proj", "--overwrite", "-q")
+        report = self.scratch / "<report>"
+        line = self.succeeds("finetune", self.model, self.scratch / "a", *SHORT, "--targets", "q_proj", "--overwrite", "--report", report, "--eval", BOOK, "--eval-every", "2", "-q")
         self.assertIn("4 steps, loss ", line)
+        page, data = ((report / name).read_text(encoding="utf-8") for name in ("report.html", "report.json"))
+        self.assertEqual((page.count("<circle"), page.count('class="reach"'), len(json.loads(data)["losses"])), (2, 3, 4))
+        self.assertIn(f"{json.loads(data)['losses'][-1]:.4f} nats a token", page)
+        self.assertNotIn("<script", page)
         config = json.loads((self.scratch / "a/adapter_config.json").read_text(encoding="utf-8"))
         self.assertEqual(len(config["target_modules"]), 4)
 
@@ -55,6 +60,7 @@ class Finetune(CommandLineTest):
         self.fails(2, "short.txt", "finetune", self.model, self.scratch / "b", "--text", short)
         self.fails(1, "nowhere", "generate", self.model, "--adapter", "nowhere", "--prompt", "a")
         self.fails(2, "--prompt-cache", "generate", self.model, "--adapter", "x", "--prompt", "a", "--prompt-cache", self.scratch / "c")
+        self.fails(2, ["--report", "no folder"], "finetune", self.model, self.scratch / "b", *SHORT, "--report", short)
         self.assertFalse((self.scratch / "b").exists())
 
     def test_all_weights_come_back_in_their_dtypes(self):

@@ -20,6 +20,9 @@
 #include "tools/cli/spelling.h"
 #include "tools/model/finetune_words.h"
 #include "tools/model/model_verbs.h"
+#include "tools/report/report.h"
+#include "tools/report/training.h"
+#include "tools/verbs/quantize_report.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -93,6 +96,13 @@ std::string line_of(const FinetuneSummary& done) {
          counted(done.parameters, "parameter") + ", " + fixed(tokens_per_second(done), 0) + " tokens/s)";
 }
 
+void report(const FinetuneWords& words, const FinetuneSummary& done) {
+  const nlohmann::ordered_json json = json_of(words, done);
+  const nlohmann::ordered_json provenance{
+      {"text", words.text}, {"trained by", "halfbyte " + std::string(version())}, {"on", machine().cpu}};
+  write_page(words.report, training_page(json, provenance), json);
+}
+
 ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
   keep_freed_memory();
   const InterruptWatch interrupt;  // before OpenMP's threads
@@ -108,14 +118,17 @@ ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
     progress->update(static_cast<std::uint64_t>(step.step) * tokens_a_step,
                      static_cast<std::uint64_t>(step.steps) * tokens_a_step);
   };
+  if (!words.report.empty()) check_report_folder(words.report);
   const FinetuneSummary done = convert::finetune(words.checkpoint, words.text, words.destination, options);
   progress.reset();
   for (const Text& note : done.notes) log_warning(said(note));
   if (done.steps == 0) return say_stopped("no step was done, and nothing was written");
+  if (!words.report.empty()) report(words, done);
   if (common.is_json) print_json(json_of(words, done));
   if (done.was_stopped)
     return say_stopped("after step " + std::to_string(done.steps) + "; the same command with --resume goes on");
   if (!common.is_json) print_line(line_of(done));
+  if (!common.is_json && !words.report.empty()) print_line("report: " + printable(words.report) + "/report.html");
   return ExitStatus::kDone;
 }
 

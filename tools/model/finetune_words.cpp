@@ -172,6 +172,7 @@ void declare_run(OptionParser& parser, FinetuneWords& words) {
   parser.add_flag("--restart", options.restart, "delete them and begin anew");
   parser.add_option("--threads", options.threads, "0: one a core").check(whole_number(0, 4096)).show_default();
   parser.add_option("--log", words.log, "write what each step came to there as a line of JSON").type_name("FILE");
+  parser.add_option("--report", words.report, "write a page with the losses there, and their figures").type_name("DIR");
   parser.add_flag("--overwrite", options.overwrite, "replace OUT when it exists");
 }
 

@@ -18,7 +18,7 @@ struct FinetuneWords {
   std::optional<std::string> method;
   std::string schedule = "cosine", optimizer = "adamw";
   std::string dtype = "amp:bfloat16", masters = "float32";
-  std::string log;
+  std::string log, report;
   bool has_no_packing = false, has_no_recompute = false;
   std::optional<std::int64_t> steps;
   convert::FinetuneOptions options;

@@ -187,6 +187,51 @@ std::string size_against_loss(const std::vector<Choice>& choices) {
 
 namespace {
 
+// At most `most` points, each the mean of as many neighbours.
+std::vector<Loss> thinned(const std::vector<Loss>& all, std::size_t most) {
+  const std::size_t each = (all.size() + most - 1) / most;
+  std::vector<Loss> out;
+  for (std::size_t begin = 0; begin < all.size(); begin += each) {
+    const std::size_t end = std::min(begin + each, all.size());
+    Loss mean{0, 0};
+    for (std::size_t i = begin; i < end; ++i) {
+      mean.step += all[i].step / static_cast<double>(end - begin);
+      mean.loss += all[i].loss / static_cast<double>(end - begin);
+    }
+    out.push_back(mean);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string loss_curve(const std::vector<Loss>& steps, const std::vector<Loss>& evaluations) {
+  constexpr std::size_t kPoints = 300;
+  const std::vector<Loss> drawn = thinned(steps, kPoints);
+  Axis x{0, 1, kLeft, kWidth - kRight}, y{1e9, 0, kHeight - kBottom, kTop};
+  for (const std::vector<Loss>* all : {&drawn, &evaluations}) {
+    for (const Loss& one : *all) {
+      x.high = std::max(x.high, one.step);
+      y.low = std::min(y.low, one.loss);
+      y.high = std::max(y.high, one.loss);
+    }
+  }
+  std::string out = rule(kLeft, y.begin, kWidth - kRight, y.begin, "axis") + rule(kLeft, y.begin, kLeft, kTop, "axis");
+  for (std::size_t i = 1; i < drawn.size(); ++i)
+    out += rule(x.of(drawn[i - 1].step), y.of(drawn[i - 1].loss), x.of(drawn[i].step), y.of(drawn[i].loss), "reach");
+  for (const Loss& one : evaluations)
+    out += "<circle class=\"this\" cx=\"" + at(x.of(one.step)) + "\" cy=\"" + at(y.of(one.loss)) +
+           "\" r=\"3\"><title>after step " + fixed(one.step, 0) + ": " + fixed(one.loss, 4) +
+           " on what is not learnt</title></circle>";
+  for (const double loss : {y.low, (y.low + y.high) / 2, y.high})
+    out += label(kLeft - 4, y.of(loss) + 3, "end", fixed(loss, 3));
+  out += label(kLeft, y.begin + 15, "middle", "0") + label(kWidth - kRight, y.begin + 15, "end", fixed(x.high, 0));
+  out += label(kWidth - kRight, kHeight - 4, "end", "steps") + label(2, 10, "start", "loss, nats a token");
+  return drawing("Loss by steps", out);
+}
+
+namespace {
+
 struct Heat {
   std::vector<std::string> modules;
   std::map<std::int64_t, std::map<std::string, double>> values;  // by layer, then by module

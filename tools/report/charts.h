@@ -22,6 +22,13 @@ struct Choice {
 };
 std::string size_against_loss(const std::vector<Choice>& choices);
 
+// What a training cost: a line of its steps, and marks of what it did not learn from. Thousands of steps are drawn as
+// means of their neighbours.
+struct Loss {
+  double step, loss;
+};
+std::string loss_curve(const std::vector<Loss>& steps, const std::vector<Loss>& evaluations);
+
 // A table of layers by modules, a cell darker the larger its error. `layers`: as evaluate's JSON has them; `which`:
 // "alone" or "together".
 std::string heat_map(const nlohmann::ordered_json& layers, const std::string& which);

@@ -49,12 +49,16 @@ std::string report_page(const ordered_json& report) {
               sections_of(report));
 }
 
-void write_report(const fs::path& folder, const ordered_json& report) {
+void write_page(const fs::path& folder, const std::string& page, const ordered_json& data) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) files::fail_on(folder, "making the folder", error.value());
-  write_whole(folder / "report.json", json_text(report, 2) + "\n");
-  write_whole(folder / "report.html", report_page(report));
+  write_whole(folder / "report.json", json_text(data, 2) + "\n");
+  write_whole(folder / "report.html", page);
+}
+
+void write_report(const fs::path& folder, const ordered_json& report) {
+  write_page(folder, report_page(report), report);
 }
 
 }  // namespace halfbyte::cli

@@ -70,4 +70,5 @@ class FinetuneOptions(TypedDict, total=False):
     restart: bool
     threads: int
     log: str | os.PathLike[str] | None
+    report: str | os.PathLike[str] | None
     overwrite: bool
