@@ -25,7 +25,7 @@ struct RmsRows : torch::autograd::Function<RmsRows> {
       const at::Tensor rows = from.narrow(0, first, count);
       const at::Tensor scale = rows.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();
       const at::Tensor normed = rows * scale;
-      to.narrow(0, first, count).copy_(weight.defined() ? normed * weight : normed);
+      to.narrow(0, first, count).copy_(normed * weight);
       scales.narrow(0, first, count).copy_(scale);
     });
     context->save_for_backward({x, weight, scales});
@@ -42,7 +42,7 @@ struct RmsRows : torch::autograd::Function<RmsRows> {
     for_rows_in_cache(from.size(0), from.size(1), [&](std::int64_t first, std::int64_t count) {
       const auto some = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
       const at::Tensor rows = some(from), scale = some(scales);
-      const at::Tensor weighted = weight.defined() ? some(given) * weight : some(given);
+      const at::Tensor weighted = some(given) * weight;
       const at::Tensor shared = (weighted * rows).mean(-1, /*keepdim=*/true).mul_(scale).mul_(scale);
       some(to).copy_((weighted - rows * shared).mul_(scale));
     });

@@ -6,7 +6,7 @@
 namespace halfbyte::models {
 
 // x / sqrt(mean of squares + epsilon) * weight, row by row, in float32; forward and backward pass once over memory.
-// Shapes: x float32 (.., features); weight float32 (features), undefined: ones.
+// Shapes: x float32 (.., features); weight float32 (features).
 at::Tensor rms_rows(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
 }  // namespace halfbyte::models

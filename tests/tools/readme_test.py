@@ -26,8 +26,8 @@ class Readme(CommandLineTest):
         (self.scratch / "book.txt").write_text(book[:1500], encoding="utf-8")
         self.succeeds("export", TINY_LLAMA, self.scratch / "llama-q4_0.gguf", "--to", "gguf", "--type", "Q4_0", "--requantize", "-q")
         for verb, *words in commands():
-            runs_model = verb in MODEL_VERBS or "--calibrate" in words
-            if runs_model and not MODEL_PROGRAM.exists():
+            needs_model = verb in MODEL_VERBS or "--calibrate" in words or verb == "merge"  # of what finetune wrote
+            if needs_model and not MODEL_PROGRAM.exists():
                 continue
             words = ["bfloat16" if word == "all" else word for word in words]  # each policy's speed is measured for seconds
             words = [self.hash_of(words[0]) if word == "HASH" else word for word in words]

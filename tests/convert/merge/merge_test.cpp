@@ -157,7 +157,8 @@ TEST_CASE("merge: nested scales stay nested", "[merge]") {
   const Models models;
   models.pack("nf4", /*nested=*/true);
   models.merged("packed", {{models / "lora"}});
-  const files::TensorRecord& record = *open_checkpoint(models / "out").manifest.find(kDownWeight);
+  const files::Checkpoint out = open_checkpoint(models / "out");
+  const files::TensorRecord& record = *out.manifest.find(kDownWeight);
   CHECK(record.nested_offset.has_value());
 }
 
