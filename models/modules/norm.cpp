@@ -1,10 +1,7 @@
 #include "models/modules/norm.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
-
-#include "models/modules/rms_rows.h"
 
 namespace halfbyte::models {
 
@@ -18,18 +15,8 @@ Norm::Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const 
   if (bias.defined()) bias_ = register_parameter("bias", std::move(bias), /*requires_grad=*/false);
 }
 
-// Whether gradients are wanted, and of the input alone. A norm without a weight is composed of operators.
-bool Norm::is_passed_through(const at::Tensor& input) const {
-  return at::GradMode::is_enabled() && input.requires_grad() && !is_centred_ && !bias_.defined() && weight_.defined() &&
-         !weight_.requires_grad();
-}
-
 at::Tensor Norm::forward(const at::Tensor& input) const {
   at::Tensor x = input.to(at::kFloat);
-  if (compute_.stream == at::kFloat && is_passed_through(input)) {
-    const at::Tensor weight = weight_.to(at::kFloat);
-    return rms_rows(x, offset_ != 0.0 ? weight.add(offset_) : weight, epsilon_);
-  }
   if (is_centred_) x = x - x.mean(-1, /*keepdim=*/true);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();
   const at::ScalarType stream = compute_.stream.value_or(input.scalar_type());

@@ -24,8 +24,6 @@ class Norm : public torch::nn::Module {
   bool is_centred() const noexcept { return is_centred_; }
 
  private:
-  bool is_passed_through(const at::Tensor& input) const;
-
   Compute compute_;
   double epsilon_;
   double offset_;  // added to the weight
