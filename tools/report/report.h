@@ -15,8 +15,8 @@ std::string summary_of(const nlohmann::ordered_json& report);
 // compared: [{checkpoint, evaluation}], provenance: {what: text}}.
 std::string report_page(const nlohmann::ordered_json& report);
 
-// Writes a page as DIR/report.html and its data as DIR/report.json, each whole or not at all; the folder is made where it
-// is not there. Errors: kIo, kNoResources.
+// Writes a page as DIR/report.html and its data as DIR/report.json, each whole or not at all; the folder is made where
+// it is not there. Errors: kIo, kNoResources.
 void write_page(const std::filesystem::path& folder, const std::string& page, const nlohmann::ordered_json& data);
 
 // The same of a report.
