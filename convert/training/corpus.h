@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <halfbyte/text.h>
-
 #include <halfbyte/sequence.h>
+#include <halfbyte/text.h>
 
 namespace halfbyte::convert {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <halfbyte/sequence.h>
+
 #include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte::convert {

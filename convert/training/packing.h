@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <halfbyte/sequence.h>
+
 #include "convert/training/document.h"
 
 namespace halfbyte::convert {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <utility>
 
+#include <halfbyte/backward.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/error.h>
 
-#include <halfbyte/backward.h>
 #include "convert/training/schedule.h"
 #include "models/modules/pass_watch.h"
 

@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/causal_lm.h>
-
 #include <halfbyte/sequence.h>
+
 #include "models/modules/pass.h"
 #include "models/modules/session.h"
 

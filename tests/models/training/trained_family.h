@@ -13,11 +13,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 
+#include <halfbyte/backward.h>
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 #include <halfbyte/lora.h>
 
-#include <halfbyte/backward.h>
 #include "models/architectures/model_config.h"
 #include "tests/places.h"
 
