@@ -6,12 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <halfbyte/scheme.h>
-
 #include "tools/cli/errors.h"
 #include "tools/cli/hub_cache.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/policy.h"
+#include "tools/cli/scheme_names.h"
 #include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
@@ -57,12 +56,6 @@ std::vector<std::string> names_of(const Named<Value> (&table)[kCount]) {
 template <class Value, std::size_t kCount>
 Value value_of(const Named<Value> (&table)[kCount], const std::string& name) {
   return std::ranges::find(table, name, [](const auto& row) { return std::string(row.name); })->value;
-}
-
-std::vector<std::string> scheme_names() {
-  std::vector<std::string> out;
-  for (const Scheme& scheme : schemes()) out.emplace_back(scheme.name);
-  return out;
 }
 
 void declare_texts(OptionParser& parser, FinetuneWords& words) {

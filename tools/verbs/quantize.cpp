@@ -19,6 +19,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/scheme_names.h"
 #include "tools/cli/spelling.h"
 #include "tools/verbs/calibration_words.h"
 #include "tools/verbs/conversion_json.h"
@@ -61,12 +62,6 @@ std::string own_schemes() {
     if (!scheme.has_foreign_readers) out += (out.empty() ? "" : ", ") + std::string(scheme.name);
   }
   return out;
-}
-
-std::vector<std::string> scheme_names() {
-  std::vector<std::string> names;
-  for (const Scheme& scheme : schemes()) names.emplace_back(scheme.name);
-  return names;
 }
 
 std::vector<std::string> group_size_names() {
