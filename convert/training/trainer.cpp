@@ -146,8 +146,13 @@ void Trainer::do_step() {
 void Trainer::evaluate_if_due(FinetuneStep& step) {
   const bool is_due = options_.evaluate_every > 0 && out_.steps % options_.evaluate_every == 0;
   if (texts_.evaluated.sequences.empty() || (!is_due && out_.steps < steps_)) return;
-  step.evaluation = evaluate();
-  out_.evaluations.emplace_back(out_.steps, *step.evaluation);
+  try {
+    step.evaluation = evaluate();
+    out_.evaluations.emplace_back(out_.steps, *step.evaluation);
+  } catch (const Error& error) {  // the step itself is done, and told of
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    out_.was_stopped = true;
+  }
 }
 
 double Trainer::evaluate() const {
