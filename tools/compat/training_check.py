@@ -146,8 +146,10 @@ def check_contract(check):
 def check_scratch(check):
     begin = drawn(check, check.words.config)
     steps, batch = check.words.steps, 8
-    windows, file = check.windows(check.words.config, 256, steps * batch)
-    log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", 257, "--lr", "1e-3",
+    positions = json.loads((pathlib.Path(check.words.config) / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+    length = min(256, positions)
+    windows, file = check.windows(check.words.config, length - 1, steps * batch)
+    log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", length, "--lr", "1e-3",
                          "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
     print(f"scratch: {len(log)} steps in {sum(one['seconds'] for one in log):.0f} s, {sum(one['tokens'] for one in log) / sum(one['seconds'] for one in log):.0f} tokens/s", flush=True)
     compare("scratch", log, torch_losses(AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32), windows, log), 0.02)
