@@ -62,8 +62,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) const {
 }
 
 at::Tensor Mlp::gated(const at::Tensor& gate, const at::Tensor& up) const {
-  const bool is_trained = at::GradMode::is_enabled() && (gate.requires_grad() || up.requires_grad());
-  if (activation_ == Activation::kSilu && is_trained) return silu_product(gate, up);
+  // What the product that reads it would round it to.
+  const at::ScalarType type = down_->operand_dtype() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
+  if (activation_ == Activation::kSilu && has_silu_product(gate, up)) return silu_product(gate, up, type);
   if (activation_ != Activation::kClamped) return activated(activation_, gate) * up;
   const at::Tensor held = gate.clamp_max(clamp_.limit);
   return held * (held * clamp_.alpha).sigmoid() * (up.clamp(-clamp_.limit, clamp_.limit) + 1.0);

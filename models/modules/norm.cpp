@@ -2,6 +2,9 @@
 
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
+#include <c10/core/ScalarType.h>
+
+#include "models/modules/rms_norm.h"
 
 namespace halfbyte::models {
 
@@ -16,6 +19,17 @@ Norm::Norm(at::Tensor weight, at::Tensor bias, const ModelConfig& config, const 
 }
 
 at::Tensor Norm::forward(const at::Tensor& input) const {
+  if (!is_centred_ && !bias_.defined() && has_rms_norm(input, weight_)) {
+    const at::ScalarType stream = compute_.stream.value_or(input.scalar_type());
+    const bool is_wide = is_weighted_wide_ || !weight_.defined();
+    const at::ScalarType weighted = is_wide ? stream : c10::promoteTypes(stream, weight_.scalar_type());
+    return rms_norm(input, weight_,
+                    {epsilon_, offset_, is_wide ? at::kFloat : stream, compute_.stream.value_or(weighted)});
+  }
+  return forward_by_torch(input);
+}
+
+at::Tensor Norm::forward_by_torch(const at::Tensor& input) const {
   at::Tensor x = input.to(at::kFloat);
   if (is_centred_) x = x - x.mean(-1, /*keepdim=*/true);
   const at::Tensor scale = x.square().mean(-1, /*keepdim=*/true).add(epsilon_).rsqrt();

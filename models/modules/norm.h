@@ -24,6 +24,8 @@ class Norm : public torch::nn::Module {
   bool is_centred() const noexcept { return is_centred_; }
 
  private:
+  at::Tensor forward_by_torch(const at::Tensor& input) const;
+
   Compute compute_;
   double epsilon_;
   double offset_;  // added to the weight

@@ -16,6 +16,8 @@
 
 #include <halfbyte/error.h>
 
+#include "models/modules/rotary_turn.h"
+
 namespace halfbyte::models {
 namespace {
 
@@ -159,6 +161,7 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tenso
                                           " but the query is " + c10::toString(x.scalar_type()) +
                                           "; load with a dtype policy instead of casting modules");
   }
+  if (has_rotary_turn(x, cosine, sine)) return rotary_turn(x, cosine, sine, is_interleaved);
   const std::int64_t pairs = cosine.size(-1);
   const auto [first, second] = pairs_of(x, pairs, is_interleaved);
   const at::Tensor turned_first = first * cosine - second * sine;

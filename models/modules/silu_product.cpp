@@ -4,11 +4,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
-#include <c10/core/ScalarType.h>
+#include <ATen/ops/empty_like.h>
 
-#include "models/modules/rows_in_cache.h"
+#include "quant/activations.h"
+#include "quant/gradients.h"
+#include "quant/operators/torch_dtype.h"
+#include "quant/thread_pool.h"
 
 namespace halfbyte::models {
 namespace {
@@ -16,43 +17,61 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A view where there can be one.
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
-at::Tensor empty_like(const at::Tensor& x, at::ScalarType type) {
-  return at::empty(x.sizes(), x.options().dtype(type));
-}
-
 struct SiluProduct : torch::autograd::Function<SiluProduct> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
-    const at::Tensor out = empty_like(gate, c10::promoteTypes(gate.scalar_type(), up.scalar_type()));
-    const at::Tensor to = rows_of(out), gates = rows_of(gate), ups = rows_of(up);
-    for_rows_in_cache(gates.size(0), gates.size(1), [&](std::int64_t first, std::int64_t count) {
-      const auto some = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
-      some(to).copy_(at::silu(some(gates)) * some(ups));
-    });
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
+                            at::ScalarType type) {
     context->save_for_backward({gate, up});
+    return multiply(gate, up, type);
+  }
+
+  // Rows may lie apart: both may be halves of one product.
+  static at::Tensor multiply(const at::Tensor& gate, const at::Tensor& up, at::ScalarType type) {
+    const at::Tensor gates = rows_of(gate), ups = rows_of(up);
+    at::Tensor out = at::empty(gate.sizes(), gate.options().dtype(type).requires_grad(false));
+    const quant::AmongOpenMp among_openmp;
+    quant::gate_rows({quant::Gate::kSilu, gates.size(0), gates.size(1), gates.stride(0), ups.stride(0),
+                      gates.const_data_ptr<float>(), ups.const_data_ptr<float>(),
+                      static_cast<std::byte*>(out.mutable_data_ptr()), from_torch(type).value()});
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::NoGradGuard without;
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor gates = rows_of(saved[0]), ups = rows_of(saved[1]), of_products = rows_of(gradients[0]);
-    const at::Tensor of_gate = empty_like(saved[0], saved[0].scalar_type()), of_gates = rows_of(of_gate);
-    const at::Tensor of_up = empty_like(saved[1], saved[1].scalar_type()), of_ups = rows_of(of_up);
-    for_rows_in_cache(gates.size(0), gates.size(1), [&](std::int64_t first, std::int64_t count) {
-      const auto some = [&](const at::Tensor& all) { return all.narrow(0, first, count).to(at::kFloat); };
-      const at::Tensor gate = some(gates), of_product = some(of_products);
-      of_gates.narrow(0, first, count).copy_(at::silu_backward(of_product * some(ups), gate));
-      of_ups.narrow(0, first, count).copy_(at::silu(gate).mul_(of_product));
-    });
-    return {of_gate, of_up};
+    const at::Tensor gates = rows_of(saved[0]), ups = rows_of(saved[1]), of_product = gradients[0].contiguous();
+    at::Tensor of_gate = at::empty(saved[0].sizes(), gates.options()), of_up = at::empty_like(of_gate);
+    const quant::AmongOpenMp among_openmp;
+    quant::silu_gradients({gates.size(0),
+                           gates.size(1),
+                           gates.const_data_ptr<float>(),
+                           ups.const_data_ptr<float>(),
+                           gates.stride(0),
+                           ups.stride(0),
+                           {static_cast<const std::byte*>(of_product.const_data_ptr()),
+                            from_torch(of_product.scalar_type()).value()},
+                           of_gate.mutable_data_ptr<float>(),
+                           of_up.mutable_data_ptr<float>()});
+    return {of_gate, of_up, at::Tensor()};
+  }
+
+ private:
+  // Each row without gaps.
+  static at::Tensor rows_of(const at::Tensor& x) {
+    const at::Tensor rows = x.reshape({-1, x.size(-1)});
+    return rows.stride(1) == 1 ? rows : rows.contiguous();
   }
 };
 
 }  // namespace
 
-at::Tensor silu_product(const at::Tensor& gate, const at::Tensor& up) { return SiluProduct::apply(gate, up); }
+bool has_silu_product(const at::Tensor& gate, const at::Tensor& up) {
+  const auto is_plain = [](const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() > 0; };
+  return is_plain(gate) && is_plain(up) && gate.sizes() == up.sizes();
+}
+
+at::Tensor silu_product(const at::Tensor& gate, const at::Tensor& up, at::ScalarType type) {
+  const bool is_trained = at::GradMode::is_enabled() && (gate.requires_grad() || up.requires_grad());
+  return is_trained ? SiluProduct::apply(gate, up, type) : SiluProduct::multiply(gate, up, type);
+}
 
 }  // namespace halfbyte::models

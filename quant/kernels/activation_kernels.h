@@ -14,6 +14,7 @@ namespace halfbyte::quant::kernels {
 
 // Element i is added to lane i % kSumLanes.
 inline constexpr std::size_t kSumLanes = 16;
+inline constexpr std::size_t kOuterRows = 4;
 
 enum GateFunction : int { kSiluGate, kGeluGate, kGeluTanhGate, kSigmoidGate, kGateCount };
 
@@ -30,6 +31,25 @@ struct ActivationTable {
   bool (*are_finite)(const float* x, std::size_t n) noexcept;
   // gate(x) * up. Indexed by GateFunction. Errors: 2e-7 of the true gate, relative.
   void (*gate[kGateCount])(const float* x, const float* up, std::size_t n, float* out) noexcept;
+  // Gradients of silu(x) * up, where `gradient` is its own.
+  void (*silu_gradients)(const float* x, const float* up, const float* gradient, std::size_t n, float* of_x,
+                         float* of_up) noexcept;
+  // Few rows (count, n), which lie `stride` apart, with one of length n: out[r] += row r * x; out += sum of factors[r] *
+  // row r.
+  void (*add_dots)(const float* x, const float* rows, std::size_t stride, std::size_t n, std::size_t count,
+                   float* out) noexcept;
+  void (*add_rows)(const float* factors, const float* rows, std::size_t stride, std::size_t n, std::size_t count,
+                   float* out) noexcept;
+  // rows[r] += sum over kOuterRows rows of x of factors[m][r] * x[m]. Shapes: x (kOuterRows, n), rows x_stride apart;
+  // factors (kOuterRows, count), without gaps.
+  void (*add_outer)(const float* factors, const float* x, std::size_t x_stride, std::size_t stride, std::size_t n,
+                    std::size_t count, float* rows) noexcept;
+  // The gradient of (x * factor) * weight by x, where factor is 1 / sqrt(mean(x^2) + epsilon) and `gradient` is the
+  // result's. `out` is neither.
+  void (*norm_gradient)(const float* x, const float* gradient, const float* weight, float factor, std::size_t n,
+                        float* out) noexcept;
+  // out += (x * factor) * y.
+  void (*add_products)(const float* x, float factor, const float* y, std::size_t n, float* out) noexcept;
 };
 
 // Attention of some queries that share keys. Shapes: queries (n, head_dim), tile (count, head_dim), weights (n,

@@ -75,10 +75,12 @@ struct SavedWeight {
   PackedWeight weight;
   std::int64_t in_features;
 
-  // Of y = x W^T with respect to x, which was of `type`. Kernels multiply float16 in float32: nothing is rounded to it.
+  // Of y = x W^T with respect to x, which was of `type`. The CPU's kernels take a gradient in float32 as it comes: they
+  // multiply float16 in float32, so that nothing is rounded to it, and round to bfloat16 by themselves.
   at::Tensor input_gradient(const at::Tensor& gradient, at::ScalarType type) const {
-    const bool is_widened = gradient.is_cpu() && type == at::kHalf && gradient.scalar_type() != at::kHalf;
-    const at::Tensor rows = gradient.to(is_widened ? at::kFloat : type);
+    const bool is_wide = gradient.is_cpu() && (gradient.scalar_type() == at::kFloat ||
+                                               (type == at::kHalf && gradient.scalar_type() != at::kHalf));
+    const at::Tensor rows = gradient.to(is_wide ? at::kFloat : type);
     return operators::low_bit_linear_transposed(rows, weight, in_features, type);
   }
 

@@ -42,7 +42,9 @@ struct Plan {
 };
 
 Plan plan_of(const Call& call) {
-  const bool is_bfloat16 = call.input_dtype == kernels::kBfloat16 && call.table->bfloat16_columns;
+  const bool is_wanted = call.input_dtype == kernels::kBfloat16 ||
+                         (call.input_dtype == kernels::kFloat32 && call.output_dtype == kernels::kBfloat16);
+  const bool is_bfloat16 = is_wanted && call.table->bfloat16_columns;
   Plan plan{};
   plan.kernels = is_bfloat16 ? call.table->bfloat16_columns : call.table->columns;
   plan.dtype = is_bfloat16 ? kernels::kBfloat16 : kernels::kFloat32;
@@ -105,6 +107,17 @@ void load_rows_groups(const Call& call, const Rows& rows, std::size_t begin, std
   if (rows.offsets) std::copy_n(groups.offsets.data(), count, rows.offsets + at);
 }
 
+// A row of input as the steps want it: the same, widened, or float32 rounded.
+void convert_row(const Call& call, const Plan& plan, const Byte* from, std::size_t n, Byte* to) {
+  if (call.input_dtype == plan.dtype) {
+    std::memcpy(to, from, n * kFloatBytes[plan.dtype]);
+  } else if (plan.dtype == kernels::kFloat32) {
+    call.table->load(call.input_dtype, from, n, reinterpret_cast<float*>(to));
+  } else {
+    call.table->store(plan.dtype, reinterpret_cast<const float*>(from), n, to);
+  }
+}
+
 // Rows of input that are of the steps' dtype and fill whole blocks of them are taken from where they lie.
 void fill_panel(const Call& call, const Plan& plan, const Rows& rows, std::size_t index) {
   const std::size_t n = rows.end - rows.begin, begin = rows.panel(index), height = rows.panel(index + 1) - begin;
@@ -117,11 +130,7 @@ void fill_panel(const Call& call, const Plan& plan, const Rows& rows, std::size_
     for (std::size_t row = 0; row < height; ++row) {
       Byte* copy = copies + row * copy_bytes;
       std::memset(copy + n * value, 0, copy_bytes - n * value);
-      if (call.input_dtype == plan.dtype) {
-        std::memcpy(copy, from + row * row_bytes, n * value_bytes);
-      } else {
-        call.table->load(call.input_dtype, from + row * row_bytes, n, reinterpret_cast<float*>(copy));
-      }
+      convert_row(call, plan, from + row * row_bytes, n, copy);
     }
     from = copies;
     row_bytes = copy_bytes;

@@ -4,12 +4,14 @@ set(HALFBYTE_QUANT_TESTS
     quant/among_openmp_test.cpp
     quant/dispatch_test.cpp
     quant/golden_bytes_test.cpp
+    quant/gradients_test.cpp
     quant/heads_test.cpp
     quant/int8_blocks_test.cpp
     quant/int8_test.cpp
     quant/kernels_test.cpp
     quant/linear_test.cpp
     quant/nested_scales_test.cpp
+    quant/norm_rows_test.cpp
     quant/onednn_test.cpp
     quant/parts_test.cpp
     quant/quantize_test.cpp

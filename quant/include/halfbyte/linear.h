@@ -85,9 +85,9 @@ struct Product {
 void linear(std::span<const Product> products);
 
 // output = input * W, as gradients flow back through linear. Shapes: input (rows, out_features), output (rows,
-// in_features); there is no bias, and `arithmetic` is not looked at. bfloat16 input is multiplied in bfloat16, to which
-// weights are rounded too, where that is faster, all other in float32; sums are float32. A row's result depends on
-// nothing but the row. Never unpacks the whole matrix. Threads: reentrant.
+// in_features); there is no bias, and `arithmetic` is not looked at. bfloat16 input, and float32 whose output is
+// bfloat16, is multiplied in bfloat16, to which weights are rounded too, where that is faster, all other in float32;
+// sums are float32. A row's result depends on nothing but the row. Never unpacks the whole matrix. Threads: reentrant.
 void linear_transposed(const WeightMatrix& weight, const LinearArguments& arguments);
 
 // Writes rows [row_begin, row_end) as code * scale, then + offset, computed in float32 and rounded to `dtype` at last.
