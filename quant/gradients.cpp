@@ -140,6 +140,9 @@ class StripSums {
   float *out_, *all_;
 };
 
+// Rows and columns that are turned at a time: a line of cache of each.
+constexpr std::int64_t kTurned = 32;
+
 }  // namespace
 
 void silu_gradients(const kernels::Table& table, const SiluGradients& a) {
@@ -150,6 +153,25 @@ void silu_gradients(const kernels::Table& table, const SiluGradients& a) {
       table.activations->silu_gradients(a.gate + row * a.gate_stride + begin, a.up + row * a.up_stride + begin,
                                         loaded_values(table, a.of_product, at, n, buffer), to_size(n), a.of_gate + at,
                                         a.of_up + at);
+    });
+  });
+}
+
+void turn_rows(const kernels::Table& table, const TurnRows& a) {
+  for_each_piece(pieces_of(a.size, kTurned), a.rows * a.size > kParallelValues, [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kTurned, columns = std::min(kTurned, a.size - begin);
+    for_chunks(a.rows, kTurned, [&](std::int64_t first, std::int64_t count) {
+      float buffer[kTurned], turned[kTurned * kTurned];
+      for (std::int64_t row = 0; row < count; ++row) {
+        const float* const from = loaded_values(table, a.x, (first + row) * a.size + begin, columns, buffer);
+        for (std::int64_t i = 0; i < columns; ++i) turned[i * kTurned + row] = from[i];
+      }
+      for (std::int64_t i = 0; i < columns; ++i) {
+        const std::int64_t at = (begin + i) * a.rows + first;
+        float* const to = place_of_values(a.out, at, turned + i * kTurned);
+        if (to != turned + i * kTurned) std::copy_n(turned + i * kTurned, count, to);
+        store_values(table, to, count, a.out, at);
+      }
     });
   });
 }
@@ -189,6 +211,7 @@ void low_rank_gradients(const kernels::Table& table, const LowRankBackward& a) {
 }
 
 void silu_gradients(const SiluGradients& arguments) { silu_gradients(kernels::kernels(), arguments); }
+void turn_rows(const TurnRows& arguments) { turn_rows(kernels::kernels(), arguments); }
 void add_low_rank(const LowRankForward& arguments) { add_low_rank(kernels::kernels(), arguments); }
 void low_rank_gradients(const LowRankBackward& arguments) { low_rank_gradients(kernels::kernels(), arguments); }
 

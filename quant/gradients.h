@@ -29,11 +29,19 @@ struct SiluGradients {
 };
 void silu_gradients(const SiluGradients& arguments);
 
+// out[column][row] = x[row][column], rounded to out's dtype. Shapes: x (rows, size), out (size, rows).
+struct TurnRows {
+  std::int64_t rows, size;
+  ConstValues x;
+  Values out;
+};
+void turn_rows(const TurnRows& arguments);
+
 // Rows of what stands between a low-rank adapter's matrices are rounded up to these; those added are zeros.
 inline constexpr std::int64_t kLowRankRows = 4;
 
-// result += hidden * b, where hidden = scaling * x * a^T. Shapes: x (rows, in_features), a (rank, in_features), b (rank,
-// out_features), hidden (rows rounded up, rank), result (rows, out_features).
+// result += hidden * b, where hidden = scaling * x * a^T. Shapes: x (rows, in_features), a (rank, in_features), b
+// (rank, out_features), hidden (rows rounded up, rank), result (rows, out_features).
 struct LowRank {
   std::int64_t rows, in_features, out_features, rank;
   const float *a, *b;

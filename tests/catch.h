@@ -10,8 +10,15 @@
 #endif
 
 #if __has_include(<catch2/catch_all.hpp>)
+#include <string>
+
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
+namespace Catch {  // as version 2 calls them
+using Matchers::EndsWith;
+using Matchers::StartsWith;
+inline auto Contains(const std::string& part) { return Matchers::ContainsSubstring(part); }
+}  // namespace Catch
 #else
 #include <catch2/catch.hpp>
 #endif

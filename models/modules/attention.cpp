@@ -11,6 +11,7 @@
 
 #include <halfbyte/error.h>
 
+#include "models/modules/causal_attention.h"
 #include "models/modules/children.h"
 #include "models/modules/heads.h"
 #include "models/modules/module_path.h"
@@ -114,7 +115,9 @@ at::Tensor Attention::sinks_as(at::IntArrayRef shape) const {
 at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const KeyRange& range) const {
   const std::int64_t share = heads_ / kv_heads_;
-  if (share == 1) return products(q, k, v, range, sinks_as({1, heads_, 1, 1}));
+  const bool is_plain = range.is_causal && !range.mask.defined() && softcap_ == 0.0 && !sinks_.defined();
+  const bool is_trained = is_plain && has_causal_attention(q, k, v);
+  if (share == 1 && !is_trained) return products(q, k, v, range, sinks_as({1, heads_, 1, 1}));
   const auto shared = [&](const at::Tensor& x, std::int64_t row) {
     return x.select(0, row).unsqueeze(1).expand({kv_heads_, share, x.size(2), x.size(3)});
   };
@@ -123,6 +126,10 @@ at::Tensor Attention::attend_rows(const at::Tensor& q, const at::Tensor& k, cons
     KeyRange own = range;
     if (own.mask.defined() && own.mask.size(0) > 1) own.mask = own.mask.narrow(0, row, 1);
     const at::Tensor grouped = q.select(0, row).unflatten(0, {kv_heads_, share});
+    if (is_trained) {
+      results.push_back(causal_attention(grouped, k.select(0, row), v.select(0, row), scale_).flatten(0, 1));
+      continue;
+    }
     results.push_back(
         products(grouped, shared(k, row), shared(v, row), own, sinks_as({kv_heads_, share, 1, 1})).flatten(0, 1));
   }

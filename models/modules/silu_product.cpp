@@ -41,16 +41,16 @@ struct SiluProduct : torch::autograd::Function<SiluProduct> {
     const at::Tensor gates = rows_of(saved[0]), ups = rows_of(saved[1]), of_product = gradients[0].contiguous();
     at::Tensor of_gate = at::empty(saved[0].sizes(), gates.options()), of_up = at::empty_like(of_gate);
     const quant::AmongOpenMp among_openmp;
-    quant::silu_gradients({gates.size(0),
-                           gates.size(1),
-                           gates.const_data_ptr<float>(),
-                           ups.const_data_ptr<float>(),
-                           gates.stride(0),
-                           ups.stride(0),
-                           {static_cast<const std::byte*>(of_product.const_data_ptr()),
-                            from_torch(of_product.scalar_type()).value()},
-                           of_gate.mutable_data_ptr<float>(),
-                           of_up.mutable_data_ptr<float>()});
+    quant::silu_gradients(
+        {gates.size(0),
+         gates.size(1),
+         gates.const_data_ptr<float>(),
+         ups.const_data_ptr<float>(),
+         gates.stride(0),
+         ups.stride(0),
+         {static_cast<const std::byte*>(of_product.const_data_ptr()), from_torch(of_product.scalar_type()).value()},
+         of_gate.mutable_data_ptr<float>(),
+         of_up.mutable_data_ptr<float>()});
     return {of_gate, of_up, at::Tensor()};
   }
 

@@ -84,6 +84,12 @@ bool fits(const Lora::Adapter& one, const models::Linear& linear) {
   return are_matrices && (!one.magnitude.defined() || one.magnitude.sizes() == at::IntArrayRef(linear.out_features()));
 }
 
+// On the device of what it stands beside, and what gradients are wanted of as before.
+void move_beside(at::Tensor& values, const models::Linear& linear) {
+  if (!values.defined() || values.device() == linear.device()) return;
+  values = values.detach().to(linear.device()).requires_grad_(values.requires_grad());
+}
+
 }  // namespace
 
 Lora::Lora(const models::CausalLM& model, const LoraOptions& options)
@@ -106,6 +112,8 @@ Lora::Lora(const models::CausalLM& model, const LoraOptions& options)
     Adapter adapter{one.name, at::empty({options.rank, in}, at::kFloat).uniform_(-bound, bound, random),
                     at::zeros({out, options.rank}, at::kFloat)};
     adapter.scaling = scaling_;
+    move_beside(adapter.a, *one.linear);
+    move_beside(adapter.b, *one.linear);
     if (options.is_weight_decomposed) adapter.magnitude = norms_of(*one.linear, adapter).requires_grad_(true);
     adapter.a.requires_grad_(true);
     adapter.b.requires_grad_(true);
@@ -123,6 +131,7 @@ Lora::Lora(const models::CausalLM& model, const LoraOptions& options, std::vecto
     if (found == linears.end()) refuse("the model has no Linear '" + one.name + "', which an adapter is for");
     if (!fits(one, *found->linear)) refuse("the adapter of '" + one.name + "' does not fit its shape");
     if (!one.scaling) one.scaling = scaling_of(options, one.a.size(0));
+    for (at::Tensor* part : {&one.a, &one.b, &one.magnitude}) move_beside(*part, *found->linear);
     put(std::move(one), *found->linear);
   }
   refresh();
@@ -166,7 +175,8 @@ at::Tensor Lora::dropped(std::size_t index, const at::Tensor& input, std::int64_
   at::Generator random = at::detail::createCPUGenerator(options_.seed * 0x9e3779b97f4a7c15 + stream + 1);
   const double kept = 1 - options_.dropout;
   const at::Tensor x = input.to(at::kFloat);
-  return x * at::empty_like(x.detach()).bernoulli_(kept, random).div_(kept);
+  const at::Tensor mask = at::empty_like(x.detach(), at::TensorOptions(at::kCPU)).bernoulli_(kept, random).div_(kept);
+  return x * mask.to(x.device());
 }
 
 // With a magnitude. `product`: x W^T without the bias, float32.

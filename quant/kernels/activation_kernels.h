@@ -34,8 +34,8 @@ struct ActivationTable {
   // Gradients of silu(x) * up, where `gradient` is its own.
   void (*silu_gradients)(const float* x, const float* up, const float* gradient, std::size_t n, float* of_x,
                          float* of_up) noexcept;
-  // Few rows (count, n), which lie `stride` apart, with one of length n: out[r] += row r * x; out += sum of factors[r] *
-  // row r.
+  // Few rows (count, n), which lie `stride` apart, with one of length n: out[r] += row r * x; out += sum of factors[r]
+  // * row r.
   void (*add_dots)(const float* x, const float* rows, std::size_t stride, std::size_t n, std::size_t count,
                    float* out) noexcept;
   void (*add_rows)(const float* factors, const float* rows, std::size_t stride, std::size_t n, std::size_t count,
@@ -83,6 +83,10 @@ struct AttentionTable {
   // values, scales (kKeyTile) in bfloat16), as floats. Shapes: columns (head_dim, kKeyTile), tile (kKeyTile, head_dim).
   void (*expand_keys)(const Byte* codes, const std::uint16_t* scales, std::size_t head_dim, float* columns) noexcept;
   void (*expand_values)(const Byte* codes, const std::uint16_t* scales, std::size_t head_dim, float* tile) noexcept;
+  // Gradients of one key's scores, of `n` queries (a multiple of 16), of which those before `first` do not see it:
+  // weights = exp(scores * scale - logsumexp), products = weights * (products - shares) * scale.
+  void (*score_gradients)(const float* scores, float scale, const float* logsumexp, const float* shares,
+                          std::size_t first, std::size_t n, float* weights, float* products) noexcept;
 };
 
 // Queries in 8 bits: value = code * scale. Shapes: codes (n, row), with zeros beyond head_dim; others (n).

@@ -45,9 +45,10 @@ struct NoAutocast {
 at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) {
   const NoAutocast no_autocast;
   const at::ScalarType type = product_dtype(gradient, input.scalar_type());
-  const at::Tensor columns = rows_of(gradient, type).t(), rows = rows_of(input, type);
-  if (!gradient.is_cpu() || type == at::kFloat) return at::matmul(columns.to(at::kFloat), rows.to(at::kFloat));
-  return operators::dense_linear(columns.contiguous(), rows.t().contiguous(), std::nullopt, at::kFloat);
+  const at::Tensor rows = rows_of(input, type);
+  if (gradient.is_cpu() && type == at::kBFloat16)
+    return cpu::product_over_rows(rows_of(gradient, gradient.scalar_type()), rows);
+  return at::matmul(rows_of(gradient, type).t().to(at::kFloat), rows.to(at::kFloat));
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, at::ScalarType type) {

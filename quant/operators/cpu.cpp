@@ -5,6 +5,7 @@
 
 #include <halfbyte/linear.h>
 
+#include "quant/gradients.h"
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
 #include "quant/operators/torch_dtype.h"
@@ -91,6 +92,23 @@ at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::
   at::Tensor result = at::empty({packed.out_features, packed.in_features}, weight.scales.options().dtype(dtype));
   quant::dequantize(packed_matrix(packed), 0, packed.out_features, static_cast<std::byte*>(result.mutable_data_ptr()),
                     result_dtype);
+  return result;
+}
+
+at::Tensor product_over_rows(const at::Tensor& a, const at::Tensor& b) {
+  constexpr const char* kOp = "product_over_rows";
+  const at::Tensor given = a.contiguous(), rows = b.contiguous();
+  at::Tensor turned = at::empty({a.size(1), a.size(0)}, b.options());
+  at::Tensor result = at::empty({a.size(1), b.size(1)}, b.options().dtype(at::kFloat));
+  if (a.size(0) == 0) return result.zero_();
+  const quant::AmongOpenMp among_openmp;
+  const Dtype type = check_floating(kOp, "b", b);
+  quant::turn_rows({a.size(0),
+                    a.size(1),
+                    {bytes_of(given), check_floating(kOp, "a", a)},
+                    {static_cast<std::byte*>(turned.mutable_data_ptr()), type}});
+  const quant::LinearArguments arguments = arguments_of(kOp, turned, result);
+  if (arguments.rows > 0) quant::linear_transposed(dense_matrix(rows), arguments);
   return result;
 }
 

@@ -22,6 +22,9 @@ at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
+// a^T b, in bfloat16 where that is fast, with float32 sums and result. Shapes: a (rows, m) in any dtype, b (rows, n) in
+// bfloat16; (m, n).
+at::Tensor product_over_rows(const at::Tensor& a, const at::Tensor& b);
 }  // namespace cpu
 
 namespace composite {

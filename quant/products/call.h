@@ -28,6 +28,13 @@ constexpr std::size_t kInputRows = 512;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
+// The scales of a tile that has none.
+alignas(64) inline constexpr auto kOnes = [] {
+  std::array<float, kernels::kTileRows> ones{};
+  ones.fill(1.0f);
+  return ones;
+}();
+
 struct Call {
   const kernels::Table* table = nullptr;
   WeightView weight;

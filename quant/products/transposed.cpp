@@ -235,11 +235,6 @@ void fill_block(const Plan& plan, std::size_t weight_rows, std::size_t tiles, By
 
 void multiply_panels(const Plan& plan, const Rows& rows, std::size_t begin, std::size_t end, const Byte* tile,
                      float* products) {
-  alignas(64) static constexpr auto kOnes = [] {
-    std::array<float, kTileRows> ones{};
-    ones.fill(1.0f);
-    return ones;
-  }();
   kernels::PanelArguments a{};
   a.tile = tile;
   a.groups = 1;

@@ -8,6 +8,7 @@
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 #include <halfbyte/load_state.h>
+#include <halfbyte/lora.h>
 #include <halfbyte/low_bit_linear.h>
 #include <halfbyte/restore_into.h>
 
@@ -146,6 +147,23 @@ TEST_CASE("every family's tensors and passes are on the model's device", "[devic
     CHECK(model.module().hidden(meta_tokens({2, 4}), sessions).is_meta());
   }
   CHECK(families >= 25);
+}
+
+TEST_CASE("adapters go where the weights are that they stand beside", "[device]") {
+  torch::Library kernels(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  add_kernels(kernels);
+  const Model model = load_low_bit(tests::data("tiny-llama"), {.device = kMeta});
+  const Model host = load_low_bit(tests::data("tiny-llama"));
+  const Lora drawn(model.module(), {.rank = 2, .is_weight_decomposed = true});
+  const Lora given(model.module(), {.rank = 2}, Lora(host.module(), {.rank = 2}).adapters());
+  for (const Lora* adapters : {&drawn, &given}) {
+    for (const auto& [name, tensor] : adapters->named_parameters()) {
+      INFO(name);
+      CHECK((tensor.is_meta() && tensor.requires_grad() && tensor.is_leaf()));
+    }
+  }
+  const Lora::Scope scope(given);
+  CHECK(model.module().forward(meta_tokens({2, 5})).is_meta());
 }
 
 TEST_CASE("on the CPU nothing is moved, and the report says what is running", "[device]") {

@@ -84,8 +84,14 @@ Found run(const Table& table, const Adapter& c) {
             std::vector<float>(c.b.size()), c.result.data, std::vector<std::byte>(c.x.data.size())};
   add_low_rank(table, {c.sizes(), c.x.given(), out.hidden.data(), {out.result.data(), c.result.dtype}});
   std::vector<float> scratch(out.hidden.size());
-  low_rank_gradients(table, {c.sizes(), c.x.given(), c.of_result.given(), out.hidden.data(), scratch.data(),
-                             {out.of_x.data(), c.x.dtype}, out.of_a.data(), out.of_b.data()});
+  low_rank_gradients(table, {c.sizes(),
+                             c.x.given(),
+                             c.of_result.given(),
+                             out.hidden.data(),
+                             scratch.data(),
+                             {out.of_x.data(), c.x.dtype},
+                             out.of_a.data(),
+                             out.of_b.data()});
   return out;
 }
 
@@ -114,7 +120,8 @@ TEST_CASE("low-rank products and their gradients are what their definitions say,
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16, Dtype::kFloat16}) {
     // Rows that are no multiple of those worked on together, several strips, chunks with a rest, ranks of one and more
     // than what is unrolled.
-    for (const auto& c : {Adapter(1, 20, 24, 1, dtype), Adapter(37, 33, 1100, 8, dtype), Adapter(201, 40, 17, 13, dtype)}) {
+    for (const auto& c :
+         {Adapter(1, 20, 24, 1, dtype), Adapter(37, 33, 1100, 8, dtype), Adapter(201, 40, 17, 13, dtype)}) {
       INFO(c.rows << " rows, dtype " << name(dtype));
       const Found ref = run(kernels::kRef, c);
       check_against_double(c, ref);
@@ -138,19 +145,43 @@ TEST_CASE("low-rank gradients are the same with any number of threads", "[gradie
   set_max_threads(before);
 }
 
+TEST_CASE("rows are turned, in every dtype", "[gradients]") {
+  for (const auto& [rows, size] : {std::pair(1, 1), {3, 70}, {65, 33}}) {
+    for (const Dtype from : {Dtype::kFloat32, Dtype::kBfloat16}) {
+      for (const Dtype to : {Dtype::kFloat32, Dtype::kBfloat16}) {
+        const Rounded x(to_size(rows * size), 1, from);
+        std::vector<float> wanted(x.values.size());
+        for (int i = 0; i < rows; ++i) {
+          for (int j = 0; j < size; ++j) wanted[to_size(j * rows + i)] = x.values[to_size(i * size + j)];
+        }
+        std::vector<std::byte> found(wanted.size() * to_size(size_bytes(to)));
+        turn_rows(kernels::kernels(), {rows, size, x.given(), {found.data(), to}});
+        CHECK(found == to_dtype(wanted, to));
+      }
+    }
+  }
+}
+
 TEST_CASE("gradients that are not wanted are not written", "[gradients]") {
   const Adapter c(9, 12, 10, 2, Dtype::kFloat32);
   Found found = run(kernels::kRef, c);
   std::vector<float> scratch(found.hidden.size()), of_b(c.b.size());
-  low_rank_gradients(kernels::kRef, {c.sizes(), c.x.given(), c.of_result.given(), found.hidden.data(), scratch.data(),
-                                     {nullptr, c.x.dtype}, nullptr, of_b.data()});
+  low_rank_gradients(kernels::kRef, {c.sizes(),
+                                     c.x.given(),
+                                     c.of_result.given(),
+                                     found.hidden.data(),
+                                     scratch.data(),
+                                     {nullptr, c.x.dtype},
+                                     nullptr,
+                                     of_b.data()});
   CHECK(of_b == found.of_b);
 }
 
 TEST_CASE("gradients of a gate and of what it is for are what their definitions say", "[gradients][levels]") {
   constexpr std::int64_t kRows = 3, kSize = 1037, kStride = 2 * kSize;
   std::vector<float> both = normal(to_size(kRows * kStride), 1);
-  for (const float special : {0.0f, -0.0f, 100.0f, -100.0f, -88.5f}) both[to_size(static_cast<std::int64_t>(std::abs(special)))] = special;
+  for (const float special : {0.0f, -0.0f, 100.0f, -100.0f, -88.5f})
+    both[to_size(static_cast<std::int64_t>(std::abs(special)))] = special;
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16}) {
     const Rounded gradient(to_size(kRows * kSize), 2, dtype);
     const auto gradients = [&](const Table& table) {

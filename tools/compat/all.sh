@@ -39,6 +39,7 @@ tiny=$root/tests/data/tiny-llama
 scripts="
 bitsandbytes_accuracy | torch numpy safetensors bitsandbytes | $halfbyte $tiny $root/tests/data/heldout.txt
 chat_check | torch transformers tokenizers jinja2 | $halfbyte $tiny $templates
+device_check | | $halfbyte $root/tests/data
 evaluate_check | torch transformers sentencepiece | $halfbyte $tiny $root/tests/data/heldout.txt
 export_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $tiny $scratch
 families_check | torch safetensors transformers | $halfbyte 2

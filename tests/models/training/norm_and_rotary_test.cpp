@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "models/modules/norm.h"
 #include "models/modules/rms_norm.h"
