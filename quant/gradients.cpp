@@ -201,7 +201,7 @@ void low_rank_gradients(const kernels::Table& table, const LowRankBackward& a) {
       const std::int64_t first = block * kRowsAtOnce;
       LowRankRows rows(table, is, first, std::min(kRowsAtOnce, is.rows - first));
       rows.reduce(a.of_result, is.out_features, is.b, a.of_hidden, a.hidden, sums_b);
-      if (a.of_x.data) rows.expand(a.of_hidden, is.in_features, is.a, a.of_x, /*is_added=*/false);
+      if (a.of_x.data) rows.expand(a.of_hidden, is.in_features, is.a, a.of_x, a.adds_to_x);
       if (sums_a) rows.sum(a.x, is.in_features, a.of_hidden, sums_a);
     }
   });

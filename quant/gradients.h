@@ -62,6 +62,7 @@ struct LowRankBackward {
   const float* hidden;
   float* of_hidden;    // scratch
   Values of_x;         // no data: not wanted
+  bool adds_to_x;      // of_x holds gradients already, to which these are added
   float *of_a, *of_b;  // null: not wanted
 };
 void low_rank_gradients(const LowRankBackward& arguments);

@@ -84,6 +84,17 @@ bool fits(const Lora::Adapter& one, const models::Linear& linear) {
   return are_matrices && (!one.magnitude.defined() || one.magnitude.sizes() == at::IntArrayRef(linear.out_features()));
 }
 
+// Of a packed product that can be one step of the graph with its adapter: of an input that it multiplied as it came.
+// Null: another one.
+const LowBitTensor* weight_of_step(const models::Linear& linear, const at::Tensor& input, const at::Tensor& result) {
+  const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
+  if (!packed || !at::GradMode::is_enabled() || !input.is_cpu() || result.dim() != input.dim()) return nullptr;
+  const LowBitTensor& weight = packed->weight();
+  const bool is_as_it_came = linear.operand_dtype().value_or(input.scalar_type()) == input.scalar_type();
+  const bool is_frozen = !weight.scales.requires_grad() && !linear.bias_or_undefined().requires_grad();
+  return is_as_it_came && is_frozen && !weight.column_order ? &weight : nullptr;
+}
+
 // On the device of what it stands beside, and what gradients are wanted of as before.
 void move_beside(at::Tensor& values, const models::Linear& linear) {
   if (!values.defined() || values.device() == linear.device()) return;
@@ -202,10 +213,14 @@ at::Tensor Lora::adapted(const models::Linear& linear, const at::Tensor& input, 
     out = out + turned(index, dropped(index, input, step).to(at::kFloat), product).to(result.scalar_type());
   }
   // After those above, which look at the result.
+  const LowBitTensor* weight = product.defined() ? nullptr : weight_of_step(linear, input, result);
   for (const std::size_t index : found->second) {
     const Adapter& one = adapters_[index];
-    if (!one.magnitude.defined())
-      out = training::add_low_rank(out, dropped(index, input, step), one.a, one.b, *one.scaling * one.weight);
+    if (one.magnitude.defined()) continue;
+    const at::Tensor x = dropped(index, input, step);
+    const bool is_one_step = weight && x.is_same(input);
+    out = training::add_low_rank(out, x, one.a, one.b, *one.scaling * one.weight, is_one_step ? weight : nullptr);
+    weight = nullptr;
   }
   return out;
 }

@@ -7,6 +7,9 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 
+#include <halfbyte/low_bit_tensor.h>
+#include <halfbyte/operators.h>
+
 #include "quant/gradients.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
@@ -82,6 +85,7 @@ struct LowRankProduct {
 
   struct Gradients {
     at::Tensor of_x, of_a, of_b;  // defined where they are wanted
+    bool has_base = false;        // of_x holds gradients already
   };
 
   void backward(const at::Tensor& gradient, const at::Tensor& hidden, Gradients& out) const {
@@ -95,25 +99,41 @@ struct LowRankProduct {
       const quant::AmongOpenMp among_openmp;
       quant::low_rank_gradients({sizes(rows, a_rows, b_rows), values_of(rows), values_of(of_result),
                                  hidden.const_data_ptr<float>(), floats_to(of_hidden), values_to(out.of_x),
-                                 floats_to(out.of_a), floats_to(of_b)});
+                                 out.has_base, floats_to(out.of_a), floats_to(of_b)});
     }
     if (of_b.defined()) out.of_b = turned(of_b);
   }
 
   void backward_by_torch(const at::Tensor& of_result, const at::Tensor& hidden, Gradients& out) const {
     const at::Tensor of_hidden = at::mm(of_result, b).mul_(scaling);
-    if (out.of_x.defined()) out.of_x = at::mm(of_hidden, a).to(x.scalar_type()).view(x.sizes());
+    if (out.of_x.defined()) {
+      const at::Tensor own = at::mm(of_hidden, a).view(x.sizes());
+      out.of_x = (out.has_base ? own + out.of_x : own).to(x.scalar_type());
+    }
     if (out.of_a.defined()) out.of_a = at::mm(of_hidden.t(), floats_of(x));
     if (out.of_b.defined()) out.of_b = at::mm(of_result.t(), hidden);
   }
 };
 
+struct KeptWeight : torch::CustomClassHolder {
+  explicit KeptWeight(LowBitTensor given) : weight(std::move(given)) {}
+  LowBitTensor weight;
+};
+
+// Of y = x W^T with respect to x. A gradient in float32 is rounded by the kernels.
+at::Tensor input_gradient(const LowBitTensor& weight, const at::Tensor& gradient, at::ScalarType type) {
+  const bool is_taken = gradient.scalar_type() == at::kFloat || gradient.scalar_type() == type;
+  return operators::low_bit_linear_transposed(is_taken ? gradient : gradient.to(at::kFloat), weight.packed(),
+                                              weight.in_features, type);
+}
+
 struct AddLowRank : torch::autograd::Function<AddLowRank> {
   static at::Tensor forward(AutogradContext* context, at::Tensor result, const at::Tensor& x, const at::Tensor& a,
-                            const at::Tensor& b, double scaling) {
+                            const at::Tensor& b, double scaling, const LowBitTensor* weight) {
     const at::Tensor hidden = LowRankProduct{x, a, b, scaling}.add_to(result);
     context->save_for_backward({x, a, b, hidden});
     context->saved_data["scaling"] = scaling;
+    if (weight) context->saved_data["weight"] = c10::IValue::make_capsule(c10::make_intrusive<KeptWeight>(*weight));
     context->mark_dirty({result});
     return result;
   }
@@ -126,17 +146,26 @@ struct AddLowRank : torch::autograd::Function<AddLowRank> {
       return context->needs_input_grad(index) ? at::empty(like.sizes(), like.options().requires_grad(false))
                                               : at::Tensor();
     };
-    LowRankProduct::Gradients out{room(1, product.x), room(2, product.a), room(3, product.b)};
+    LowRankProduct::Gradients out{{}, room(2, product.a), room(3, product.b)};
+    if (const auto kept = context->saved_data.find("weight"); kept == context->saved_data.end()) {
+      out.of_x = room(1, product.x);
+    } else if (context->needs_input_grad(1)) {
+      const auto& weight = static_cast<const KeptWeight&>(*kept->second.toCapsule()).weight;
+      out.of_x = input_gradient(weight, gradients[0], product.x.scalar_type());
+      out.has_base = true;
+    }
     product.backward(gradients[0], saved[3], out);
-    return {gradients[0], out.of_x, out.of_a, out.of_b, at::Tensor()};
+    return {gradients[0], out.of_x, out.of_a, out.of_b, at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor add_low_rank(const at::Tensor& result, const at::Tensor& x, const at::Tensor& a, const at::Tensor& b,
-                        double scaling) {
-  return AddLowRank::apply(result, x, a, b, scaling);
+                        double scaling, const LowBitTensor* weight) {
+  if (!weight) return AddLowRank::apply(result, x, a, b, scaling, weight);
+  // What came before in the graph is the product that this step stands for.
+  return AddLowRank::apply(result.detach(), x, a, b, scaling, weight);
 }
 
 }  // namespace halfbyte::training

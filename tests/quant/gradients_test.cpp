@@ -90,6 +90,7 @@ Found run(const Table& table, const Adapter& c) {
                              out.hidden.data(),
                              scratch.data(),
                              {out.of_x.data(), c.x.dtype},
+                             false,
                              out.of_a.data(),
                              out.of_b.data()});
   return out;
@@ -162,6 +163,23 @@ TEST_CASE("rows are turned, in every dtype", "[gradients]") {
   }
 }
 
+TEST_CASE("low-rank gradients are added to what is there", "[gradients]") {
+  const Adapter c(21, 30, 14, 4, Dtype::kFloat32);
+  const Found found = run(kernels::kRef, c);
+  const std::vector<float> before = normal(c.x.values.size(), 9), alone = to_floats(found.of_x, Dtype::kFloat32);
+  std::vector<float> scratch(found.hidden.size()), of_x = before;
+  low_rank_gradients(kernels::kRef, {c.sizes(),
+                                     c.x.given(),
+                                     c.of_result.given(),
+                                     found.hidden.data(),
+                                     scratch.data(),
+                                     {bytes(of_x), Dtype::kFloat32},
+                                     true,
+                                     nullptr,
+                                     nullptr});
+  for (std::size_t i = 0; i < of_x.size(); ++i) CHECK(of_x[i] == Approx(before[i] + alone[i]).margin(1e-5));
+}
+
 TEST_CASE("gradients that are not wanted are not written", "[gradients]") {
   const Adapter c(9, 12, 10, 2, Dtype::kFloat32);
   Found found = run(kernels::kRef, c);
@@ -172,6 +190,7 @@ TEST_CASE("gradients that are not wanted are not written", "[gradients]") {
                                      found.hidden.data(),
                                      scratch.data(),
                                      {nullptr, c.x.dtype},
+                                     false,
                                      nullptr,
                                      of_b.data()});
   CHECK(of_b == found.of_b);
