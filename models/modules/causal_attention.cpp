@@ -6,8 +6,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
 
-#include "models/modules/plain_memory.h"
 #include "quant/attention_gradients.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/thread_pool.h"
 
 namespace halfbyte::models {
@@ -60,10 +60,13 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 }  // namespace
 
 bool has_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const auto is_taken = [](const at::Tensor& x) { return is_in_plain_memory(x) && x.scalar_type() == at::kBFloat16; };
+  const auto is_taken = [](const at::Tensor& x) {
+    return operators::is_in_plain_memory(x) && x.scalar_type() == at::kBFloat16 && x.stride(-1) == 1;
+  };
   const bool is_trained = at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   return is_trained && is_taken(q) && is_taken(k) && is_taken(v) && q.size(-2) == k.size(-2) &&
-         q.size(-1) == v.size(-1) && q.size(-1) % 2 == 0 && q.numel() > 0 && quant::has_attention_gradients();
+         q.size(-1) == k.size(-1) && q.size(-1) == v.size(-1) && q.size(-1) % 2 == 0 && q.numel() > 0 &&
+         quant::has_attention_gradients();
 }
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale) {

@@ -7,8 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "models/modules/plain_memory.h"
 #include "quant/norm_rows.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
 
@@ -87,10 +87,11 @@ struct RmsNormStep : torch::autograd::Function<RmsNormStep> {
 
 bool has_rms_norm(const at::Tensor& input, const at::Tensor& weight) {
   const at::ScalarType type = input.scalar_type();
-  if (!is_in_plain_memory(input) || (type != at::kFloat && type != at::kBFloat16)) return false;
+  if (!operators::is_in_plain_memory(input) || (type != at::kFloat && type != at::kBFloat16)) return false;
   if (input.dim() == 0 || input.numel() == 0) return false;
-  return !weight.defined() || (is_in_plain_memory(weight) && is_weight_dtype(weight.scalar_type()) &&
-                               weight.is_contiguous() && weight.dim() == 1 && weight.size(0) == input.size(-1));
+  return !weight.defined() ||
+         (operators::is_in_plain_memory(weight) && operators::is_weight_dtype(weight.scalar_type()) &&
+          weight.is_contiguous() && weight.dim() == 1 && weight.size(0) == input.size(-1));
 }
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, const RmsNorm& norm) {

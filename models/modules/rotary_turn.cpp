@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "models/modules/plain_memory.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/thread_pool.h"
 #include "quant/turn_heads.h"
 
@@ -49,7 +49,7 @@ struct RotaryTurn : torch::autograd::Function<RotaryTurn> {
 
 bool has_rotary_turn(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
   const auto is_plain = [](const at::Tensor& t) {
-    return is_in_plain_memory(t) && t.scalar_type() == at::kFloat && t.dim() == 4;
+    return operators::is_in_plain_memory(t) && t.scalar_type() == at::kFloat && t.dim() == 4;
   };
   if (!is_plain(x) || !is_plain(cosine) || !is_plain(sine) || cosine.requires_grad() || sine.requires_grad())
     return false;

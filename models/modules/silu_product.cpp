@@ -8,6 +8,7 @@
 
 #include "quant/activations.h"
 #include "quant/gradients.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
 
@@ -65,7 +66,9 @@ struct SiluProduct : torch::autograd::Function<SiluProduct> {
 }  // namespace
 
 bool has_silu_product(const at::Tensor& gate, const at::Tensor& up) {
-  const auto is_plain = [](const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() > 0; };
+  const auto is_plain = [](const at::Tensor& x) {
+    return operators::is_in_plain_memory(x) && x.scalar_type() == at::kFloat && x.dim() > 0;
+  };
   return is_plain(gate) && is_plain(up) && gate.sizes() == up.sizes();
 }
 

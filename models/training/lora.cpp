@@ -90,7 +90,9 @@ const LowBitTensor* weight_of_step(const models::Linear& linear, const at::Tenso
   const auto* packed = dynamic_cast<const LowBitLinear*>(&linear);
   if (!packed || !at::GradMode::is_enabled() || !input.is_cpu() || result.dim() != input.dim()) return nullptr;
   const LowBitTensor& weight = packed->weight();
-  const bool is_as_it_came = linear.operand_dtype().value_or(input.scalar_type()) == input.scalar_type();
+  const at::ScalarType type = input.scalar_type();
+  const auto operand = linear.operand_dtype();
+  const bool is_as_it_came = operand ? *operand == type : c10::promoteTypes(type, linear.dtype()) == type;
   const bool is_frozen = !weight.scales.requires_grad() && !linear.bias_or_undefined().requires_grad();
   return is_as_it_came && is_frozen && !weight.column_order ? &weight : nullptr;
 }

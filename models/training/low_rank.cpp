@@ -11,6 +11,7 @@
 #include <halfbyte/operators.h>
 
 #include "quant/gradients.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
 
@@ -38,8 +39,7 @@ quant::Values values_to(at::Tensor& x) {
 float* floats_to(at::Tensor& x) { return x.defined() ? x.mutable_data_ptr<float>() : nullptr; }
 
 bool is_plain(const at::Tensor& x) {
-  const at::ScalarType type = x.scalar_type();
-  return x.is_cpu() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+  return operators::is_in_plain_memory(x) && operators::is_weight_dtype(x.scalar_type());
 }
 
 // A product's adapter: what it is given, and its matrices.

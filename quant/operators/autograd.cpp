@@ -12,6 +12,7 @@
 
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
+#include "quant/operators/plain_memory.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::operators::autograd {
@@ -46,8 +47,13 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) 
   const NoAutocast no_autocast;
   const at::ScalarType type = product_dtype(gradient, input.scalar_type());
   const at::Tensor rows = rows_of(input, type);
-  if (gradient.is_cpu() && type == at::kBFloat16)
+  if (type == at::kBFloat16 && is_in_plain_memory(gradient) && is_in_plain_memory(rows))
     return cpu::product_over_rows(rows_of(gradient, gradient.scalar_type()), rows);
+  // What torch.compile traces has no memory.
+  if (gradient.is_cpu() && type != at::kFloat) {
+    const at::Tensor columns = rows_of(gradient, type).t().contiguous();
+    return operators::dense_linear(columns, rows.t().contiguous(), std::nullopt, at::kFloat);
+  }
   return at::matmul(rows_of(gradient, type).t().to(at::kFloat), rows.to(at::kFloat));
 }
 

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKeySet.h>
 
-namespace halfbyte::models {
+namespace halfbyte::operators {
 
 // On the CPU, and nothing but its values: no batch of functorch's, no class of Python's, no values that are to be
 // negated, no gradient that goes forward.
@@ -20,4 +20,4 @@ inline bool is_weight_dtype(at::ScalarType type) {
   return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
-}  // namespace halfbyte::models
+}  // namespace halfbyte::operators
