@@ -91,6 +91,7 @@ class Products {
                 float* out) const {
     kernels::PanelArguments a{};
     a.tile = tile;
+    a.tiles = 1;
     a.groups = 1;
     a.steps_per_group = steps(values);
     a.scales = kOnes.data();

@@ -11,6 +11,8 @@ constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
 constexpr std::size_t kRows = 16, kRowBytes = 64;           // of a register
 constexpr std::size_t kMostRows = 2 * kRows;
 constexpr std::size_t kBlockSteps = kRowBytes / kStepBytes;
+constexpr std::size_t kTiles = 8, kTileRoom = 16 << 10;
+constexpr std::size_t kLine = 64;
 constexpr std::size_t kSumBytes = kTileRows * sizeof(float);
 
 // Source: Intel's Software Developer's Manual, LDTILECFG.
@@ -31,6 +33,7 @@ void configure(std::size_t rows) {
     chosen.rows[i] = of_each[i];
     chosen.row_bytes[i] = of_each[i] == 0 ? 0 : kRowBytes;
   }
+  asm volatile("" : : "r"(&chosen) : "memory");  // GCC 12's intrinsic says that it reads the first eight bytes
   _tile_loadconfig(&chosen);
 }
 
@@ -59,64 +62,125 @@ inline __attribute__((always_inline)) void store_sums(float* sums) {
   if (kHasSecond) _tile_stored(3, sums + kRows * kTileRows + kRows, kSumBytes);
 }
 
-// Shapes: tile (steps, kTileRows, kStepBytes), input (steps / kBlockSteps, rows, kRowBytes).
-template <bool kHasSecond>
-inline __attribute__((always_inline)) void add_products(const Byte* tile, const Byte* input, std::size_t rows,
-                                                        std::size_t steps) {
-  for (std::size_t step = 0; step < steps; step += kBlockSteps) {
-    _tile_loadd(6, tile, kTileBytes);
-    _tile_loadd(4, input, kRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, tile + kRowBytes, kTileBytes);
-    _tile_dpbf16ps(1, 4, 7);
-    if (kHasSecond) {
-      _tile_loadd(5, input + kRows * kRowBytes, kRowBytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    tile += kBlockSteps * kTileBytes;
-    input += rows * kRowBytes;
+// What is wanted next, brought into the second-level cache by and by: `lines` of it a block.
+struct Ahead {
+  const Byte* next;
+  std::size_t lines;
+
+  void fetch() {
+    for (std::size_t i = 0; i < lines; ++i, next += kLine) _mm_prefetch(next, _MM_HINT_T1);
   }
+};
+
+// All tiles together fetch the next input.
+Ahead next_input(const PanelArguments& a) {
+  return {a.next_input, a.next_input ? (a.rows + a.tiles - 1) / a.tiles : 0};
 }
 
-// What is unpacked next, while a group is multiplied.
-void prefetch(const PanelArguments& a, std::size_t group) {
+// Shapes: tile (kBlockSteps, kTileRows, kStepBytes), input (rows, kRowBytes).
+template <bool kHasSecond>
+inline __attribute__((always_inline)) void add_block(const Byte* tile, const Byte* input) {
+  _tile_loadd(6, tile, kTileBytes);
+  _tile_loadd(4, input, kRowBytes);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_loadd(7, tile + kRowBytes, kTileBytes);
+  _tile_dpbf16ps(1, 4, 7);
+  if (!kHasSecond) return;
+  _tile_loadd(5, input + kRows * kRowBytes, kRowBytes);
+  _tile_dpbf16ps(2, 5, 6);
+  _tile_dpbf16ps(3, 5, 7);
+}
+
+// Codes that are unpacked after these tiles, while a group is multiplied.
+void prefetch_codes(const PanelArguments& a, std::size_t tile, std::size_t group) {
   const std::size_t bytes = a.steps_per_group * a.prefetch_bytes;
-  for (std::size_t at = 0; at < bytes; at += 64) _mm_prefetch(a.prefetch + group * bytes + at, _MM_HINT_T1);
+  const Byte* const from = a.prefetch + tile * a.prefetch_stride + group * bytes;
+  for (std::size_t at = 0; at < bytes; at += kLine) _mm_prefetch(from + at, _MM_HINT_T1);
 }
 
-template <bool kHasSecond>
-void multiply_groups(const PanelArguments& a) {
-  alignas(64) float sums[kMostRows * kTileRows];
-  for (std::size_t group = 0; group < a.groups; ++group) {
-    const std::size_t first = group * a.steps_per_group;
-    prefetch(a, group);
-    clear_sums<kHasSecond>();
-    add_products<kHasSecond>(a.tile + first * kTileBytes, a.input + first * a.rows * kStepBytes, a.rows,
-                             a.steps_per_group);
-    store_sums<kHasSecond>(sums);
-    const __m512 one = _mm512_loadu_ps(a.scales + group * kTileRows);
-    const __m512 two = _mm512_loadu_ps(a.scales + group * kTileRows + kRows);
-    for (std::size_t m = 0; m < a.rows; ++m) {
-      float *const out = a.out + m * kTileRows, *const sum = sums + m * kTileRows;
-      _mm512_storeu_ps(out, _mm512_fmadd_ps(_mm512_load_ps(sum), one, _mm512_loadu_ps(out)));
-      _mm512_storeu_ps(out + kRows, _mm512_fmadd_ps(_mm512_load_ps(sum + kRows), two, _mm512_loadu_ps(out + kRows)));
+// The sums of one group of a tile (rows, kTileRows), to be scaled and added to its products, or to be the first of
+// them.
+struct Sums {
+  const float *sums, *scales;
+  float* out;
+  std::size_t rows;
+  bool is_first;
+
+  void add(std::size_t begin, std::size_t end) const {
+    is_first ? add_to<true>(begin, end) : add_to<false>(begin, end);
+  }
+
+  template <bool kIsFirst>
+  void add_to(std::size_t begin, std::size_t end) const {
+    for (std::size_t half = 0; half < kTileRows && begin < end; half += kRows) {
+      const __m512 scale = _mm512_loadu_ps(scales + half);
+      for (std::size_t at = begin * kTileRows + half; at < end * kTileRows; at += kTileRows) {
+        const __m512 sum = _mm512_load_ps(sums + at);
+        _mm512_storeu_ps(out + at,
+                         kIsFirst ? _mm512_mul_ps(sum, scale) : _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(out + at)));
+      }
     }
   }
+};
+
+// A group's sums are scaled while the next one is multiplied: tile registers and vectors work at once.
+template <bool kHasSecond>
+void multiply_groups(const PanelArguments& a, bool has_products) {
+  alignas(64) float buffers[2][kMostRows * kTileRows];
+  const std::size_t blocks = a.steps_per_group / kBlockSteps;
+  Sums last{};
+  Ahead ahead = next_input(a);
+  for (std::size_t i = 0; i < a.tiles; ++i) {
+    const Byte *tile = a.tile + i * a.tile_bytes, *input = a.input;
+    for (std::size_t group = 0; group < a.groups; ++group) {
+      prefetch_codes(a, i, group);
+      clear_sums<kHasSecond>();
+      for (std::size_t block = 0; block < blocks; ++block) {
+        ahead.fetch();
+        add_block<kHasSecond>(tile, input);
+        tile += kBlockSteps * kTileBytes;
+        input += a.rows * kRowBytes;
+      }
+      float* const sums = buffers[(i * a.groups + group) % 2];
+      last.add(0, last.rows);
+      store_sums<kHasSecond>(sums);
+      last = {sums, a.scales + i * kTileRows + group * a.scale_stride, a.out + i * a.out_stride, a.rows,
+              !has_products && group == 0};
+    }
+  }
+  last.add(0, last.rows);
+}
+
+void begin_products(const PanelArguments& a) {
+  PanelArguments one = a;
+  for (std::size_t i = 0; i < a.tiles; ++i, one.out += a.out_stride, one.offsets += kTileRows)
+    avx512_begin_products(one);
 }
 
 void multiply_panels(const PanelArguments& a) noexcept {
-  if (a.is_first) avx512_begin_products(a);
+  const bool has_offsets = a.is_first && a.offsets;
+  if (has_offsets) begin_products(a);
   configure(a.rows);
-  a.rows > kRows ? multiply_groups<true>(a) : multiply_groups<false>(a);
+  const bool has_products = has_offsets || !a.is_first;
+  a.rows > kRows ? multiply_groups<true>(a, has_products) : multiply_groups<false>(a, has_products);
   _tile_release();
 }
 
 template <bool kHasSecond>
 void multiply_rows(const PanelArguments& a) {
-  a.is_first ? clear_sums<kHasSecond>() : load_sums<kHasSecond>(a.out);
-  add_products<kHasSecond>(a.tile, a.input, a.rows, a.groups * a.steps_per_group);
-  store_sums<kHasSecond>(a.out);
+  Ahead ahead = next_input(a);
+  for (std::size_t i = 0; i < a.tiles; ++i) {
+    const Byte *tile = a.tile + i * a.tile_bytes, *input = a.input;
+    float* const out = a.out + i * a.out_stride;
+    a.is_first ? clear_sums<kHasSecond>() : load_sums<kHasSecond>(out);
+    for (std::size_t step = 0; step < a.groups * a.steps_per_group; step += kBlockSteps) {
+      ahead.fetch();
+      add_block<kHasSecond>(tile, input);
+      tile += kBlockSteps * kTileBytes;
+      input += a.rows * kRowBytes;
+    }
+    store_sums<kHasSecond>(out);
+  }
 }
 
 // There are no scales but ones.
@@ -144,7 +208,7 @@ void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std:
 
 }  // namespace
 
-const BlockProducts kAmxProducts = {.input = {kMostRows, kBlockSteps, arrange},
+const BlockProducts kAmxProducts = {.input = {kMostRows, kBlockSteps, kTiles, kTileRoom, arrange},
                                     .multiply_panels = multiply_panels,
                                     .multiply_columns = multiply_columns,
                                     .interleave = interleave};

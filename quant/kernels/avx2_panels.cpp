@@ -152,7 +152,7 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
       {a.tile + first * kTileBytes + column * kStepBytes, a.input + first * input_bytes + row * kStepBytes, input_bytes,
        a.prefetch + first * prefetch_bytes, prefetch_bytes},
       a.steps_per_group);
-  const float* scales = a.scales + group * kTileRows + column;
+  const float* scales = a.scales + group * a.scale_stride + column;
   const Floats one = load_floats(scales), two = load_floats(scales + kWidth);
   float* out = a.out + row * kTileRows + column;
 #pragma GCC unroll 16
@@ -179,7 +179,7 @@ void store_offsets(const PanelArguments& a, std::size_t row, std::size_t column)
   Floats sums[kRows][kSpan] = {};
   float* out = a.out + row * kTileRows + column;
   for (std::size_t group = 0; group < a.offset_groups; ++group) {
-    const float* offsets = a.offsets + group * kTileRows + column;
+    const float* offsets = a.offsets + group * a.scale_stride + column;
     const Floats first = load_floats(offsets), second = load_floats(offsets + kWidth);
     for (std::size_t m = 0; m < kRows; ++m) {
       const Floats sum = Floats{} + a.input_sums[group * a.rows + row + m];

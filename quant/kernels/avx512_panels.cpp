@@ -79,16 +79,19 @@ __m256i to_bfloat(Floats value) {
 
 struct Bfloat16Of4 {
   static constexpr std::size_t kSteps = 4;
-  Ints table;  // twice: the permutation looks at five bits
-  int flip;
-  explicit Bfloat16Of4(const TileArguments& a) : flip(a.flip) {
+  Ints table;                            // twice: the permutation looks at five bits
+  Ints to_low[kSteps], to_high[kSteps];  // how far words turn right
+  explicit Bfloat16Of4(const TileArguments& a) {
     const __m256i levels = to_bfloat(_mm512_loadu_ps(a.levels));
     table = _mm512_broadcast_i64x4(levels);
+    for (std::size_t s = 0; s < kSteps; ++s) {
+      const int first = static_cast<int>(s) * 8 + (a.flip ? 4 : 0), second = static_cast<int>(s) * 8 + (a.flip ? 0 : 4);
+      to_low[s] = _mm512_set1_epi32(first);
+      to_high[s] = _mm512_set1_epi32((second + 16) % 32);
+    }
   }
   Ints step(Ints words, std::size_t s) const {
-    const int first = static_cast<int>(s) * 8 + (flip ? 4 : 0), second = static_cast<int>(s) * 8 + (flip ? 0 : 4);
-    const Ints low = _mm512_srl_epi32(words, _mm_cvtsi32_si128(first));
-    const Ints high = _mm512_sll_epi32(_mm512_srl_epi32(words, _mm_cvtsi32_si128(second)), _mm_cvtsi32_si128(16));
+    const Ints low = _mm512_rorv_epi32(words, to_low[s]), high = _mm512_rorv_epi32(words, to_high[s]);
     return _mm512_permutexvar_epi16(_mm512_mask_blend_epi16(0xaaaaaaaau, low, high), table);
   }
 };
@@ -191,7 +194,7 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
       Products::add(sums[m][1], second, x);
     }
   }
-  const float* scales = a.scales + group * kTileRows;
+  const float* scales = a.scales + group * a.scale_stride;
   const Floats first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + kWidth);
 #pragma GCC unroll 16
   for (std::size_t m = 0; m < kRows; ++m) {
@@ -213,7 +216,7 @@ void store_offsets(const PanelArguments& a, std::size_t row) {
   Floats sums[kRows][2] = {};
   float* out = a.out + row * kTileRows;
   for (std::size_t group = 0; group < a.offset_groups; ++group) {
-    const float* offsets = a.offsets + group * kTileRows;
+    const float* offsets = a.offsets + group * a.scale_stride;
     const Floats first = _mm512_loadu_ps(offsets), second = _mm512_loadu_ps(offsets + kWidth);
     for (std::size_t m = 0; m < kRows; ++m) {
       const Floats sum = _mm512_set1_ps(a.input_sums[group * a.rows + row + m]);

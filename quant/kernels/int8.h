@@ -81,12 +81,17 @@ struct TileArguments {
 
 struct PanelArguments {
   const Byte* tile;
-  const Byte* input;   // (steps, rows, kStepBytes), or as PanelInput has it
-  std::size_t groups;  // steps are groups * steps_per_group
+  std::size_t tiles;       // 1 to PanelInput::tiles; the next one has the next kTileRows scales and offsets,
+  std::size_t tile_bytes;  // is so far behind,
+  std::size_t out_stride;  // and has products so many elements behind
+  const Byte* input;       // (steps, rows, kStepBytes), or as PanelInput has it
+  const Byte* next_input;  // as long, to be brought into the second-level cache meanwhile; null: none
+  std::size_t groups;      // steps are groups * steps_per_group
   std::size_t steps_per_group;
-  const float* scales;            // (groups, kTileRows)
-  const float* offsets;           // (offset_groups, kTileRows), to add to the tile's values times scales: what the
-                                  // products begin with, where is_first; null: none
+  const float* scales;            // (groups, kTileRows), scale_stride apart
+  const float* offsets;           // (offset_groups, kTileRows), as scales, to add to the tile's values times scales:
+                                  // what the products begin with, where is_first; null: none
+  std::size_t scale_stride;       // elements
   std::size_t offset_groups;      // of the whole rows
   int code_offset;                // to subtract from the tile's codes; 8-bit panels only
   const float* input_scales;      // (groups, rows); 8-bit panels only
@@ -95,6 +100,7 @@ struct PanelArguments {
   std::size_t rows;               // 1 to PanelInput::most_rows
   const Byte* prefetch;           // what to bring into the second-level cache meanwhile
   std::size_t prefetch_bytes;     // of it, a step; 0: nothing
+  std::size_t prefetch_stride;    // from what comes with one tile to what comes with the next
   bool is_first;                  // else the products are added to what is there
   float* out;                     // (rows, kTileRows)
 };
@@ -104,6 +110,8 @@ inline constexpr std::size_t kPanelRows = 12;
 struct PanelInput {
   std::size_t most_rows = kPanelRows;  // of a panel
   std::size_t block_steps = 1;         // groups are whole blocks of so many steps
+  std::size_t tiles = 1;               // that are multiplied with a panel, one after another, while it is in cache
+  std::size_t tile_bytes = 32 << 10;   // of a tile at most, where groups allow it
   // Brings steps (count, steps) of 4 bytes, rows row_bytes apart, into (blocks, count, block_steps). Null: interleave.
   void (*arrange)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t steps, Byte* out) = nullptr;
 };

@@ -205,7 +205,7 @@ void multiply_columns(const PanelArguments& a) noexcept {
         const Byte* values = a.tile + step * kTileRows * kStepBytes;
         for (std::size_t c = 0; c < kTileRows; ++c) sums[c] += read<float>(values + c * kStepBytes) * x;
       }
-      for (std::size_t c = 0; c < kTileRows; ++c) out[c] += sums[c] * a.scales[group * kTileRows + c];
+      for (std::size_t c = 0; c < kTileRows; ++c) out[c] += sums[c] * a.scales[group * a.scale_stride + c];
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "quant/products/call.h"
 #include "quant/products/input_groups.h"
 #include "quant/thread_pool.h"
+#include "quant/threads.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 using kernels::kStepBytes;
 using kernels::kTileRows;
 
-// Bytes of a tile at most, where groups allow it: it shares a second-level cache of 1 MiB with what passes through.
-constexpr std::size_t kTileBytes = 32 << 10;
+// Pieces that a thread should have, lest others wait for the last one.
+constexpr std::size_t kPiecesPerThread = 2;
 // Groups longer than this are cut: the sums of a step begin anew with each.
 constexpr std::size_t kLongGroup = 512;
 
@@ -59,15 +60,15 @@ Plan plan_of(const Call& call) {
   }
   plan.panel_rows = plan.kernels ? plan.kernels->input.most_rows : 0;
   const std::size_t group_bytes = plan.steps_per_group() * kStepBytes * kTileRows;
-  // A block begins at a whole vector of words for every group size.
-  plan.block_groups = std::max<std::size_t>(1, kTileBytes / group_bytes);
+  const std::size_t tile_bytes = plan.kernels ? plan.kernels->input.tile_bytes : 0;
+  plan.block_groups = std::max<std::size_t>(1, tile_bytes / group_bytes);
   plan.rows = std::min(call.rows, kInputRows);
   return plan;
 }
 
 // One thread's buffers, kept from call to call.
 struct Scratch {
-  Aligned<Byte> tile, rows;
+  Aligned<Byte> tiles, rows;
   Floats natural, products, row_scales, row_sums;
   Aligned<std::int32_t> row_code_sums;
 };
@@ -86,6 +87,11 @@ struct Panels {
   float* sums;              // as scales
 
   std::size_t first(std::size_t panel) const { return rows * panel / count; }
+  // Of a panel, from a group on.
+  const Byte* input(const Plan& plan, std::size_t panel, std::size_t group) const {
+    const std::size_t at = first(panel), height = first(panel + 1) - at;
+    return steps + at * plan.row_bytes() + group * plan.steps_per_group() * height * kStepBytes;
+  }
 };
 
 // Belongs to the thread that calls; its team fills and reads it.
@@ -174,69 +180,90 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
   arrange_steps(*plan.kernels, rows, row_bytes, to.height, row_bytes / kStepBytes, to.steps);
 }
 
-// Groups [group, end) of weight rows [begin, end) times all panels; adds to products unless they are the first groups.
+// Groups [group, group + groups) of the weight rows of a piece times all panels; adds to products unless they are the
+// first groups.
 struct TileBlock {
-  const Byte* tile;
+  const Byte* tiles;  // tile_bytes apart
+  std::size_t count, tile_bytes;
   ScalesByGroup scales;
   std::size_t group, groups;
-  const Byte* next;  // codes that will be unpacked after a whole tile of blocks
+  const Byte* next;  // codes that will be unpacked after all blocks of these tiles
 };
 
+// Shape of products: (tiles, rows of input, kTileRows).
 void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, const TileBlock& block,
                      float* products) {
   kernels::PanelArguments a{};
-  a.tile = block.tile;
+  a.tile = block.tiles;
+  a.tiles = block.count;
+  a.tile_bytes = block.tile_bytes;
   a.groups = block.groups;
   a.steps_per_group = plan.steps_per_group();
-  a.scales = block.scales.scales + block.group * kTileRows;
+  a.scales = block.scales.scales + block.group * block.scales.stride;
   a.offsets = block.scales.offsets;
   a.offset_groups = plan.groups;
+  a.scale_stride = block.scales.stride;
   a.code_offset = call.weight.int8_dot() == kernels::kIntegers4 ? 8 : 128;
   a.is_first = block.group == 0;
   a.prefetch = block.next;
   a.prefetch_bytes = plan.values_per_step * kTileRows * bits_of(call.weight) / 8;
+  a.prefetch_stride = kTileRows * call.weight.row_bytes;
+  a.out_stride = panels.rows * kTileRows;
   for (std::size_t index = 0; index < panels.count; ++index) {
     const Panel panel = panel_at(plan, panels, index);
     const std::size_t at = block.group * panel.height;
     a.rows = panel.height;
-    a.input = panel.steps + at * a.steps_per_group * kStepBytes;
+    a.input = panels.input(plan, index, block.group);
     a.input_scales = panel.scales + at;
     a.code_sums = panel.code_sums + at;
     a.input_sums = panel.sums;
+    a.next_input = index + 1 < panels.count ? panels.input(plan, index + 1, block.group) : nullptr;
     a.out = products + panel.first * kTileRows;
     plan.kernels->multiply(a);
     a.prefetch_bytes = 0;  // the first panel has seen to it
   }
 }
 
-void multiply_tile(const Plan& plan, const Panels& panels, const Chunks::Chunk& chunk, std::size_t first_row) {
-  const Call& call = *chunk.call;
+// Weight rows [begin, end), of which a tile takes kTileRows.
+void multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk& piece, std::size_t first_row) {
+  const Call& call = *piece.call;
   const WeightView& weight = call.weight;
-  const std::size_t bits = bits_of(weight);
-  const ScalesByGroup scales = scales_by_group(chunk, plan.group_size, plan.is_int8, kTileRows);
-  float* products = scratch().products.at_least(panels.rows * kTileRows);
+  const std::size_t bits = bits_of(weight), rows = piece.end - piece.begin, tiles = (rows + kTileRows - 1) / kTileRows;
+  const ScalesByGroup scales = scales_by_group(piece, plan.group_size, plan.is_int8, kTileRows);
+  float* const products = scratch().products.at_least(tiles * panels.rows * kTileRows);
   for (std::size_t group = 0; group < plan.groups; group += plan.block_groups) {
     const std::size_t groups = std::min(plan.block_groups, plan.groups - group), first = group * plan.group_size;
-    const std::size_t n = std::min(groups * plan.group_size, weight.in_features - first);
-    Byte* tile =
-        scratch().tile.at_least(round_up(n, kernels::kInputUnit) / plan.values_per_step * kStepBytes * kTileRows);
-    plan.kernels->unpack[weight.int8_dot()]({weight.row(chunk.begin) + first * bits / 8, weight.row_bytes,
-                                             chunk.end - chunk.begin, n, weight.levels, weight.byte_levels, weight.flip,
-                                             tile});
+    const std::size_t n = std::min(groups * plan.group_size, weight.in_features - first), at = first * bits / 8;
+    const std::size_t bytes = round_up(n, kernels::kInputUnit) / plan.values_per_step * kStepBytes * kTileRows;
+    Byte* const tile = scratch().tiles.at_least(tiles * bytes);
+    for (std::size_t i = 0; i < tiles; ++i)
+      plan.kernels->unpack[weight.int8_dot()]({weight.row(piece.begin + i * kTileRows) + at, weight.row_bytes,
+                                               std::min(kTileRows, rows - i * kTileRows), n, weight.levels,
+                                               weight.byte_levels, weight.flip, tile + i * bytes});
     multiply_panels(call, plan, panels,
-                    {tile, scales, group, groups, weight.row(chunk.end) + first * bits / 8 * kTileRows}, products);
+                    {tile, tiles, bytes, scales, group, groups, weight.row(piece.end) + at * kTileRows}, products);
   }
-  write_products(call, products, kTileRows, first_row, panels.rows, chunk.begin, chunk.end - chunk.begin);
+  for (std::size_t i = 0; i < tiles; ++i)
+    write_products(call, products + i * panels.rows * kTileRows, kTileRows, first_row, panels.rows,
+                   piece.begin + i * kTileRows, std::min(kTileRows, rows - i * kTileRows));
+}
+
+// Tiles of a piece: as many as the kernels multiply with a panel, unless there were too few pieces.
+std::size_t tiles_at_once(std::span<const Call> calls, const Plan& plan) {
+  std::size_t tiles = 0;
+  for (const Call& call : calls) tiles += (call.weight.out_features + kTileRows - 1) / kTileRows;
+  const auto threads = static_cast<std::size_t>(max_threads());
+  return std::clamp<std::size_t>(tiles / (kPiecesPerThread * threads), 1, plan.kernels->input.tiles);
 }
 
 void multiply_rows(std::span<const Call> calls, const Plan& plan, std::size_t first_row, std::size_t rows) {
   const Panels panels = allocate_panels(plan, rows);
-  Chunks tiles(calls, kTileRows);
+  Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows);
   for_each_piece(static_cast<std::int64_t>(panels.count), is_worth_threads(calls), [&](std::int64_t index) {
     const Panel panel = panel_at(plan, panels, static_cast<std::size_t>(index));
     (plan.is_int8 ? fill_int8 : fill_bfloat16)(calls.front(), plan, panel, first_row);
   });
-  tiles.for_each([&](const Chunks::Chunk& tile) { multiply_tile(plan, panels, tile, first_row); });
+  pieces.for_each([&](const Chunks::Chunk& piece) { multiply_piece(plan, panels, piece, first_row); });
 }
 
 }  // namespace

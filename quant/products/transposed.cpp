@@ -14,10 +14,9 @@ namespace {
 using kernels::kStepBytes;
 using kernels::kTileRows;
 
-// Columns that are unpacked together, in tiles of kTileRows: those of a cache line of 4-bit codes.
+// Columns that are unpacked together at least, where there are enough, in tiles of kTileRows: those of a cache line of
+// 4-bit codes.
 constexpr std::size_t kColumns = 128;
-// Steps of a tile: it fills most of a first-level cache.
-constexpr std::size_t kTileSteps = 256;
 // Weight rows of which panels and scales are kept at once: a bound on memory, for heads of many words.
 constexpr std::size_t kMostRows = 8192;
 // Pieces that a thread should have, lest others wait for the last one.
@@ -34,7 +33,8 @@ struct Plan {
   bool is_worth_threads;
 
   std::size_t panel_rows() const { return kernels->input.most_rows; }
-  std::size_t tile_rows() const { return kTileSteps * step; }  // weight rows of a tile
+  std::size_t tile_bytes() const { return kernels->input.tile_bytes; }
+  std::size_t tile_rows() const { return tile_bytes() / (kTileRows * kStepBytes) * step; }  // weight rows of a tile
   // Of so many weight rows, with those of zeros that fill a block.
   std::size_t steps(std::size_t weight_rows) const {
     return round_up((weight_rows + step - 1) / step, kernels->input.block_steps);
@@ -50,8 +50,11 @@ Plan plan_of(const Call& call) {
   plan.dtype = is_bfloat16 ? kernels::kBfloat16 : kernels::kFloat32;
   plan.step = plan.kernels->values_per_step;
   plan.is_worth_threads = is_worth_threads(std::span(&call, 1));
-  const std::size_t wide = call.weight.in_features / kColumns, threads = static_cast<std::size_t>(max_threads());
-  plan.piece_columns = !plan.is_worth_threads || wide >= kPiecesPerThread * threads ? kColumns : kTileRows;
+  const std::size_t threads = plan.is_worth_threads ? static_cast<std::size_t>(max_threads()) : 1;
+  const std::size_t most = std::max(kColumns, plan.kernels->input.tiles * kTileRows);
+  plan.piece_columns = most;
+  while (plan.piece_columns > kTileRows && call.weight.in_features / plan.piece_columns < kPiecesPerThread * threads)
+    plan.piece_columns /= 2;
   plan.rows = std::min(call.rows, kInputRows);
   return plan;
 }
@@ -211,7 +214,7 @@ void unpack_tiles(const Call& call, const Plan& plan, const Rows& rows, std::siz
                                   rows.scales + at, rows.offsets ? rows.offsets + at : nullptr, weight.groups,
                                   weight.group_size, weight.levels, weight.flip, tiles, tile_bytes});
   }
-  float* values = scratch().values.at_least(2 * kColumns);
+  float* values = scratch().values.at_least(2 * plan.piece_columns);
   for (std::size_t row = begin; row < end; row += plan.step, tiles += kTileRows * kStepBytes) {
     for (std::size_t i = 0; i < plan.step; ++i) prefetch(weight, row + i, columns);
     const float* const first = unpack_row(call, rows, row, columns, values);
@@ -221,7 +224,8 @@ void unpack_tiles(const Call& call, const Plan& plan, const Rows& rows, std::siz
     }
     if (first != values) std::copy_n(first, columns.count(), values);  // the next row takes the same buffer
     const bool is_pair = row + 1 < end;
-    const float* const second = is_pair ? unpack_row(call, rows, row + 1, columns, values + kColumns) : nullptr;
+    const float* const second =
+        is_pair ? unpack_row(call, rows, row + 1, columns, values + plan.piece_columns) : nullptr;
     plan.kernels->pack(values, second, columns.count(), tiles, tile_bytes);
   }
 }
@@ -233,20 +237,36 @@ void fill_block(const Plan& plan, std::size_t weight_rows, std::size_t tiles, By
     std::memset(tile + i * tile_bytes + steps * step_bytes, 0, (plan.steps(weight_rows) - steps) * step_bytes);
 }
 
-void multiply_panels(const Plan& plan, const Rows& rows, std::size_t begin, std::size_t end, const Byte* tile,
-                     float* products) {
+// Tiles of weight rows [begin, end), one beside another.
+struct TileBlock {
+  const Byte* tiles;  // tile_bytes apart
+  std::size_t count, begin, end;
+};
+
+// Shape of products: (tiles, rows of input, kTileRows).
+void multiply_panels(const Plan& plan, const Rows& rows, const TileBlock& block, float* products) {
+  const std::size_t step = (block.begin - rows.begin) / plan.step;
+  const auto height = [&](std::size_t panel) { return rows.panel(panel + 1) - rows.panel(panel); };
+  const auto input = [&](std::size_t panel) {
+    return rows.input + (rows.panel(panel) * rows.steps + step * height(panel)) * kStepBytes;
+  };
   kernels::PanelArguments a{};
-  a.tile = tile;
+  a.tile_bytes = plan.tile_bytes();
   a.groups = 1;
-  a.steps_per_group = plan.steps(end - begin);
+  a.steps_per_group = plan.steps(block.end - block.begin);
   a.scales = kOnes.data();
-  a.is_first = begin == 0;
-  for (std::size_t index = 0; index < rows.panels; ++index) {
-    const std::size_t first = rows.panel(index), step = (begin - rows.begin) / plan.step;
-    a.rows = rows.panel(index + 1) - first;
-    a.input = rows.input + (first * rows.steps + step * a.rows) * kStepBytes;
-    a.out = products + first * kTileRows;
-    plan.kernels->multiply(a);
+  a.is_first = block.begin == 0;
+  a.out_stride = rows.count * kTileRows;
+  for (std::size_t first = 0; first < block.count; first += a.tiles) {
+    a.tile = block.tiles + first * a.tile_bytes;
+    a.tiles = std::min(plan.kernels->input.tiles, block.count - first);
+    for (std::size_t panel = 0; panel < rows.panels; ++panel) {
+      a.rows = height(panel);
+      a.input = input(panel);
+      a.next_input = panel + 1 < rows.panels ? input(panel + 1) : nullptr;
+      a.out = products + first * a.out_stride + rows.panel(panel) * kTileRows;
+      plan.kernels->multiply(a);
+    }
   }
 }
 
@@ -261,7 +281,7 @@ void write_tile(const Call& call, const Rows& rows, const float* products, const
 // The products of all rows of input with some columns of the weight rows at hand.
 void multiply_piece(const Call& call, const Plan& plan, const Rows& rows, const Columns& columns) {
   const std::size_t tiles = (columns.count() + kTileRows - 1) / kTileRows, size = rows.count * kTileRows;
-  const std::size_t tile_bytes = kTileSteps * kTileRows * kStepBytes;
+  const std::size_t tile_bytes = plan.tile_bytes();
   Byte* const tile = scratch().tiles.at_least(tiles * tile_bytes);
   float* const products =
       rows.sums ? rows.sums + columns.begin * rows.count : scratch().products.at_least(tiles * size);
@@ -269,8 +289,7 @@ void multiply_piece(const Call& call, const Plan& plan, const Rows& rows, const 
     const std::size_t end = std::min(begin + plan.tile_rows(), rows.end);
     unpack_tiles(call, plan, rows, begin, end, columns, tile, tile_bytes);
     fill_block(plan, end - begin, tiles, tile, tile_bytes);
-    for (std::size_t i = 0; i < tiles; ++i)
-      multiply_panels(plan, rows, begin, end, tile + i * tile_bytes, products + i * size);
+    multiply_panels(plan, rows, {tile, tiles, begin, end}, products);
   }
   for (std::size_t i = 0; rows.is_last(call.weight) && i < tiles; ++i) {
     const std::size_t begin = columns.begin + i * kTileRows;

@@ -56,10 +56,10 @@ double worst_error(const Product& p, const std::vector<float>& weights, std::int
 struct Shape {
   std::int64_t out_features, in_features, group_size;  // 0: one scale a row
 };
-constexpr Shape kShapes[] = {{5, 16, 16},    {1, 32, 32},    {13, 192, 64},  {7, 384, 128},
-                             {600, 160, 32}, {1025, 64, 16}, {130, 256, 0},  {11, 172, 0},
-                             {3, 7, 0},      {2, 1, 0},      {9, 144, 48},   {4, 512, 256},
-                             {5, 144, 24},   {3, 1000, 40},  {8, 1536, 768}, {515, 301, 0}};
+constexpr Shape kShapes[] = {{5, 16, 16},    {1, 32, 32},   {13, 192, 64}, {7, 384, 128}, {600, 160, 32},
+                             {1025, 64, 16}, {130, 256, 0}, {11, 172, 0},  {3, 7, 0},     {2, 1, 0},
+                             {9, 144, 48},   {4, 512, 256}, {5, 144, 24},  {3, 1000, 40}, {8, 1536, 768},
+                             {515, 301, 0},  {300, 320, 32}};
 constexpr std::int64_t kRowCounts[] = {1, 2, 5, 12, 13, 33};
 
 // Bounds on the share of sum |x w| by which rounding may be off: of float32 sums, measured 1.6e-7, and with weights
