@@ -79,7 +79,7 @@ std::vector<NamedTensor> tensors_of(const Lora& lora) {
   std::vector<NamedTensor> out;
   for (const Lora::Adapter& one : lora.adapters()) {
     const auto add = [&](std::string_view ending, const at::Tensor& tensor) {
-      out.push_back({std::string(kPeftPrefix) + one.name + std::string(ending), tensor.detach().contiguous()});
+      out.push_back({std::string(kPeftPrefix) + one.name + std::string(ending), tensor.detach().cpu().contiguous()});
     };
     add(kPeftA, one.a);
     add(kPeftB, one.b);

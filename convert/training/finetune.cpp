@@ -12,6 +12,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "convert/synth.h"
+#include "convert/training/host_masters.h"
 #include "convert/training/learned.h"
 #include "convert/training/trainer.h"
 #include "loader/files/checkpoint.h"
@@ -49,6 +50,7 @@ void check(const FinetuneOptions& options) {
   of_full(options.has_bfloat16_masters, "the masters' dtype");
   of_full(!options.fake_quantize.empty(), "fake quantisation");
   if (is_full && !options.adapter.empty()) refuse("an adapter to begin with is for training adapters");
+  if (options.device.kind() == Device::Kind::kMeta) refuse("a device without values: nothing can be learnt on meta");
   if (options.dtype.stream() != Dtype::kFloat32)
     refuse("under the dtype policy " + options.dtype.name() +
            " what lies between products is not float32, and training loses small numbers there; amp:bfloat16 or "
@@ -91,6 +93,7 @@ nlohmann::json identity_of(const Model& model, const Learned& learned, const Cor
   out["recomputing"] = options.recomputes;
   out["number of threads"] = at::get_num_threads();
   out["instruction set"] = quant::isa_name();
+  out["device"] = model.report().device;
   return out;
 }
 
@@ -124,14 +127,17 @@ FinetuneSummary train(const fs::path& given, const fs::path& text, Destination& 
   std::vector<Text> notes;
   const std::optional<TrainingState> before = earlier(destination, states, options, notes);
   const fs::path checkpoint = options.begins_anew ? drawn(given, destination, options) : given;
-  const Model model = load_low_bit(checkpoint, {.dtype = options.dtype, .compute = ComputeMode::kFloat});
+  const Model model =
+      load_low_bit(checkpoint, {.dtype = options.dtype, .device = options.device, .compute = ComputeMode::kFloat});
   const Trainer::Texts texts = read_texts(checkpoint, text, model.config(), options);
   const auto make = options.method == TrainingMethod::kFull ? learned_weights : learned_adapters;
-  const std::unique_ptr<Learned> learned = make(model, checkpoint, options);
+  std::unique_ptr<Learned> learned = make(model, checkpoint, options);
+  if (!model.module().device().is_cpu()) learned = with_host_masters(std::move(learned));
   Trainer trainer(model.module(), *learned, texts, options, states,
                   identity_of(model, *learned, texts.learnt, options));
   if (before) trainer.go_on_from(*before);
   FinetuneSummary out = trainer.run();
+  out.device = model.report().device;
   out.notes = std::move(notes);
   for (const Corpus* corpus : {&texts.learnt, &texts.evaluated})
     out.notes.insert(out.notes.end(), corpus->notes.begin(), corpus->notes.end());

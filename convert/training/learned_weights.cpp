@@ -138,7 +138,7 @@ class Weights final : public Learned {
 
   at::Tensor packed(const at::Tensor& master) const {
     const QuantizeTensorOptions options{.scheme = options_.fake_quantize, .group_size = options_.fake_group_size};
-    return quantize_tensor(master, options).dequantize(at::kFloat);
+    return quantize_tensor(master.cpu(), options).dequantize(at::kFloat);
   }
 
   Model model_;

@@ -56,7 +56,7 @@ class TrainedRows final : public files::UnitBytes {
       // A copy: rounding may change it.
       const at::Tensor values =
           matrix.narrow(0, within, some)
-              .to(at::kFloat, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
+              .to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
       round_values(target_, at * columns, {values.mutable_data_ptr<float>(), static_cast<std::size_t>(values.numel())},
                    out);
       out += some * columns * halfbyte::size_bytes(target_.dtype);

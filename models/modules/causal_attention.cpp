@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 
 #include "quant/attention_gradients.h"
+#include "quant/operators/once_differentiable.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/thread_pool.h"
 
@@ -37,7 +38,10 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::NoGradGuard without;
+    return operators::once_differentiable("causal attention", [&] { return gradients_of(context, gradients); });
+  }
+
+  static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor q = with_rows(saved[0]), k = with_rows(saved[1]), v = with_rows(saved[2]);
     const at::Tensor result = with_rows(saved[3]), of_result = with_rows(gradients[0].to(at::kBFloat16));

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "quant/norm_rows.h"
+#include "quant/operators/once_differentiable.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
@@ -61,7 +62,10 @@ struct RmsNormStep : torch::autograd::Function<RmsNormStep> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::NoGradGuard without;
+    return operators::once_differentiable("RMS norm", [&] { return gradients_of(context, gradients); });
+  }
+
+  static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor x = saved[0].contiguous(), &weight = saved[1], of_output = gradients[0].contiguous();
     at::Tensor of_x = empty(x.sizes(), x.scalar_type()), of_weight;

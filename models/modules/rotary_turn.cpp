@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "quant/operators/once_differentiable.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/thread_pool.h"
 #include "quant/turn_heads.h"
@@ -36,9 +37,12 @@ struct RotaryTurn : torch::autograd::Function<RotaryTurn> {
     return turned(x, cosine, sine, is_interleaved);
   }
 
-  // What was turned is turned back.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::NoGradGuard without;
+    return operators::once_differentiable("the rotary turn", [&] { return gradients_of(context, gradients); });
+  }
+
+  // What was turned is turned back.
+  static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const bool is_interleaved = context->saved_data["is_interleaved"].toBool();
     return {turned(gradients[0], saved[0], saved[1].neg(), is_interleaved), at::Tensor(), at::Tensor(), at::Tensor()};

@@ -8,6 +8,7 @@
 
 #include "quant/activations.h"
 #include "quant/gradients.h"
+#include "quant/operators/once_differentiable.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
@@ -37,7 +38,11 @@ struct SiluProduct : torch::autograd::Function<SiluProduct> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::NoGradGuard without;
+    return operators::once_differentiable("the product of a silu gate",
+                                          [&] { return gradients_of(context, gradients); });
+  }
+
+  static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor gates = rows_of(saved[0]), ups = rows_of(saved[1]), of_product = gradients[0].contiguous();
     at::Tensor of_gate = at::empty(saved[0].sizes(), gates.options()), of_up = at::empty_like(of_gate);

@@ -18,7 +18,7 @@ double cross_entropy_(at::Tensor& products, const at::Tensor& labels, const mode
   const at::Tensor wanted = products.gather(1, places);
   products.exp_();
   const at::Tensor sums = products.sum(1, /*keepdim=*/true);
-  const double loss = sums.log().sub_(wanted).sum(at::kDouble).item<double>();
+  const double loss = sums.log().sub_(wanted).cpu().sum(at::kDouble).item<double>();  // not every device has double
   // softmax - 1 at the label
   const double factor = scale * config.logit_scale;
   products.mul_(sums.reciprocal().mul_(factor));

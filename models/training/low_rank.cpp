@@ -11,6 +11,7 @@
 #include <halfbyte/operators.h>
 
 #include "quant/gradients.h"
+#include "quant/operators/once_differentiable.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/thread_pool.h"
@@ -139,7 +140,10 @@ struct AddLowRank : torch::autograd::Function<AddLowRank> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::NoGradGuard without;
+    return operators::once_differentiable("a low-rank adapter", [&] { return gradients_of(context, gradients); });
+  }
+
+  static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const LowRankProduct product{saved[0], saved[1], saved[2], context->saved_data["scaling"].toDouble()};
     const auto room = [&](std::size_t index, const at::Tensor& like) {
@@ -163,9 +167,8 @@ struct AddLowRank : torch::autograd::Function<AddLowRank> {
 
 at::Tensor add_low_rank(const at::Tensor& result, const at::Tensor& x, const at::Tensor& a, const at::Tensor& b,
                         double scaling, const LowBitTensor* weight) {
-  if (!weight) return AddLowRank::apply(result, x, a, b, scaling, weight);
-  // What came before in the graph is the product that this step stands for.
-  return AddLowRank::apply(result.detach(), x, a, b, scaling, weight);
+  // With a weight, what came before in the graph is the product that this step stands for.
+  return AddLowRank::apply(weight ? result.detach() : result, x, a, b, scaling, weight);
 }
 
 }  // namespace halfbyte::training

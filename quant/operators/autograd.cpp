@@ -47,7 +47,8 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) 
   const NoAutocast no_autocast;
   const at::ScalarType type = product_dtype(gradient, input.scalar_type());
   const at::Tensor rows = rows_of(input, type);
-  if (type == at::kBFloat16 && is_in_plain_memory(gradient) && is_in_plain_memory(rows))
+  const bool has_kernels = type == at::kBFloat16 && is_in_plain_memory(gradient) && is_in_plain_memory(rows);
+  if (has_kernels && !at::GradMode::is_enabled())  // which have no gradients of their own
     return cpu::product_over_rows(rows_of(gradient, gradient.scalar_type()), rows);
   // What torch.compile traces has no memory.
   if (gradient.is_cpu() && type != at::kFloat) {

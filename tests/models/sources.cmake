@@ -33,6 +33,7 @@ set(HALFBYTE_MODELS_TESTS
     models/training/gradients_test.cpp
     models/training/lora_test.cpp
     models/training/norm_and_rotary_test.cpp
+    models/training/once_differentiable_test.cpp
     models/training/operations_test.cpp
     models/training/optimizer_state_test.cpp
     models/training/optimizer_test.cpp)

@@ -6,6 +6,7 @@ from command_line import MODEL_PROGRAM, TINY_LLAMA, CommandLineTest, run
 VERBS = [["generate", "--prompt-tokens", "1,300", "--max-gen-len", "2"],
          ["perplexity", "--text", TINY_LLAMA.parent / "heldout.txt", "--ctx", "16", "--chunks", "1"],
          ["bench", "--runs", "1", "--prompt-tokens", "4", "--gen-tokens", "2"]]
+FINETUNE, TEXT = ["finetune", TINY_LLAMA], ["--text", TINY_LLAMA.parent / "heldout.txt"]
 
 
 @unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
@@ -40,11 +41,18 @@ class Devices(CommandLineTest):
             verb, *words = VERBS[0]
             done = self.fails(1, [f"device {name.split(':')[0]}", title, "or choose device cpu"], verb, TINY_LLAMA, *words, "--device", name)
             self.assertEqual(done.stdout, "")
+            self.fails(1, [f"device {name.split(':')[0]}", title], *FINETUNE, self.path("out"), *TEXT, "--device", name)
+            self.assertFalse(self.path("out").exists())
 
     def test_what_is_no_device_is_refused_before_anything_runs(self):
         for verb, *words in VERBS:
             self.fails(2, ['"gpu"', "auto, cpu, cuda", "--help"], verb, TINY_LLAMA, *words, "--device", "gpu")
         self.fails(2, ["no values"], "generate", TINY_LLAMA, "--prompt-tokens", "1", "--device", "meta")
+        self.fails(2, ["no values"], *FINETUNE, self.path("out"), *TEXT, "--device", "meta")
+
+    def test_training_records_the_device(self):
+        done = self.json_of(*FINETUNE, self.path("out"), *TEXT, "--steps", "1", "--ctx", "16", "--batch", "1", "--device", "cpu", "-q")
+        self.assertEqual(done["device"], "cpu")
 
 
 if __name__ == "__main__":

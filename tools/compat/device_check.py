@@ -5,7 +5,7 @@
 
 DATA is tests/data: tiny-llama, heldout.txt and families/. Of each model, in float32 and under amp:bfloat16, as it is and in each scheme of SCHEMES:
 the mean loss of two drawn prompts of different lengths within BOUNDS of the CPU's, and in float32 the same greedy tokens after both of them in one batch.
-Of tiny-llama also: every other scheme, keys and values in 8 bits, perplexity (within BOUNDS, and 8-bit keys and values within 1 %) and evaluate on
+Of each also the losses of a few steps of training: adapters beside its packed weights, and all of its weights. Of tiny-llama also: every other scheme, keys and values in 8 bits, perplexity (within BOUNDS, and 8-bit keys and values within 1 %) and evaluate on
 heldout.txt, and what bench measures there.
 """
 import argparse
@@ -24,6 +24,7 @@ BOUNDS = {"float32": 1e-4, "amp:bfloat16": 1e-2}  # relative; on an H200: 2e-7, 
 SCHEMES = ("sym_int4", "nf4")
 OTHER_SCHEMES = ("asym_int4", "fp4", "fp4_e2m1", "affine_int4", "iq4_nl", "hb4", "hb4_fine", "sym_int8")
 PROMPTS, NEW_TOKENS, VOCABULARY = (48, 19), 24, 320
+STEPS = 3  # of training
 THREADS = 4  # of a process: several checks run at a time
 
 
@@ -32,6 +33,8 @@ class Check:
         self.words, self.scratch = words, pathlib.Path(scratch)
         drawn = random.Random(0)
         self.prompts = [[drawn.randrange(3, VOCABULARY) for _ in range(length)] for length in PROMPTS]
+        self.texts = self.scratch / "texts.jsonl"
+        self.texts.write_text("".join(json.dumps(prompt) + "\n" for prompt in self.prompts), encoding="utf-8")
 
     def halfbyte(self, *words):
         done = subprocess.run([self.words.halfbyte, *map(str, words), "--json", "-q"], capture_output=True, text=True)
@@ -65,13 +68,30 @@ class Check:
             assert [one[1] for one in ours] == [one[1] for one in theirs], f"{what}: other greedy tokens"
         return worst
 
+    def trained(self, model, device, dtype, *more):
+        """The losses of steps that learn the prompts."""
+        out = self.scratch / f"{pathlib.Path(model).name}-{device}-{dtype.replace(':', '-')}-{more[0]}"
+        return self.halfbyte("finetune", model, out, "--method", *more, "--jsonl", self.texts, "--steps", STEPS, "--batch", 2, "--ctx", 64, "--lr", "1e-3", "--save-every", 0,
+                             "--dtype", dtype, "--device", device, "--threads", THREADS, "--overwrite")["losses"]
+
+    def trains(self, source, packed):
+        """The largest relative differences of a step's loss."""
+        worst = dict.fromkeys(BOUNDS, 0.0)
+        for method, model in (("lora", packed), ("full", source)):
+            for dtype, bound in BOUNDS.items():
+                ours, theirs = (self.trained(model, device, dtype, method) for device in (self.words.device, "cpu"))
+                assert len(ours) == STEPS, (source.name, method, ours)
+                worst[dtype] = max([worst[dtype], *(near(f"{source.name}, {method}, {dtype}, step {i + 1}", *both, bound) for i, both in enumerate(zip(ours, theirs, strict=True)))])
+        return worst
+
     def check_model(self, source, schemes=SCHEMES):
         worst, forms = dict.fromkeys(BOUNDS, 0.0), list(self.forms(source, schemes))
         for name, model in forms:
             for dtype in BOUNDS:
                 worst[dtype] = max(worst[dtype], self.beside_cpu(f"{source.name}, {name}, {dtype}", model, dtype))
         said = ", ".join(f"{dtype} within {value:.1e}" for dtype, value in worst.items())
-        return f"{source.name}: {len(forms)} forms, loss in {said}; {NEW_TOKENS} greedy tokens equal"
+        trained = ", ".join(f"{dtype} within {value:.1e}" for dtype, value in self.trains(source, forms[1][1]).items())
+        return f"{source.name}: {len(forms)} forms, loss in {said}; {NEW_TOKENS} greedy tokens equal; {STEPS} steps' losses in {trained}"
 
 
 def near(what, found, wanted, bound):
@@ -117,7 +137,7 @@ def check_features(check):
     """Of tiny-llama in float32: adapters, guessed tokens, and prompts that are kept."""
     data, packed, adapter = pathlib.Path(check.words.data), check.scratch / "features", check.scratch / "adapter"
     check.halfbyte("quantize", data / "tiny-llama", packed)
-    check.halfbyte("finetune", packed, adapter, "--text", data / "heldout.txt", "--steps", 4, "--ctx", 64, "--lr", "1e-2", "--save-every", 0)
+    check.halfbyte("finetune", packed, adapter, "--text", data / "heldout.txt", "--steps", 4, "--ctx", 64, "--lr", "1e-2", "--save-every", 0, "--device", check.words.device)
     worst = check.beside_cpu("an adapter", packed, "float32", "--adapter", adapter)
     same = ["generate", packed, "--prompt", "the man and the man and the man", "--max-gen-len", 48, "--temperature", 0, "--ignore-eos", "--dtype", "float32", "--compute", "float"]
     one = lambda *words: check.halfbyte(*same, *words)["generations"][0]

@@ -58,8 +58,8 @@ class Check:
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def torch_losses(model, windows, log, autocast=True):
-    """The same steps by PyTorch: which sequences, at what rate, comes from halfbyte's log."""
+def torch_losses(model, windows, log, autocast=True, record=None):
+    """The same steps by PyTorch: which sequences, at what rate, comes from halfbyte's log. record: a file that gets each loss."""
     parameters = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0)
     model.train()
@@ -76,14 +76,21 @@ def torch_losses(model, windows, log, autocast=True):
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         losses.append(loss.item())
+        if record:
+            record.write(f"{losses[-1]}\n")
+            record.flush()
     model.eval()
     return losses
 
 
 def compare(name, log, wanted, bound):
+    """At every tenth step, and the curve's: means of ten steps, in which what single batches add is less."""
     found = [one["loss"] for one in log]
     off = [abs(found[i] - wanted[i]) / wanted[i] for i in range(9, len(found), 10)]
-    print(f"{name}: loss {found[0]:.4f} -> {found[-1]:.4f}, PyTorch's {wanted[0]:.4f} -> {wanted[-1]:.4f}; at every tenth of {len(found)} steps within {100 * max(off):.3f} %", flush=True)
+    means = [abs(sum(found[i - 9 : i + 1]) / sum(wanted[i - 9 : i + 1]) - 1) for i in range(9, len(found), 10)]
+    beyond = sum(one > bound for one in off)
+    print(f"{name}: loss {found[0]:.4f} -> {found[-1]:.4f}, PyTorch's {wanted[0]:.4f} -> {wanted[-1]:.4f}; at every tenth of {len(found)} steps within {100 * max(off):.3f} %"
+          f" ({beyond} of {len(off)} beyond {100 * bound:g} %), means of ten steps within {100 * max(means):.3f} %", flush=True)
     assert max(off) <= bound, (name, off)
 
 
@@ -152,7 +159,8 @@ def check_scratch(check):
     log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", length, "--lr", "1e-3",
                          "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
     print(f"scratch: {len(log)} steps in {sum(one['seconds'] for one in log):.0f} s, {sum(one['tokens'] for one in log) / sum(one['seconds'] for one in log):.0f} tokens/s", flush=True)
-    compare("scratch", log, torch_losses(AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32), windows, log), 0.02)
+    with open(check.scratch / "scratch-torch.log", "w", encoding="utf-8") as record:
+        compare("scratch", log, torch_losses(AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32), windows, log, record=record), 0.02)
 
 
 def check_merged(check):

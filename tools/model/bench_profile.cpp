@@ -127,7 +127,7 @@ void print(const ProfileRecord& record, double memory) {
              percent(threads.outside) + " outside of shared calls");
 }
 
-ProfileRecord median_of(const std::vector<RunProfile>& runs, ProfileRecord RunProfile::* part) {
+ProfileRecord median_of(const std::vector<RunProfile>& runs, ProfileRecord RunProfile::*part) {
   std::vector<const ProfileRecord*> records;
   for (const RunProfile& run : runs) records.push_back(&(run.*part));
   const auto middle = records.begin() + static_cast<std::ptrdiff_t>((records.size() - 1) / 2);

@@ -12,6 +12,7 @@
 #include "tools/cli/policy.h"
 #include "tools/cli/scheme_names.h"
 #include "tools/cli/spelling.h"
+#include "tools/model/model_options.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -151,6 +152,7 @@ void declare_run(OptionParser& parser, FinetuneWords& words) {
   parser.add_option("--dtype", words.dtype, "dtype policy of the model's products")
       .check(dtype_policy())
       .show_default();
+  declare_device(parser, words.device, "where passes run; auto: the best that is there");
   parser.add_flag("--no-recompute", words.has_no_recompute,
                   "keep all that layers computed for their gradients: faster, in more memory");
   parser
@@ -218,6 +220,7 @@ void take(FinetuneWords& words) {
   options.schedule = value_of(kSchedules, words.schedule);
   options.optimizer = value_of(kOptimizers, words.optimizer);
   options.dtype = DtypePolicy::parse(words.dtype);
+  options.device = Device::parse(words.device);
 }
 
 double tokens_per_second(const FinetuneSummary& done) {
@@ -237,6 +240,7 @@ nlohmann::ordered_json json_of(const FinetuneWords& words, const FinetuneSummary
           {"tokens", done.tokens},
           {"tokens_per_s", tokens_per_second(done)},
           {"seconds", done.seconds},
+          {"device", done.device},
           {"losses", done.losses},
           {"evaluations", evaluations},
           {"stopped", done.was_stopped},

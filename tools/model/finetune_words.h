@@ -17,7 +17,7 @@ struct FinetuneWords {
   std::string checkpoint, destination, config, text, json_lines, evaluation, adapter;
   std::optional<std::string> method;
   std::string schedule = "cosine", optimizer = "adamw";
-  std::string dtype = "amp:bfloat16", masters = "float32";
+  std::string dtype = "amp:bfloat16", masters = "float32", device = "cpu";
   std::string log, report;
   bool has_no_packing = false, has_no_recompute = false;
   std::optional<std::int64_t> steps;

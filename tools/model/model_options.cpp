@@ -42,6 +42,10 @@ std::shared_ptr<const void> beside(const Model& model, const std::vector<std::st
   return convert::Adapters(model, weighted_adapters<convert::WeightedAdapter>(adapters)).enter();
 }
 
+void declare_device(OptionParser& parser, std::string& word, const std::string& help) {
+  parser.add_option("--device", word, help).check(device_name()).show_default();
+}
+
 void declare_model(OptionParser& parser, ModelWords& words) {
   parser.add_checkpoint("CKPT", words.checkpoint, "model to run: a checkpoint directory, quantised or original")
       .required();
@@ -59,9 +63,7 @@ void declare_model(OptionParser& parser, ModelWords& words) {
       .type_name("PATTERN=POLICY")
       .check(policy_assignment())
       .repeatable();
-  parser.add_option("--device", words.device, "where to run it; auto: the best that is there")
-      .check(device_name())
-      .show_default();
+  declare_device(parser, words.device, "where to run it; auto: the best that is there");
   parser
       .add_option(
           "--compute", words.compute,

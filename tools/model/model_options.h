@@ -14,6 +14,8 @@
 namespace halfbyte::cli {
 
 void declare_model(OptionParser& parser, ModelWords& words);
+// --device alone.
+void declare_device(OptionParser& parser, std::string& word, const std::string& help);
 // --adapter: directories of adapters beside the model's weights, each with how much of it is wanted.
 void declare_adapters(OptionParser& parser, std::vector<std::string>& words);
 // Passes of this thread have them while the result lives; null: there are none. Errors: as convert::Adapters.

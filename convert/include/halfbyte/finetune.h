@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <halfbyte/device.h>
 #include <halfbyte/dtype_policy.h>
 #include <halfbyte/lora_options.h>
 #include <halfbyte/text.h>
@@ -65,6 +66,7 @@ struct FinetuneOptions {
   std::optional<std::int64_t> fake_group_size = {};  // nothing: the scheme's default
   bool recomputes = true;  // layers run a second time for their gradients: slower, in a fraction of the memory
   DtypePolicy dtype = DtypePolicy::amp(Dtype::kBfloat16);
+  Device device = {};  // of passes, forward and back; masters, moments and updates are the CPU's
 
   std::filesystem::path evaluation = {};  // a text that is not learnt; empty: none
   std::int64_t evaluate_every = 0;        // steps; 0: at the end alone
@@ -90,6 +92,7 @@ struct FinetuneSummary {
   std::vector<double> losses;                                // of all steps
   std::vector<std::pair<std::int64_t, double>> evaluations;  // after which step, mean loss
   double seconds = 0;                                        // of this run's steps
+  std::string device;                                        // "cuda:0"
   bool was_stopped = false;
   std::vector<Text> notes = {};
 };

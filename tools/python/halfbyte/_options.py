@@ -63,6 +63,7 @@ class FinetuneOptions(TypedDict, total=False):
     clip: float
     seed: int
     dtype: str
+    device: str
     recompute: bool
     save_every: int
     keep: int
