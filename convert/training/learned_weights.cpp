@@ -1,5 +1,7 @@
 // All weights of a model, each float32 (or bfloat16) while it is trained, whatever it was.
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -45,17 +47,47 @@ std::set<std::string> packable(const fs::path& checkpoint, const FinetuneOptions
   return out;
 }
 
+// Whether the policy's operands hold less than what is stored.
+bool is_rounded(const fs::path& checkpoint, const FinetuneOptions& options) {
+  const auto operand = options.dtype.operand();
+  if (!operand || *operand == Dtype::kFloat32 || options.has_bfloat16_masters) return false;
+  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+  return std::ranges::any_of(opened.manifest.tensors, [&](const files::TensorRecord& record) {
+    return !record.is_buffer && !record.scheme && is_floating(record.stored_dtype) && record.stored_dtype != *operand;
+  });
+}
+
+// Weights as they are stored, where passes see them rounded: what masters begin with.
+class StoredWeights {
+ public:
+  StoredWeights(const fs::path& checkpoint, const FinetuneOptions& options) {
+    if (!is_rounded(checkpoint, options)) return;
+    model_ = load_low_bit(checkpoint, {.dtype = DtypePolicy::float32()});
+    for (const auto& item : model_->module().named_parameters()) by_name_.emplace(item.key(), item.value());
+  }
+
+  const at::Tensor& of(const std::string& name, const at::Tensor& seen) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? seen : found->second;
+  }
+
+ private:
+  std::optional<Model> model_;
+  std::map<std::string, at::Tensor> by_name_;
+};
+
 class Weights final : public Learned {
  public:
   Weights(Model model, fs::path checkpoint, const FinetuneOptions& options)
       : model_(std::move(model)), checkpoint_(std::move(checkpoint)), options_(options) {
     check_dense(model_.module());
     const std::set<std::string> packed = packable(checkpoint_, options);
+    const StoredWeights stored(checkpoint_, options);
     const at::NoGradGuard without;
     Places places;
     for (const auto& item : model_.module().named_parameters()) {
       if (at::isFloatingType(item.value().scalar_type()))
-        add(item.key(), item.value(), packed.contains(item.key()), places);
+        add(item.key(), item.value(), stored.of(item.key(), item.value()), packed.contains(item.key()), places);
     }
     std::vector<std::string> names;
     for (const Weight& one : weights_) names.push_back(one.name);
@@ -115,14 +147,14 @@ class Weights final : public Learned {
     std::vector<at::Tensor> kept;  // so that an address stays one tensor's
   };
 
-  // A weight under two names, as a tied head's, is one.
-  void add(const std::string& name, at::Tensor parameter, bool is_packed, Places& places) {
+  // A weight under two names, as a tied head's, is one. `stored`: its values.
+  void add(const std::string& name, at::Tensor parameter, const at::Tensor& stored, bool is_packed, Places& places) {
     const auto [found, is_new] = places.weights.emplace(parameter.const_data_ptr(), weights_.size());
     const at::ScalarType type = options_.has_bfloat16_masters ? at::kBFloat16 : at::kFloat;
     if (is_new) {
       Weight weight{name, parameter, {parameter}, is_packed};
       places.kept.push_back(parameter.data());
-      parameter.set_data(parameter.to(type, /*non_blocking=*/false, /*copy=*/true).contiguous());
+      parameter.set_data(stored.to(parameter.device(), type, /*non_blocking=*/false, /*copy=*/true).contiguous());
       places.weights.emplace(parameter.const_data_ptr(), weights_.size());  // under the other name, if it is that too
       if (is_packed) weight.master = parameter.detach().clone();
       weights_.push_back(std::move(weight));

@@ -1,12 +1,12 @@
 // The operators on every backend without kernels of ours: plain ATen calls, so that no call can meet a missing kernel.
 #include <algorithm>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include "quant/operators/checks.h"
@@ -86,14 +86,31 @@ at::Tensor dequantize_checked(const PackedOperand& packed) {
   return grouped.view({packed.out_features, packed.in_features});
 }
 
-// The product in the input's dtype, as the backend's own linear does it.
+// rows (rows, n) times a matrix (n, columns) of their dtype. CUDA keeps float32 sums where they are wanted; others
+// round them to the operands' dtype first.
+at::Tensor product(const at::Tensor& rows, const at::Tensor& matrix, at::ScalarType type) {
+  const bool is_wide = type == at::kFloat && (rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kHalf);
+  if (is_wide && rows.is_cuda() && !at::globalContext().hasROCM()) return at::mm(rows, matrix, at::kFloat);
+  return at::mm(rows, matrix).to(type);
+}
+
+at::Tensor flat(const at::Tensor& input) { return input.reshape({-1, input.size(-1)}); }
+
+std::vector<std::int64_t> with_columns(const at::Tensor& input, std::int64_t columns) {
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.back() = columns;
+  return shape;
+}
+
+// The product in the input's dtype, as the backend's own does it.
 at::Tensor multiply(const char* op, const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                     OptionalType out_dtype) {
   check_input(op, input, weight.size(1));
   check_bias(op, bias, weight.size(0), input);
   const at::ScalarType type = out_dtype.value_or(input.scalar_type());
   check_floating(op, "out_dtype", type);
-  at::Tensor result = at::linear(input, weight.to(input.scalar_type())).to(type);
+  at::Tensor result =
+      product(flat(input), weight.to(input.scalar_type()).t(), type).view(with_columns(input, weight.size(0)));
   if (bias && bias->defined()) result = result.add(bias->to(type));
   return result;
 }
@@ -118,15 +135,14 @@ at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight
   check_same_device(kOp, "codes", weight.codes, "input", input);
   const at::ScalarType type = out_dtype.value_or(input.scalar_type());
   check_floating(kOp, "out_dtype", type);
-  std::vector<std::int64_t> shape = input.sizes().vec();
-  shape.back() = in_features;
-  at::Tensor sums = at::zeros(shape, input.options().dtype(at::kFloat));
+  const at::Tensor rows = flat(input);
+  at::Tensor sums = at::zeros({rows.size(0), in_features}, input.options().dtype(at::kFloat));
   for (std::int64_t begin = 0, step = block_rows(in_features); begin < packed.out_features; begin += step) {
     const std::int64_t count = std::min(step, packed.out_features - begin);
     const at::Tensor block = dequantize_checked(rows_of(packed, begin, count)).to(input.scalar_type());
-    sums.add_(at::matmul(input.narrow(-1, begin, count), block));
+    sums.add_(product(rows.narrow(1, begin, count), block, at::kFloat));
   }
-  return sums.to(type);
+  return sums.to(type).view(with_columns(input, in_features));
 }
 
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

@@ -41,17 +41,17 @@ class Devices(CommandLineTest):
             verb, *words = VERBS[0]
             done = self.fails(1, [f"device {name.split(':')[0]}", title, "or choose device cpu"], verb, TINY_LLAMA, *words, "--device", name)
             self.assertEqual(done.stdout, "")
-            self.fails(1, [f"device {name.split(':')[0]}", title], *FINETUNE, self.path("out"), *TEXT, "--device", name)
-            self.assertFalse(self.path("out").exists())
+            self.fails(1, [f"device {name.split(':')[0]}", title], *FINETUNE, self.scratch / "out", *TEXT, "--device", name)
+            self.assertFalse((self.scratch / "out").exists())
 
     def test_what_is_no_device_is_refused_before_anything_runs(self):
         for verb, *words in VERBS:
             self.fails(2, ['"gpu"', "auto, cpu, cuda", "--help"], verb, TINY_LLAMA, *words, "--device", "gpu")
         self.fails(2, ["no values"], "generate", TINY_LLAMA, "--prompt-tokens", "1", "--device", "meta")
-        self.fails(2, ["no values"], *FINETUNE, self.path("out"), *TEXT, "--device", "meta")
+        self.fails(2, ["no values"], *FINETUNE, self.scratch / "out", *TEXT, "--device", "meta")
 
     def test_training_records_the_device(self):
-        done = self.json_of(*FINETUNE, self.path("out"), *TEXT, "--steps", "1", "--ctx", "16", "--batch", "1", "--device", "cpu", "-q")
+        done = self.json_of(*FINETUNE, self.scratch / "out", *TEXT, "--steps", "1", "--ctx", "16", "--batch", "1", "--device", "cpu", "-q")
         self.assertEqual(done["device"], "cpu")
 
 

@@ -13,6 +13,14 @@ BOOK = TINY_LLAMA.parent / "heldout.txt"
 SHORT = ["--text", BOOK, "--steps", "4", "--batch", "1", "--ctx", "32", "--lr", "0.01"]
 
 
+def data(checkpoint):
+    """The bytes of a checkpoint of one file, tensor after tensor by name."""
+    whole = (checkpoint / "model.safetensors").read_bytes()
+    begin = 8 + struct.unpack("<Q", whole[:8])[0]
+    places = {name: one["data_offsets"] for name, one in json.loads(whole[8:begin]).items() if name != "__metadata__"}
+    return b"".join(whole[begin + places[name][0] : begin + places[name][1]] for name in sorted(places))
+
+
 def header(checkpoint):
     """Names, dtypes and shapes of a checkpoint of one file."""
     with (checkpoint / "model.safetensors").open("rb") as file:
@@ -73,6 +81,18 @@ class Finetune(CommandLineTest):
         self.assertEqual(manifest["conversion"]["training"]["base"]["name"], TINY_LLAMA.name)
         self.succeeds("verify", out, "-q")
         self.fails(2, ["is packed", "train adapters beside it"], "finetune", self.model, self.scratch / "b", *SHORT, "--method", "full")
+
+    def test_masters_begin_with_what_is_stored_not_with_what_products_take(self):
+        ids = self.scratch / "ids.jsonl"
+        ids.write_text(json.dumps(list(range(3, 40))) + "\n", encoding="utf-8")
+        for dtype, size in [("float32", 4), ("float16", 2)]:
+            drawn, out = self.scratch / dtype, self.scratch / f"{dtype}-trained"
+            self.succeeds("synth", drawn, "--config", TINY_LLAMA, "--dtype", dtype, "-q")
+            # A rate at which next to nothing is learnt.
+            self.succeeds("finetune", drawn, out, "--method", "full", "--jsonl", ids, "--steps", "1", "--batch", "1", "--optimizer", "sgd", "--lr", "1e-12", "-q")
+            before, after = data(drawn), data(out)
+            changed = sum(before[at : at + size] != after[at : at + size] for at in range(0, len(before), size)) * size
+            self.assertLess(changed, 0.01 * len(before), dtype)
         for words in (["--masters", "bfloat16"], ["--fake-quantize", "nf4"]):
             self.fails(2, "is for training all weights", "finetune", self.model, self.scratch / "b", *SHORT, *words)
 

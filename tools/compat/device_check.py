@@ -21,6 +21,7 @@ import tempfile
 from packages import skip
 
 BOUNDS = {"float32": 1e-4, "amp:bfloat16": 1e-2}  # relative; on an H200: 2e-7, 6e-3
+TRAINED_BOUNDS = {"float32": 1e-4, "amp:bfloat16": 5e-2}  # the same of steps of training: a CPU may multiply in float32 what a GPU rounds to bfloat16
 SCHEMES = ("sym_int4", "nf4")
 OTHER_SCHEMES = ("asym_int4", "fp4", "fp4_e2m1", "affine_int4", "iq4_nl", "hb4", "hb4_fine", "sym_int8")
 PROMPTS, NEW_TOKENS, VOCABULARY = (48, 19), 24, 320
@@ -76,9 +77,9 @@ class Check:
 
     def trains(self, source, packed):
         """The largest relative differences of a step's loss."""
-        worst = dict.fromkeys(BOUNDS, 0.0)
+        worst = dict.fromkeys(TRAINED_BOUNDS, 0.0)
         for method, model in (("lora", packed), ("full", source)):
-            for dtype, bound in BOUNDS.items():
+            for dtype, bound in TRAINED_BOUNDS.items():
                 ours, theirs = (self.trained(model, device, dtype, method) for device in (self.words.device, "cpu"))
                 assert len(ours) == STEPS, (source.name, method, ours)
                 worst[dtype] = max([worst[dtype], *(near(f"{source.name}, {method}, {dtype}, step {i + 1}", *both, bound) for i, both in enumerate(zip(ours, theirs, strict=True)))])
