@@ -20,15 +20,15 @@ class HostMasters final : public Learned {
 
   void begin_step() override {
     show();
-    for (const training::NamedTensor& one : seen_) at::Tensor(one.tensor).mutable_grad() = at::Tensor();
     learned_->begin_step();
   }
 
   void end_backward() override {
     learned_->end_backward();
     for (std::size_t i = 0; i < seen_.size(); ++i) {
-      const at::Tensor& gradient = seen_[i].tensor.grad();
+      at::Tensor& gradient = at::Tensor(seen_[i].tensor).mutable_grad();
       at::Tensor(masters_[i].tensor).mutable_grad() = gradient.defined() ? gradient.to(at::kCPU) : gradient;
+      gradient = at::Tensor();  // the device has room for other things meanwhile
     }
   }
 

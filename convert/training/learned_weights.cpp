@@ -14,9 +14,11 @@
 
 #include "convert/plan.h"
 #include "convert/training/learned.h"
+#include "convert/training/weight_places.h"
 #include "convert/training/written_weights.h"
 #include "models/json/held.h"
 #include "models/modules/embedding.h"
+#include "quant/operators/torch_dtype.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -47,21 +49,11 @@ std::set<std::string> packable(const fs::path& checkpoint, const FinetuneOptions
   return out;
 }
 
-// Whether the policy's operands hold less than what is stored.
-bool is_rounded(const fs::path& checkpoint, const FinetuneOptions& options) {
-  const auto operand = options.dtype.operand();
-  if (!operand || *operand == Dtype::kFloat32 || options.has_bfloat16_masters) return false;
-  const files::Checkpoint opened = files::open_checkpoint(checkpoint);
-  return std::ranges::any_of(opened.manifest.tensors, [&](const files::TensorRecord& record) {
-    return !record.is_buffer && !record.scheme && is_floating(record.stored_dtype) && record.stored_dtype != *operand;
-  });
-}
-
 // Weights as they are stored, where passes see them rounded: what masters begin with.
 class StoredWeights {
  public:
-  StoredWeights(const fs::path& checkpoint, const FinetuneOptions& options) {
-    if (!is_rounded(checkpoint, options)) return;
+  StoredWeights(const fs::path& checkpoint, const Model& seen) {
+    if (!is_rounded(checkpoint, seen)) return;
     model_ = load_low_bit(checkpoint, {.dtype = DtypePolicy::float32()});
     for (const auto& item : model_->module().named_parameters()) by_name_.emplace(item.key(), item.value());
   }
@@ -72,6 +64,17 @@ class StoredWeights {
   }
 
  private:
+  static bool is_rounded(const fs::path& checkpoint, const Model& seen) {
+    const files::Checkpoint opened = files::open_checkpoint(checkpoint);
+    const WeightPlaces places(opened);
+    const auto parameters = seen.module().named_parameters();
+    return std::any_of(parameters.begin(), parameters.end(), [&](const auto& item) {
+      const at::ScalarType type = item.value().scalar_type();
+      if (type != at::kBFloat16 && type != at::kHalf) return false;
+      return opened.manifest.find(places.of(item.key()).tensor)->stored_dtype != from_torch(type);
+    });
+  }
+
   std::optional<Model> model_;
   std::map<std::string, at::Tensor> by_name_;
 };
@@ -82,7 +85,7 @@ class Weights final : public Learned {
       : model_(std::move(model)), checkpoint_(std::move(checkpoint)), options_(options) {
     check_dense(model_.module());
     const std::set<std::string> packed = packable(checkpoint_, options);
-    const StoredWeights stored(checkpoint_, options);
+    const StoredWeights stored(checkpoint_, model_);
     const at::NoGradGuard without;
     Places places;
     for (const auto& item : model_.module().named_parameters()) {

@@ -38,7 +38,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return operators::once_differentiable("causal attention", [&] { return gradients_of(context, gradients); });
+    return operators::once_differentiable("causal attention", context, gradients,
+                                          [&] { return gradients_of(context, gradients); });
   }
 
   static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {

@@ -62,7 +62,8 @@ struct RmsNormStep : torch::autograd::Function<RmsNormStep> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return operators::once_differentiable("RMS norm", [&] { return gradients_of(context, gradients); });
+    return operators::once_differentiable("RMS norm", context, gradients,
+                                          [&] { return gradients_of(context, gradients); });
   }
 
   static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {

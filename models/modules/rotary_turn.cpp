@@ -38,7 +38,8 @@ struct RotaryTurn : torch::autograd::Function<RotaryTurn> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return operators::once_differentiable("the rotary turn", [&] { return gradients_of(context, gradients); });
+    return operators::once_differentiable("the rotary turn", context, gradients,
+                                          [&] { return gradients_of(context, gradients); });
   }
 
   // What was turned is turned back.

@@ -38,7 +38,7 @@ struct SiluProduct : torch::autograd::Function<SiluProduct> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return operators::once_differentiable("the product of a silu gate",
+    return operators::once_differentiable("the product of a silu gate", context, gradients,
                                           [&] { return gradients_of(context, gradients); });
   }
 

@@ -140,7 +140,10 @@ struct AddLowRank : torch::autograd::Function<AddLowRank> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return operators::once_differentiable("a low-rank adapter", [&] { return gradients_of(context, gradients); });
+    variable_list out = operators::once_differentiable("a low-rank adapter", context, gradients,
+                                                       [&] { return gradients_of(context, gradients); });
+    out[0] = gradients[0];  // what is added to has all of it
+    return out;
   }
 
   static variable_list gradients_of(AutogradContext* context, const variable_list& gradients) {
@@ -159,7 +162,7 @@ struct AddLowRank : torch::autograd::Function<AddLowRank> {
       out.has_base = true;
     }
     product.backward(gradients[0], saved[3], out);
-    return {gradients[0], out.of_x, out.of_a, out.of_b, at::Tensor(), at::Tensor()};
+    return {at::Tensor(), out.of_x, out.of_a, out.of_b, at::Tensor(), at::Tensor()};
   }
 };
 

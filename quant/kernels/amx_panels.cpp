@@ -1,5 +1,9 @@
-// Products of many rows in bfloat16 with AMX, whose tile registers hold sixteen rows of 64 bytes. Called only where the
-// process may use them.
+// Products of many rows with AMX, in bfloat16 or 8-bit integers, whose tile registers hold sixteen rows of 64 bytes.
+// Called only where the process may use them.
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -77,18 +81,49 @@ Ahead next_input(const PanelArguments& a) {
   return {a.next_input, a.next_input ? (a.rows + a.tiles - 1) / a.tiles : 0};
 }
 
+// What registers 4 to 7 hold, and what the sums of a group become: sixteen products of row m of input.
+struct Bfloat16 {
+  static void add_first() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  static void add_second() {
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  static __m512 value(const PanelArguments&, const void* sums, std::size_t, std::size_t) {
+    return _mm512_load_ps(sums);
+  }
+};
+
+// Codes of the weights are 0 to 255, those of the input signed. As kAvx512Int8Panels has it, to the bit.
+struct Int8 {
+  static void add_first() {
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+  }
+  static void add_second() {
+    _tile_dpbsud(2, 5, 6);
+    _tile_dpbsud(3, 5, 7);
+  }
+  static __m512 value(const PanelArguments& a, const void* sums, std::size_t group, std::size_t m) {
+    const std::size_t at = group * a.rows + m;
+    const __m512i offset = _mm512_set1_epi32(-a.code_offset * a.code_sums[at]);
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_load_si512(sums), offset)),
+                         _mm512_set1_ps(a.input_scales[at]));
+  }
+};
+
 // Shapes: tile (kBlockSteps, kTileRows, kStepBytes), input (rows, kRowBytes).
-template <bool kHasSecond>
+template <class Products, bool kHasSecond>
 inline __attribute__((always_inline)) void add_block(const Byte* tile, const Byte* input) {
   _tile_loadd(6, tile, kTileBytes);
   _tile_loadd(4, input, kRowBytes);
-  _tile_dpbf16ps(0, 4, 6);
   _tile_loadd(7, tile + kRowBytes, kTileBytes);
-  _tile_dpbf16ps(1, 4, 7);
+  Products::add_first();
   if (!kHasSecond) return;
   _tile_loadd(5, input + kRows * kRowBytes, kRowBytes);
-  _tile_dpbf16ps(2, 5, 6);
-  _tile_dpbf16ps(3, 5, 7);
+  Products::add_second();
 }
 
 // Codes that are unpacked after these tiles, while a group is multiplied.
@@ -100,35 +135,36 @@ void prefetch_codes(const PanelArguments& a, std::size_t tile, std::size_t group
 
 // The sums of one group of a tile (rows, kTileRows), to be scaled and added to its products, or to be the first of
 // them.
+template <class Products>
 struct Sums {
-  const float *sums, *scales;
-  float* out;
-  std::size_t rows;
+  const float* sums;  // or whole numbers
+  std::size_t tile, group, rows;
   bool is_first;
 
-  void add(std::size_t begin, std::size_t end) const {
-    is_first ? add_to<true>(begin, end) : add_to<false>(begin, end);
-  }
+  void add_to(const PanelArguments& a) const { is_first ? add_to<true>(a) : add_to<false>(a); }
 
   template <bool kIsFirst>
-  void add_to(std::size_t begin, std::size_t end) const {
-    for (std::size_t half = 0; half < kTileRows && begin < end; half += kRows) {
-      const __m512 scale = _mm512_loadu_ps(scales + half);
-      for (std::size_t at = begin * kTileRows + half; at < end * kTileRows; at += kTileRows) {
-        const __m512 sum = _mm512_load_ps(sums + at);
-        _mm512_storeu_ps(out + at,
-                         kIsFirst ? _mm512_mul_ps(sum, scale) : _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(out + at)));
+  void add_to(const PanelArguments& a) const {
+    const float* const scales = a.scales + tile * kTileRows + group * a.scale_stride;
+    const __m512 scale[] = {_mm512_loadu_ps(scales), _mm512_loadu_ps(scales + kRows)};
+    float* const out = a.out + tile * a.out_stride;
+    for (std::size_t m = 0; m < rows; ++m) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        const std::size_t at = m * kTileRows + half * kRows;
+        const __m512 value = Products::value(a, sums + at, group, m);
+        _mm512_storeu_ps(out + at, kIsFirst ? _mm512_mul_ps(value, scale[half])
+                                            : _mm512_fmadd_ps(value, scale[half], _mm512_loadu_ps(out + at)));
       }
     }
   }
 };
 
 // A group's sums are scaled while the next one is multiplied: tile registers and vectors work at once.
-template <bool kHasSecond>
+template <class Products, bool kHasSecond>
 void multiply_groups(const PanelArguments& a, bool has_products) {
   alignas(64) float buffers[2][kMostRows * kTileRows];
   const std::size_t blocks = a.steps_per_group / kBlockSteps;
-  Sums last{};
+  Sums<Products> last{};
   Ahead ahead = next_input(a);
   for (std::size_t i = 0; i < a.tiles; ++i) {
     const Byte *tile = a.tile + i * a.tile_bytes, *input = a.input;
@@ -137,18 +173,17 @@ void multiply_groups(const PanelArguments& a, bool has_products) {
       clear_sums<kHasSecond>();
       for (std::size_t block = 0; block < blocks; ++block) {
         ahead.fetch();
-        add_block<kHasSecond>(tile, input);
+        add_block<Products, kHasSecond>(tile, input);
         tile += kBlockSteps * kTileBytes;
         input += a.rows * kRowBytes;
       }
       float* const sums = buffers[(i * a.groups + group) % 2];
-      last.add(0, last.rows);
+      last.add_to(a);
       store_sums<kHasSecond>(sums);
-      last = {sums, a.scales + i * kTileRows + group * a.scale_stride, a.out + i * a.out_stride, a.rows,
-              !has_products && group == 0};
+      last = {sums, i, group, a.rows, !has_products && group == 0};
     }
   }
-  last.add(0, last.rows);
+  last.add_to(a);
 }
 
 void begin_products(const PanelArguments& a) {
@@ -157,12 +192,13 @@ void begin_products(const PanelArguments& a) {
     avx512_begin_products(one);
 }
 
+template <class Products>
 void multiply_panels(const PanelArguments& a) noexcept {
   const bool has_offsets = a.is_first && a.offsets;
   if (has_offsets) begin_products(a);
   configure(a.rows);
   const bool has_products = has_offsets || !a.is_first;
-  a.rows > kRows ? multiply_groups<true>(a, has_products) : multiply_groups<false>(a, has_products);
+  a.rows > kRows ? multiply_groups<Products, true>(a, has_products) : multiply_groups<Products, false>(a, has_products);
   _tile_release();
 }
 
@@ -175,7 +211,7 @@ void multiply_rows(const PanelArguments& a) {
     a.is_first ? clear_sums<kHasSecond>() : load_sums<kHasSecond>(out);
     for (std::size_t step = 0; step < a.groups * a.steps_per_group; step += kBlockSteps) {
       ahead.fetch();
-      add_block<kHasSecond>(tile, input);
+      add_block<Bfloat16, kHasSecond>(tile, input);
       tile += kBlockSteps * kTileBytes;
       input += a.rows * kRowBytes;
     }
@@ -208,8 +244,13 @@ void interleave(const Byte* rows, std::size_t row_bytes, std::size_t count, std:
 
 }  // namespace
 
-const BlockProducts kAmxProducts = {.input = {kMostRows, kBlockSteps, kTiles, kTileRoom, arrange},
-                                    .multiply_panels = multiply_panels,
+const BlockProducts kAmxProducts = {.input = {.most_rows = kMostRows,
+                                              .block_steps = kBlockSteps,
+                                              .tiles = kTiles,
+                                              .tile_bytes = kTileRoom,
+                                              .arrange = arrange},
+                                    .multiply_panels = multiply_panels<Bfloat16>,
+                                    .multiply_int8_panels = multiply_panels<Int8>,
                                     .multiply_columns = multiply_columns,
                                     .interleave = interleave};
 

@@ -331,6 +331,7 @@ const Table kAvx2 = {
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,
     .int8_panels = &kAvx2Int8Panels,
+    .int8_block_panels = nullptr,
     .bfloat16_panels = &kAvx2Bfloat16Panels,
     .bfloat16_block_panels = nullptr,
     .columns = &kAvx2Columns,

@@ -284,6 +284,7 @@ const Table kAvx512 = {
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,
     .int8_panels = &kAvx2Int8Panels,
+    .int8_block_panels = nullptr,
     .bfloat16_panels = nullptr,
     .bfloat16_block_panels = nullptr,
     .columns = &kAvx512Columns,

@@ -318,8 +318,10 @@ void unpack_columns(const ColumnArguments& a) noexcept {
   for (std::size_t row = 0; row < a.count; row += 2) {
     const Byte *first = a.rows + row * a.row_bytes, *second = row + 1 < a.count ? first + a.row_bytes : first;
     Byte* out = a.out + row / 2 * kTileBytes;
-    _mm_prefetch(first + kRowsAhead * a.row_bytes, _MM_HINT_T0);
-    _mm_prefetch(second + kRowsAhead * a.row_bytes, _MM_HINT_T0);
+    for (std::size_t at = 0; at < (a.columns + 1) / 2; at += 64) {
+      _mm_prefetch(first + kRowsAhead * a.row_bytes + at, _MM_HINT_T0);
+      _mm_prefetch(second + kRowsAhead * a.row_bytes + at, _MM_HINT_T0);
+    }
     Ints levels = _mm512_setzero_si512();
     for (std::size_t k = 0, group = 0, group_end = 0; k < padded; k += kWidth) {
       if (k == group_end && k < a.columns) {

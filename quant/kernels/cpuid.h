@@ -15,7 +15,8 @@ struct Leaf7 {
     if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) eax_of_1 = a;
   }
   bool has_avx_vnni() const { return (eax_of_1 & (1U << 4)) != 0; }
-  bool has_amx_bf16() const { return (edx & (1U << 22)) != 0 && (edx & (1U << 24)) != 0; }  // and tiles
+  // Of tiles, their products in bfloat16 and in 8-bit integers.
+  bool has_amx() const { return (edx & (1U << 22)) != 0 && (edx & (1U << 24)) != 0 && (edx & (1U << 25)) != 0; }
 };
 
 }  // namespace halfbyte::quant::kernels

@@ -31,7 +31,7 @@ bool has_avx512() {
 }
 bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_bf16() { return has_vnni() && __builtin_cpu_supports("avx512bf16"); }
-bool has_amx() { return has_bf16() && Leaf7().has_amx_bf16() && may_use_tiles(); }
+bool has_amx() { return has_bf16() && Leaf7().has_amx() && may_use_tiles(); }
 
 // A level that adds products to another's.
 Table with_products(const char* name, Table table, const Int8Table& int8, const PanelTable& int8_panels,
@@ -72,10 +72,12 @@ const Table* avx512_bf16() {
 }
 const Table* amx_bf16() {
   static const PanelTable panels = in_blocks(kAvx512Bfloat16Panels, kAmxProducts.multiply_panels);
+  static const PanelTable int8_panels = in_blocks(kAvx512Int8Panels, kAmxProducts.multiply_int8_panels);
   static const ColumnTable columns = in_blocks(kAvx512Bfloat16Columns, kAmxProducts.multiply_columns);
   static const Table table = [] {
     Table out = *avx512_bf16();
     out.name = "amx_bf16";
+    out.int8_block_panels = &int8_panels;
     out.bfloat16_block_panels = &panels;
     out.bfloat16_columns = &columns;
     return out;

@@ -85,7 +85,7 @@ struct PanelArguments {
   std::size_t tile_bytes;  // is so far behind,
   std::size_t out_stride;  // and has products so many elements behind
   const Byte* input;       // (steps, rows, kStepBytes), or as PanelInput has it
-  const Byte* next_input;  // as long, to be brought into the second-level cache meanwhile; null: none
+  const Byte* next_input;  // about as long, to be brought into the second-level cache meanwhile; null: none
   std::size_t groups;      // steps are groups * steps_per_group
   std::size_t steps_per_group;
   const float* scales;            // (groups, kTileRows), scale_stride apart
@@ -167,11 +167,12 @@ struct ColumnTable {
                      std::size_t out_words) noexcept;
 };
 
-// Products of bfloat16 tiles that another level unpacks, in registers that hold blocks of steps.
+// Products of tiles that another level unpacks, in registers that hold blocks of steps.
 struct BlockProducts {
   PanelInput input;
-  void (*multiply_panels)(const PanelArguments& arguments) noexcept;   // as PanelTable's
-  void (*multiply_columns)(const PanelArguments& arguments) noexcept;  // as ColumnTable's
+  void (*multiply_panels)(const PanelArguments& arguments) noexcept;       // as PanelTable's
+  void (*multiply_int8_panels)(const PanelArguments& arguments) noexcept;  // the same of 8-bit panels, to the bit
+  void (*multiply_columns)(const PanelArguments& arguments) noexcept;      // as ColumnTable's
   void (*interleave)(const Byte* rows, std::size_t row_bytes, std::size_t count, std::size_t words, Byte* out,
                      std::size_t out_words) noexcept;
 };

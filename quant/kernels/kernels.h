@@ -184,6 +184,7 @@ struct Table {
   const Int8Table* int8;                     // products of few rows in 8-bit integers
   const WideTable* wide;                     // of 8-bit codes and activations in 16 bits
   const PanelTable* int8_panels;             // of many rows; null: none
+  const PanelTable* int8_block_panels;       // the same, of groups of whole blocks of steps; null: none that is faster
   const PanelTable* bfloat16_panels;         // the same in bfloat16; null: none
   const PanelTable* bfloat16_block_panels;   // the same, of groups of whole blocks of steps; null: none that is faster
   const ColumnTable* columns;                // products that sum over rows, in float32

@@ -232,6 +232,7 @@ const Table kRef = {
     .int8 = &kRefInt8,
     .wide = &kRefWide,
     .int8_panels = nullptr,
+    .int8_block_panels = nullptr,
     .bfloat16_panels = nullptr,
     .bfloat16_block_panels = nullptr,
     .columns = &kRefColumns,

@@ -11,6 +11,7 @@
 #include <halfbyte/operators.h>
 
 #include "quant/operators/checks.h"
+#include "quant/operators/dense_product.h"
 #include "quant/operators/implementations.h"
 #include "quant/operators/plain_memory.h"
 #include "quant/operators/translate.h"
@@ -55,7 +56,9 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) 
     const at::Tensor columns = rows_of(gradient, type).t().contiguous();
     return operators::dense_linear(columns, rows.t().contiguous(), std::nullopt, at::kFloat);
   }
-  return at::matmul(rows_of(gradient, type).t().to(at::kFloat), rows.to(at::kFloat));
+  const at::Tensor columns = rows_of(gradient, type).t();
+  if (gradient.is_cuda() && !at::GradMode::is_enabled()) return dense_product(columns, rows, at::kFloat);
+  return at::matmul(columns.to(at::kFloat), rows.to(at::kFloat));
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight, at::ScalarType type) {

@@ -1,15 +1,14 @@
 // The operators on every backend without kernels of ours: plain ATen calls, so that no call can meet a missing kernel.
 #include <algorithm>
 
-#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include "quant/operators/checks.h"
+#include "quant/operators/dense_product.h"
 #include "quant/operators/implementations.h"
 
 namespace halfbyte::operators::composite {
@@ -86,15 +85,8 @@ at::Tensor dequantize_checked(const PackedOperand& packed) {
   return grouped.view({packed.out_features, packed.in_features});
 }
 
-// rows (rows, n) times a matrix (n, columns) of their dtype. CUDA keeps float32 sums where they are wanted; others
-// round them to the operands' dtype first.
-at::Tensor product(const at::Tensor& rows, const at::Tensor& matrix, at::ScalarType type) {
-  const bool is_wide = type == at::kFloat && (rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kHalf);
-  if (is_wide && rows.is_cuda() && !at::globalContext().hasROCM()) return at::mm(rows, matrix, at::kFloat);
-  return at::mm(rows, matrix).to(type);
-}
-
-at::Tensor flat(const at::Tensor& input) { return input.reshape({-1, input.size(-1)}); }
+// Shape: (..., n) -> (rows, n); n may be 0.
+at::Tensor flat(const at::Tensor& input) { return input.dim() == 1 ? input.unsqueeze(0) : input.flatten(0, -2); }
 
 std::vector<std::int64_t> with_columns(const at::Tensor& input, std::int64_t columns) {
   std::vector<std::int64_t> shape = input.sizes().vec();
@@ -110,7 +102,7 @@ at::Tensor multiply(const char* op, const at::Tensor& input, const at::Tensor& w
   const at::ScalarType type = out_dtype.value_or(input.scalar_type());
   check_floating(op, "out_dtype", type);
   at::Tensor result =
-      product(flat(input), weight.to(input.scalar_type()).t(), type).view(with_columns(input, weight.size(0)));
+      dense_product(flat(input), weight.to(input.scalar_type()).t(), type).view(with_columns(input, weight.size(0)));
   if (bias && bias->defined()) result = result.add(bias->to(type));
   return result;
 }
@@ -140,7 +132,7 @@ at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight
   for (std::int64_t begin = 0, step = block_rows(in_features); begin < packed.out_features; begin += step) {
     const std::int64_t count = std::min(step, packed.out_features - begin);
     const at::Tensor block = dequantize_checked(rows_of(packed, begin, count)).to(input.scalar_type());
-    sums.add_(product(rows.narrow(1, begin, count), block, at::kFloat));
+    sums.add_(dense_product(rows.narrow(1, begin, count), block, at::kFloat));
   }
   return sums.to(type).view(with_columns(input, in_features));
 }

@@ -16,6 +16,8 @@ using kernels::kTileRows;
 
 // Pieces that a thread should have, lest others wait for the last one.
 constexpr std::size_t kPiecesPerThread = 2;
+// From so many rows of input on, registers of blocks multiply 8-bit integers faster than vectors.
+constexpr std::size_t kInt8BlockRows = 32;
 // Groups longer than this are cut: the sums of a step begin anew with each.
 constexpr std::size_t kLongGroup = 512;
 
@@ -54,10 +56,9 @@ Plan plan_of(const Call& call) {
   if (plan.group_size == 0) return plan;
   plan.padded = round_up(call.weight.in_features, kernels::kInputUnit);
   plan.groups = (call.weight.in_features + plan.group_size - 1) / plan.group_size;
-  if (const kernels::PanelTable* blocks = call.table->bfloat16_block_panels;
-      !plan.is_int8 && blocks && plan.steps_per_group() % blocks->input.block_steps == 0) {
-    plan.kernels = blocks;
-  }
+  const kernels::PanelTable* blocks = plan.is_int8 ? call.table->int8_block_panels : call.table->bfloat16_block_panels;
+  const bool has_blocks = blocks && plan.steps_per_group() % blocks->input.block_steps == 0;
+  if (has_blocks && (!plan.is_int8 || call.rows >= kInt8BlockRows)) plan.kernels = blocks;
   plan.panel_rows = plan.kernels ? plan.kernels->input.most_rows : 0;
   const std::size_t group_bytes = plan.steps_per_group() * kStepBytes * kTileRows;
   const std::size_t tile_bytes = plan.kernels ? plan.kernels->input.tile_bytes : 0;
@@ -146,7 +147,7 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
                                {plan.padded, plan.group_size, codes, scales + row * groups, sums + row * groups});
     if (bits_of(call.weight) == 4) plan.kernels->split_pairs(codes, plan.padded);
   }
-  plan.kernels->interleave(rows, plan.padded, to.height, plan.padded / kStepBytes, to.steps, to.height);
+  arrange_steps(*plan.kernels, rows, plan.padded, to.height, plan.padded / kStepBytes, to.steps);
   interleave_groups(plan, scales, groups, to.height, to.scales);
   interleave_groups(plan, sums, groups, to.height, to.code_sums);
   if (!call.weight.has_offsets()) return;

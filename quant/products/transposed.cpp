@@ -14,8 +14,8 @@ namespace {
 using kernels::kStepBytes;
 using kernels::kTileRows;
 
-// Columns that are unpacked together at least, where there are enough, in tiles of kTileRows: those of a cache line of
-// 4-bit codes.
+// Columns that are unpacked together, in tiles of kTileRows, or more where kernels multiply more tiles at once: those
+// of a cache line of 4-bit codes. Fewer where threads would have too few pieces.
 constexpr std::size_t kColumns = 128;
 // Weight rows of which panels and scales are kept at once: a bound on memory, for heads of many words.
 constexpr std::size_t kMostRows = 8192;
@@ -53,7 +53,8 @@ Plan plan_of(const Call& call) {
   const std::size_t threads = plan.is_worth_threads ? static_cast<std::size_t>(max_threads()) : 1;
   const std::size_t most = std::max(kColumns, plan.kernels->input.tiles * kTileRows);
   plan.piece_columns = most;
-  while (plan.piece_columns > kTileRows && call.weight.in_features / plan.piece_columns < kPiecesPerThread * threads)
+  while (threads > 1 && plan.piece_columns > kTileRows &&
+         call.weight.in_features / plan.piece_columns < kPiecesPerThread * threads)
     plan.piece_columns /= 2;
   plan.rows = std::min(call.rows, kInputRows);
   return plan;

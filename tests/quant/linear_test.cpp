@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "quant/threads.h"
 #include "quant/with_kernels.h"
 #include "tests/catch.h"
 #include "tests/quant/float_rows.h"
@@ -66,10 +67,9 @@ constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33};
 struct Shape {
   std::int64_t out_features, in_features, group_size;  // 0: one scale a row
 };
-constexpr Shape kShapes[] = {{5, 16, 16},    {1, 32, 32},    {13, 192, 64}, {7, 384, 128}, {67, 2048, 64},
-                             {65, 2048, 32}, {9, 144, 16},   {130, 256, 0}, {11, 172, 0},  {3, 7, 0},
-                             {2, 1, 0},      {6, 2048, 128}, {4, 512, 256}, {5, 144, 24},  {3, 1000, 40},
-                             {8, 1536, 768}, {300, 320, 32}};
+constexpr Shape kShapes[] = {{5, 16, 16},   {1, 32, 32},   {13, 192, 64}, {7, 384, 128}, {67, 2048, 64}, {65, 2048, 32},
+                             {9, 144, 16},  {130, 256, 0}, {11, 172, 0},  {3, 7, 0},     {2, 1, 0},      {6, 2048, 128},
+                             {4, 512, 256}, {5, 144, 24},  {3, 1000, 40}, {8, 1536, 768}};
 // Float32 sums of up to 2048 terms, in lanes: measured 6.8e-8.
 constexpr double kFloatBound = 3e-7;
 
@@ -230,6 +230,28 @@ TEST_CASE("prefill of several chunks of rows and several tiles", "[quant]") {
     CHECK(worst_error(p, packed.dequantized(), 1024) <=
           (dtype == Dtype::kBfloat16 ? 4e-4 : kFloatBound));  // bfloat16: 2.1e-4
   }
+}
+
+// With one thread a piece has as many tiles as kernels multiply at once; the last ones have fewer.
+TEST_CASE("tiles that share a panel give what each gives alone", "[quant][levels]") {
+  const int before = max_threads();
+  set_max_threads(1);
+  for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kNf4, SchemeId::kSymInt8}) {
+    for (const Shape& shape : {Shape{549, 640, 64}, Shape{549, 384, 32}}) {
+      const Packed packed = quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3),
+                                      shape.in_features, {&scheme(id), shape.group_size, Search::kAbsmax});
+      const std::vector<float> weights = packed.dequantized();
+      for (const kernels::Table* table : tables()) {
+        for (const std::int64_t rows : {17, 45}) {
+          CAPTURE(table->name, scheme(id).name, shape.in_features, rows);
+          Product p = product(rows, packed.matrix(), Dtype::kBfloat16, false, Dtype::kFloat32);
+          linear(*table, packed.matrix(), p.arguments());
+          CHECK(worst_error(p, weights, shape.in_features) <= 8e-4);
+        }
+      }
+    }
+  }
+  set_max_threads(before);
 }
 
 TEST_CASE("linear serves several threads at once", "[quant]") {

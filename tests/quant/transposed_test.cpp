@@ -89,6 +89,25 @@ TEST_CASE("the transposed product equals double precision for every scheme, grou
   }
 }
 
+// With one thread a piece has as many tiles as kernels multiply at once; the last ones have fewer.
+TEST_CASE("tiles that share a panel give what each gives alone, transposed", "[quant][levels]") {
+  const int before = max_threads();
+  set_max_threads(1);
+  for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kSymInt8}) {
+    const Packed packed = quantized(gaussian(530 * 1120, 3), 1120, {&scheme(id), 32, Search::kAbsmax});
+    const std::vector<float> weights = packed.dequantized();
+    for (const kernels::Table* table : tables()) {
+      for (const std::int64_t rows : {17, 45}) {
+        CAPTURE(table->name, scheme(id).name, rows);
+        Product p = product(rows, packed.matrix(), Dtype::kBfloat16, Dtype::kFloat32);
+        linear_transposed(*table, packed.matrix(), p.arguments());
+        CHECK(worst_error(p, weights, 1120) <= (table->bfloat16_columns ? kBfloatBound : kFloatBound));
+      }
+    }
+  }
+  set_max_threads(before);
+}
+
 TEST_CASE("the transposed product takes groups of an odd number of codes", "[quant][levels]") {
   constexpr std::int64_t kOut = 6, kIn = 270, kGroup = 27;
   const Scheme& int4 = scheme(SchemeId::kSymInt4);

@@ -81,6 +81,8 @@ class Finetune(CommandLineTest):
         self.assertEqual(manifest["conversion"]["training"]["base"]["name"], TINY_LLAMA.name)
         self.succeeds("verify", out, "-q")
         self.fails(2, ["is packed", "train adapters beside it"], "finetune", self.model, self.scratch / "b", *SHORT, "--method", "full")
+        for words in (["--masters", "bfloat16"], ["--fake-quantize", "nf4"]):
+            self.fails(2, "is for training all weights", "finetune", self.model, self.scratch / "b", *SHORT, *words)
 
     def test_masters_begin_with_what_is_stored_not_with_what_products_take(self):
         ids = self.scratch / "ids.jsonl"
@@ -93,8 +95,6 @@ class Finetune(CommandLineTest):
             before, after = data(drawn), data(out)
             changed = sum(before[at : at + size] != after[at : at + size] for at in range(0, len(before), size)) * size
             self.assertLess(changed, 0.01 * len(before), dtype)
-        for words in (["--masters", "bfloat16"], ["--fake-quantize", "nf4"]):
-            self.fails(2, "is for training all weights", "finetune", self.model, self.scratch / "b", *SHORT, *words)
 
     def test_from_a_config(self):
         config, out = self.scratch / "config", self.scratch / "new"

@@ -156,6 +156,12 @@ TEST_CASE("empty batches and strided inputs are handled", "[operators]") {
   const Packed p = pack(24, 128, 64, schemes()[0]);
   CHECK(dense_linear(at::ones({3, 0}), at::ones({4, 0}), at::ones({4})).equal(at::ones({3, 4})));
   CHECK(low_bit_linear(at::empty({0, 128}), p.weight(), std::nullopt).sizes() == at::IntArrayRef({0, 24}));
+  const at::Tensor none = at::ones({3, 0}), row = at::ones({128});
+  CHECK(composite::dense_linear(none, at::ones({4, 0}), at::ones({4}), std::nullopt).equal(at::ones({3, 4})));
+  CHECK(composite::low_bit_linear(row, p.weight(), std::nullopt, std::nullopt, "float").sizes() == at::IntArrayRef(24));
+  CHECK(composite::low_bit_linear(at::empty({0, 128}), p.weight(), std::nullopt, std::nullopt, "float").size(0) == 0);
+  const at::Tensor back = composite::low_bit_linear_transposed(at::ones({24}), p.weight(), 128, std::nullopt);
+  CHECK(back.sizes() == at::IntArrayRef(128));
   const at::Tensor wide = at::randn({4, 256});
   const at::Tensor strided = wide.narrow(1, 64, 128);
   CHECK(low_bit_linear(strided, p.weight(), std::nullopt)
