@@ -20,6 +20,7 @@
 #include "loader/files/printable.h"
 #include "loader/model_fingerprint.h"
 #include "loader/thread_count.h"
+#include "loader/torch_runtime.h"
 #include "models/architectures/model_config.h"
 #include "models/training/documents.h"
 
@@ -153,6 +154,7 @@ FinetuneSummary finetune(const fs::path& checkpoint, const fs::path& text, const
                          const FinetuneOptions& options) {
   check(options);
   check_apart(checkpoint, destination_path(path));
+  static_cast<void>(usable_device(options.device));  // before what an earlier run left is deleted
   if (options.threads > 0) set_thread_count(options.threads);
   Destination destination(path, {.overwrite = options.overwrite, .keep_leftovers = true});
   const TrainingStates states(destination.training_path(), options.keep);
