@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Training beside PyTorch's: halfbyte finetune against peft with bitsandbytes, and against a plain loop, from the same weights on the same batches.
 
-    training_check.py HALFBYTE TINY_LLAMA TEXT [--only NAME]... [--steps N] [--config DIR] [--heldout FILE] [--scratch DIR]
+    training_check.py HALFBYTE TINY_LLAMA TEXT [--only NAME]... [--steps N] [--rate R] [--control] [--config DIR] [--heldout FILE] [--scratch DIR]
 
 adapters    LoRA of rank 8 beside nf4: 100 steps, losses within 1 % at every tenth; peft opens the adapter and gives the same logits
 contract    300 steps from drawn weights: bfloat16 operands and float32 masters end within 1 % of float32; a model cast to bfloat16 falls behind
-scratch     --config's shape (TINY_LLAMA's) from drawn weights, --steps steps (300): within 2 % of PyTorch's at every tenth
+scratch     --config's shape (TINY_LLAMA's) from drawn weights, --steps steps (300) at --rate (1e-3): within 2 % of PyTorch's at every tenth.
+            --control: PyTorch beside itself first, from the same weights with what bfloat16 would round of them added as noise: how far two such runs drift apart
 merged      perplexity of base and adapter, of both merged into bfloat16, and of that packed again
 rounded     divergence of TINY_LLAMA in sym_int4 g64 from itself, after 200 steps on its own samples with and without --fake-quantize
 
@@ -83,15 +84,19 @@ def torch_losses(model, windows, log, autocast=True, record=None):
     return losses
 
 
-def compare(name, log, wanted, bound):
-    """At every tenth step, and the curve's: means of ten steps, in which what single batches add is less."""
-    found = [one["loss"] for one in log]
+def told(name, found, wanted, bound):
+    """How far losses are apart: at every tenth step, which it gives, and means of ten steps, in which what single batches add is less."""
     off = [abs(found[i] - wanted[i]) / wanted[i] for i in range(9, len(found), 10)]
     means = [abs(sum(found[i - 9 : i + 1]) / sum(wanted[i - 9 : i + 1]) - 1) for i in range(9, len(found), 10)]
     beyond = sum(one > bound for one in off)
     print(f"{name}: loss {found[0]:.4f} -> {found[-1]:.4f}, PyTorch's {wanted[0]:.4f} -> {wanted[-1]:.4f}; at every tenth of {len(found)} steps within {100 * max(off):.3f} %"
           f" ({beyond} of {len(off)} beyond {100 * bound:g} %), means of ten steps within {100 * max(means):.3f} %", flush=True)
-    assert max(off) <= bound, (name, off)
+    return off
+
+
+def compare(name, log, wanted, bound):
+    off = told(name, [one["loss"] for one in log], wanted, bound)
+    assert max(off) <= bound, (name, max(off))
 
 
 def check_adapters(check):
@@ -156,11 +161,19 @@ def check_scratch(check):
     positions = json.loads((pathlib.Path(check.words.config) / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
     length = min(256, positions)
     windows, file = check.windows(check.words.config, length - 1, steps * batch)
-    log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", length, "--lr", "1e-3",
-                         "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
+    log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", length,
+                         "--lr", check.words.rate, "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
     print(f"scratch: {len(log)} steps in {sum(one['seconds'] for one in log):.0f} s, {sum(one['tokens'] for one in log) / sum(one['seconds'] for one in log):.0f} tokens/s", flush=True)
+    load = lambda: AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32)
     with open(check.scratch / "scratch-torch.log", "w", encoding="utf-8") as record:
-        compare("scratch", log, torch_losses(AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32), windows, log, record=record), 0.02)
+        wanted = torch_losses(load(), windows, log, record=record)
+    if check.words.control:
+        noisy, generator = load(), torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for one in noisy.parameters():
+                one.mul_(1 + 2**-9 * torch.randn(one.shape, generator=generator))
+        told("scratch, PyTorch beside itself", torch_losses(noisy, windows, log), wanted, 0.02)
+    compare("scratch", log, wanted, 0.02)
 
 
 def check_merged(check):
@@ -223,6 +236,8 @@ def main():
     parser.add_argument("--config")
     parser.add_argument("--rate", default="2e-5")
     parser.add_argument("--heldout")
+    parser.add_argument("--rate", default="1e-3")
+    parser.add_argument("--control", action="store_true")
     parser.add_argument("--scratch")
     words = parser.parse_args()
     words.config = words.config or words.tiny
