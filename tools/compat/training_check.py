@@ -162,7 +162,7 @@ def check_scratch(check):
     length = min(256, positions)
     windows, file = check.windows(check.words.config, length - 1, steps * batch)
     log = check.finetune("scratch", begin, check.scratch / "from-scratch", "--method", "full", "--jsonl", file, "--steps", steps, "--batch", batch, "--ctx", length,
-                         "--lr", check.words.rate, "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
+                         "--lr", check.words.rate or "1e-3", "--warmup", max(1, steps // 20), "--weight-decay", 0, "--no-recompute")
     print(f"scratch: {len(log)} steps in {sum(one['seconds'] for one in log):.0f} s, {sum(one['tokens'] for one in log) / sum(one['seconds'] for one in log):.0f} tokens/s", flush=True)
     load = lambda: AutoModelForCausalLM.from_pretrained(begin, dtype=torch.float32)
     with open(check.scratch / "scratch-torch.log", "w", encoding="utf-8") as record:
@@ -212,7 +212,7 @@ def check_rounded(check):
     """Divergence from the original on text that nobody learnt, after rounding to sym_int4 g64."""
     words = check.words
     file = samples(check, 1600, 128)
-    same = ["--method", "full", "--jsonl", file, "--steps", 200, "--batch", 8, "--ctx", 129, "--lr", words.rate, "--warmup", 10]
+    same = ["--method", "full", "--jsonl", file, "--steps", 200, "--batch", 8, "--ctx", 129, "--lr", words.rate or "2e-5", "--warmup", 10]
     found = {}
     for name, more in {"untrained": None, "without": [], "with": ["--fake-quantize", "sym_int4", "--fake-group-size", 64]}.items():
         trained, packed = check.scratch / f"trained-{name}", check.scratch / f"rounded-{name}"
@@ -234,9 +234,8 @@ def main():
     parser.add_argument("--only", action="append", choices=list(CHECKS))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--config")
-    parser.add_argument("--rate", default="2e-5")
+    parser.add_argument("--rate")
     parser.add_argument("--heldout")
-    parser.add_argument("--rate", default="1e-3")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--scratch")
     words = parser.parse_args()
