@@ -52,8 +52,9 @@ std::set<std::string> packable(const fs::path& checkpoint, const FinetuneOptions
 // Weights as they are stored, where passes see them rounded: what masters begin with.
 class StoredWeights {
  public:
-  StoredWeights(const fs::path& checkpoint, const Model& seen) {
-    if (!is_rounded(checkpoint, seen)) return;
+  // `masters`: their dtype, which what is loaded in it has reached already.
+  StoredWeights(const fs::path& checkpoint, const Model& seen, at::ScalarType masters) {
+    if (!is_rounded(checkpoint, seen, masters)) return;
     model_ = load_low_bit(checkpoint, {.dtype = DtypePolicy::float32()});
     for (const auto& item : model_->module().named_parameters()) by_name_.emplace(item.key(), item.value());
   }
@@ -64,13 +65,13 @@ class StoredWeights {
   }
 
  private:
-  static bool is_rounded(const fs::path& checkpoint, const Model& seen) {
+  static bool is_rounded(const fs::path& checkpoint, const Model& seen, at::ScalarType masters) {
     const files::Checkpoint opened = files::open_checkpoint(checkpoint);
     const WeightPlaces places(opened);
     const auto parameters = seen.module().named_parameters();
     return std::any_of(parameters.begin(), parameters.end(), [&](const auto& item) {
       const at::ScalarType type = item.value().scalar_type();
-      if (type != at::kBFloat16 && type != at::kHalf) return false;
+      if ((type != at::kBFloat16 && type != at::kHalf) || type == masters) return false;
       return opened.manifest.find(places.of(item.key()).tensor)->stored_dtype != from_torch(type);
     });
   }
@@ -85,7 +86,7 @@ class Weights final : public Learned {
       : model_(std::move(model)), checkpoint_(std::move(checkpoint)), options_(options) {
     check_dense(model_.module());
     const std::set<std::string> packed = packable(checkpoint_, options);
-    const StoredWeights stored(checkpoint_, model_);
+    const StoredWeights stored(checkpoint_, model_, masters_type());
     const at::NoGradGuard without;
     Places places;
     for (const auto& item : model_.module().named_parameters()) {
@@ -150,14 +151,16 @@ class Weights final : public Learned {
     std::vector<at::Tensor> kept;  // so that an address stays one tensor's
   };
 
+  at::ScalarType masters_type() const { return options_.has_bfloat16_masters ? at::kBFloat16 : at::kFloat; }
+
   // A weight under two names, as a tied head's, is one. `stored`: its values.
   void add(const std::string& name, at::Tensor parameter, const at::Tensor& stored, bool is_packed, Places& places) {
     const auto [found, is_new] = places.weights.emplace(parameter.const_data_ptr(), weights_.size());
-    const at::ScalarType type = options_.has_bfloat16_masters ? at::kBFloat16 : at::kFloat;
     if (is_new) {
       Weight weight{name, parameter, {parameter}, is_packed};
       places.kept.push_back(parameter.data());
-      parameter.set_data(stored.to(parameter.device(), type, /*non_blocking=*/false, /*copy=*/true).contiguous());
+      parameter.set_data(
+          stored.to(parameter.device(), masters_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
       places.weights.emplace(parameter.const_data_ptr(), weights_.size());  // under the other name, if it is that too
       if (is_packed) weight.master = parameter.detach().clone();
       weights_.push_back(std::move(weight));
