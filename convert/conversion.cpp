@@ -11,6 +11,7 @@
 #include "convert/open_source.h"
 #include "convert/output/destination.h"
 #include "convert/provenance.h"
+#include "convert/shares.h"
 #include "convert/translated_errors.h"
 #include "loader/files/turned_stacks.h"
 
@@ -29,6 +30,7 @@ void check_threads(const QuantizeOptions& options) {
 
 Checkpoint open(const fs::path& path, const QuantizeOptions& options) {
   check_threads(options);
+  check_part(options);  // before anything is measured
   return open_source(path, options.assume_original);
 }
 
@@ -126,6 +128,11 @@ QuantizeSummary run_kind(const Conversion& conversion, const fs::path& destinati
   const auto* quantization = std::get_if<Quantization>(&conversion.work);
   if (conversion.options.resume && conversion.options.restart)
     throw Error(ErrorCode::kInvalidArgument, Option::kResume + " and " + Option::kRestart + " exclude each other");
+  check_part(conversion.options);
+  if (!quantization && (conversion.options.part || conversion.options.finish)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                (conversion.options.part ? Option::kPart : Option::kFinish) + ": " + keeps_codes_text());
+  }
   if (!quantization && conversion.options.resume)
     throw Error(ErrorCode::kInvalidArgument, Option::kResume + ": " + keeps_codes_text());
   const fs::path path = destination_path(destination);

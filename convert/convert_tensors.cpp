@@ -23,6 +23,13 @@ using files::StoredTensor;
 
 using Finished = std::vector<std::optional<FinishedTensor>>;  // one for each of Plan::tensors
 
+std::uint64_t bytes_of(const Plan& plan, const std::vector<bool>& share) {
+  if (share.empty()) return plan.bytes_before;
+  std::uint64_t out = 0;
+  for (std::size_t i = 0; i < share.size(); ++i) out += share[i] ? plan.tensors[i].bytes_before : 0;
+  return out;
+}
+
 // A tensor while its blocks pass.
 struct TensorState {
   files::TensorRecord record;  // as far as it is known
@@ -50,15 +57,16 @@ struct ConvertedBlock {
 class Converter {
  public:
   Converter(const files::Checkpoint& source, const Plan& plan, const MemoryPlan& memory, const QuantizeOptions& options,
-            const Finished& finished, DataWriter& writer)
+            const Finished& finished, const std::vector<bool>& share, DataWriter& writer)
       : source_(source),
         plan_(plan),
         memory_(memory),
         options_(options),
         finished_(finished),
         writer_(writer),
-        progress_(options.progress, source.size_bytes, options.stop),
-        reader_(source, memory.block_bytes, finished),
+        is_share_(!share.empty()),
+        progress_(options.progress, bytes_of(plan, share), options.stop),
+        reader_(source, memory.block_bytes, finished, share),
         free_(memory.result_buffers) {
     for (std::size_t i = 0; i < memory.result_buffers; ++i)
       free_.push({Buffer(memory.codes_buffer), Buffer(memory.scale_buffer), {}}, {});
@@ -235,7 +243,7 @@ class Converter {
     const StoredTensor& tensor = source_.tensors[index];
     const PlannedTensor& planned = plan_.tensors[index];
     ResultBlock out{.tensor = index, .codes_begin = block.source.begin, .codes = block.buffers.codes.bytes()};
-    FinishedTensor finished{std::move(block.source_hash), {}};
+    FinishedTensor finished{std::move(block.source_hash), {}, is_share_};
     std::vector<SmallPart> rest;
     if (planned.scheme) {
       const GroupBytes group = group_bytes(tensor, planned);
@@ -256,6 +264,7 @@ class Converter {
   const QuantizeOptions& options_;
   const Finished& finished_;
   DataWriter& writer_;
+  const bool is_share_;
   WriteProgress progress_;  // bytes of the source
   SourceReader reader_;
   Channel<ResultBuffers> free_;
@@ -268,10 +277,11 @@ class Converter {
 Finished check_finished(const Workplace& workplace, const Plan& plan, const QuantizeOptions& options,
                         DataWriter& writer) {
   Finished out(plan.tensors.size());
-  WriteProgress progress(options.progress, plan.bytes_before, options.stop);
+  WriteProgress progress(options.progress, bytes_of(plan, workplace.share), options.stop);
   for (const auto& [tensor, finished] : workplace.finished) {
     check_stop(options.stop);
     if (tensor >= plan.tensors.size() || !plan.tensors[tensor].tied_to.empty()) continue;
+    if (!workplace.share.empty() && !workplace.share[tensor]) continue;
     if (!writer.holds(tensor, finished.result.xxh3_128)) continue;
     out[tensor] = finished;
     progress.add(plan.tensors[tensor].bytes_before);
@@ -285,7 +295,7 @@ ConversionResult convert_tensors(const files::Checkpoint& source, const Plan& pl
                                  const MemoryPlan& memory, const QuantizeOptions& options, const Workplace& workplace) {
   DataWriter writer(workplace.directory, layout, workplace.journal);
   const Finished finished = check_finished(workplace, plan, options, writer);
-  ConversionResult result = Converter(source, plan, memory, options, finished, writer).run();
+  ConversionResult result = Converter(source, plan, memory, options, finished, workplace.share, writer).run();
   writer.sync();
   return result;
 }

@@ -15,7 +15,7 @@ namespace halfbyte::convert {
 
 struct ConversionResult {
   std::vector<TensorResult> tensors;               // one for each of Plan::tensors
-  std::vector<std::string> source_hashes;          // of the source's data files, whole
+  std::vector<std::string> source_hashes;          // of the source's data files, whole; of a share none
   std::uint64_t resumed_bytes = 0;                 // of the source: their results were there already
   std::map<std::string, std::string> kept_hashes;  // of tensors that were packed in the source, by name
 };
@@ -25,6 +25,8 @@ struct Workplace {
   files::fs::path directory;                       // of the data files
   Journal& journal;                                // of what is finished from now on
   std::map<std::size_t, FinishedTensor> finished;  // recorded by an earlier run; used where the bytes have that hash
+  std::vector<bool> share =
+      {};  // of the plan's tensors, those that are converted here; empty: all, and files are hashed
 };
 
 // Writes and syncs the data files of `layout`, on as many threads as `memory` says, the caller's among them.

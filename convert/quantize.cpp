@@ -16,10 +16,13 @@
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
 #include "convert/output/small_files.h"
+#include "convert/output/work_parts.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
+#include "convert/shares.h"
 #include "convert/tied_duplicates.h"
+#include "convert/unfinished.h"
 #include "loader/files/directory.h"
 #include "loader/files/file_tree.h"
 #include "loader/files/printable.h"
@@ -66,47 +69,22 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const Plan& plan, co
   return out;
 }
 
-[[noreturn]] void refuse_other(const Destination& destination, const std::string& difference) {
-  throw Error(ErrorCode::kInvalidArgument, files::printable_path(destination.work_path()) +
-                                               " is the beginning of another conversion (" + difference +
-                                               "); give the same source and options, or " + Option::kRestart +
-                                               " to delete it and begin anew");
-}
-
-// What could be gone on with is never deleted by whoever forgot to say so.
-[[noreturn]] void refuse_to_forget(const Destination& destination, const JournalContents& journal, std::size_t all) {
-  const std::size_t finished = journal.finished.size();
-  const std::string found =
-      finished == 0 ? journal.progress() : std::to_string(finished) + " of " + std::to_string(all) + " tensors";
-  throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination.work_path()) + ": " + found +
-                                             " of this conversion, left by a run that was stopped; " + Option::kResume +
-                                             " goes on, " + Option::kRestart + " deletes them and begins anew");
-}
-
-// What an earlier run of this conversion left, to go on with; else NAME.partial is emptied. Errors: kInvalidArgument
-// when it is the work of another conversion and `resume` is set, kAlreadyExists when it could be gone on with and
-// nobody said what is to be done.
-std::optional<JournalContents> find_unfinished(Destination& destination, const Quantization& work,
-                                               const QuantizeOptions& options, const nlohmann::json& identity) {
-  auto journal = read_journal(destination.work_path());
-  if (!journal || options.restart) {
-    destination.start_over();
-    return std::nullopt;
+// Of a part that leaves the rest to others.
+QuantizeSummary summary_of(const files::Checkpoint& source, const std::vector<bool>& share, const Plan& plan,
+                           const JournalContents& journal) {
+  QuantizeSummary out;
+  out.notes = plan.notes;
+  quant::ErrorStats total;
+  for (std::size_t i = 0; i < share.size(); ++i) {
+    if (!share[i]) continue;
+    const PlannedTensor& planned = plan.tensors[i];
+    out.source_bytes += source.tensors[planned.source].size_bytes;
+    out.result_bytes += planned.bytes_after;
+    if (planned.part_of.empty()) ++(planned.scheme ? out.quantized_tensors : out.kept_tensors);
+    if (const auto& error = journal.finished.at(i).result.error) total.add(*error);
   }
-  if (const auto found = difference(*journal->identity, identity)) {
-    if (options.resume) refuse_other(destination, *found);
-    destination.start_over_instead_of(*found);
-    return std::nullopt;
-  }
-  if (!options.resume) {
-    if (!journal->progress().empty()) refuse_to_forget(destination, *journal, work.plan.tensors.size());
-    destination.start_over();
-    return std::nullopt;
-  }
-  std::vector<fs::path> wanted;
-  for (const DataFileLayout& file : work.layout.files) wanted.emplace_back(file.name);
-  destination.remove_all_but(wanted);
-  return journal;
+  out.rel_rmse = total.rel_rmse();
+  return out;
 }
 
 // One run of a conversion that was prepared: goes on, finds it complete, or begins.
@@ -123,14 +101,29 @@ class Run {
   QuantizeSummary run() const {
     check_tied_duplicates(source_, plan_);
     check_kept_packed(source_);
-    if (options_.resume && is_complete()) {
+    if (goes_on(options_) && is_complete()) {
       files::sync_directory(path_.parent_path());  // which the run that was killed may not have come to
       QuantizeSummary summary = summary_of(source_, plan_, {});
       summary.was_complete = true;
       if (const Text left = clear_away(); !left.empty()) summary.warnings.push_back(left);
       return summary;
     }
-    Destination destination(path_, {.overwrite = options_.overwrite, .keep_leftovers = true});
+    Destination destination(
+        path_, {.overwrite = options_.overwrite, .keep_leftovers = true, .is_shared = options_.part.has_value()});
+    if (!options_.part) return whole(destination);
+    const JournalContents journal = convert_part(destination);
+    const std::vector<int> left = parts_left(plan_, options_.part->count, journal);
+    if (left.empty() && destination.take_over()) return whole(destination);
+    QuantizeSummary summary = summary_of(source_, share_of(plan_, *options_.part), plan_, journal);
+    summary.is_whole = false;
+    summary.parts_left = left;
+    return summary;
+  }
+
+ private:
+  nlohmann::json identity() const { return identity_of(source_, layout_, options_); }
+
+  QuantizeSummary whole(Destination& destination) const {
     QuantizeSummary summary = summary_of(source_, plan_, convert_into(destination));
     summary.warnings = destination.warnings();
     summary.advice = embedding_advice(source_, plan_, options_);
@@ -140,9 +133,6 @@ class Run {
     }
     return summary;
   }
-
- private:
-  nlohmann::json identity() const { return identity_of(source_, layout_, options_); }
 
   // Whether an earlier run finished all and was killed then, or was never disturbed. Errors: kAlreadyExists when
   // something else is there that may not be replaced.
@@ -157,8 +147,29 @@ class Run {
 
   // What is left when a run was killed after the rename; the beginning of another conversion stays.
   Text clear_away() const {
-    const auto journal = read_journal(work_path(path_));
-    return !journal || *journal->identity == identity() ? remove_leftovers(path_) : Text();
+    const nlohmann::json identity = this->identity();
+    const auto journal = read_journals(work_path(path_), &identity);
+    return !journal || *journal->identity == identity ? remove_leftovers(path_) : Text();
+  }
+
+  // What is done then, by this part and by others.
+  JournalContents convert_part(Destination& destination) const {
+    const nlohmann::json identity = this->identity();
+    const fs::path folder = part_folder(destination.work_path(), *options_.part);
+    make_part_folder(folder);
+    const files::DirectoryLock lock(folder);
+    const auto done = find_shared(destination, work_, identity);
+    destination.write([&] {
+      destination.check_space(layout_.size_bytes + small_file_bytes(source_));
+      const auto own = read_journal(folder);
+      if (!own) empty_part_folder(folder);
+      Journal journal = own ? Journal(folder, *own) : Journal(folder, identity);
+      const Workplace workplace{destination.partial_path(), journal,
+                                done ? done->finished : std::map<std::size_t, FinishedTensor>(),
+                                share_of(plan_, *options_.part)};
+      convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
+    });
+    return *read_journals(destination.work_path(), &identity);
   }
 
   ConversionResult convert_into(Destination& destination) const {
@@ -170,7 +181,7 @@ class Run {
       destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration);
       Journal journal =
           unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
-      if (options_.resume) destination.keep();
+      if (goes_on(options_)) destination.keep();
       const Workplace workplace{destination.partial_path(), journal,
                                 unfinished ? unfinished->finished : std::map<std::size_t, FinishedTensor>()};
       calibrate(destination, journal, unfinished);

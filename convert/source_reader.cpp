@@ -14,14 +14,16 @@ constexpr std::uint64_t kHeaderBlockBytes = std::uint64_t{1} << 20;
 }  // namespace
 
 SourceReader::SourceReader(const files::Checkpoint& source, std::span<const std::uint64_t> block_bytes,
-                           std::span<const std::optional<FinishedTensor>> finished)
+                           std::span<const std::optional<FinishedTensor>> finished, const std::vector<bool>& share)
     : source_(source),
       block_bytes_(block_bytes),
       finished_(finished),
+      share_(share),
       is_larger_than_cache_(source.size_bytes > files::memory_bytes() / 2) {}
 
 std::optional<SourceBlock> SourceReader::next() {
   const std::lock_guard lock(mutex_);
+  while (next_.tensor < source_.tensors.size() && is_skipped(next_.tensor)) ++next_.tensor;
   if (next_.tensor == source_.tensors.size()) return std::nullopt;
   const std::uint64_t total = source_.tensors[next_.tensor].size_bytes;
   next_.size = std::min(block_bytes_[next_.tensor], total - next_.begin);
@@ -59,16 +61,27 @@ void SourceReader::go_to_file(std::size_t file) {
   }
 }
 
+// A share does not pass whole files; of what a share finished, whoever reads all of it checks that hash.
+bool SourceReader::has_own_hash(std::size_t tensor) const {
+  return !share_.empty() || (finished_[tensor] && finished_[tensor]->has_own_hash);
+}
+
 std::string SourceReader::hash(const SourceBlock& block, std::span<const std::byte> bytes) {
-  go_to_file(source_.tensors[block.tensor].file);
-  hash_.update(bytes);
+  if (share_.empty()) {
+    go_to_file(source_.tensors[block.tensor].file);
+    hash_.update(bytes);
+  }
+  const bool is_own = has_own_hash(block.tensor);
+  if (is_own && block.begin == 0) tensor_hash_.reset();
+  if (is_own) tensor_hash_.update(bytes);
   if (!block.is_last) return {};
-  std::string out = hash_.hex();
+  std::string out = is_own ? tensor_hash_.hex() : hash_.hex();
   if (finished_[block.tensor]) check_unchanged(block.tensor, out);
   return out;
 }
 
 std::vector<std::string> SourceReader::hashes() {
+  if (!share_.empty()) return {};
   go_to_file(source_.data_files.size());
   return std::move(hashes_);
 }

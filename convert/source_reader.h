@@ -26,9 +26,9 @@ struct SourceBlock {
 class SourceReader {
  public:
   // A block of tensor i has `block_bytes[i]` bytes (the last one of a tensor fewer). What is `finished` is hashed like
-  // the rest, to know that it still is what it was.
+  // the rest, to know that it still is what it was. Of a `share` what is finished, and what is another's, is not read.
   SourceReader(const files::Checkpoint& source, std::span<const std::uint64_t> block_bytes,
-               std::span<const std::optional<FinishedTensor>> finished);
+               std::span<const std::optional<FinishedTensor>> finished, const std::vector<bool>& share);
 
   // The next block, or nothing after the last. Thread-safe.
   std::optional<SourceBlock> next();
@@ -38,10 +38,12 @@ class SourceReader {
   // FinishedTensor's source_hash. Errors: kInvalidArgument when the source is not the one from which the finished
   // tensors were made.
   std::string hash(const SourceBlock& block, std::span<const std::byte> bytes);
-  // Of each data file, whole; after the last block.
+  // Of each data file, whole; after the last block. Of a share none.
   std::vector<std::string> hashes();
 
  private:
+  bool is_skipped(std::size_t tensor) const { return !share_.empty() && (!share_[tensor] || finished_[tensor]); }
+  bool has_own_hash(std::size_t tensor) const;
   void check_unchanged(std::size_t tensor, const std::string& hash) const;
   void go_to_file(std::size_t file);
   void hash_header(std::size_t file);
@@ -49,10 +51,12 @@ class SourceReader {
   const files::Checkpoint& source_;
   std::span<const std::uint64_t> block_bytes_;
   std::span<const std::optional<FinishedTensor>> finished_;
+  const std::vector<bool>& share_;  // empty: all
   bool is_larger_than_cache_;
   std::mutex mutex_;  // of next_
   SourceBlock next_{};
-  files::Hash128 hash_;  // of the file that is being read
+  files::Hash128 hash_;         // of the file that is being read
+  files::Hash128 tensor_hash_;  // of the tensor, where it has a hash of its own
   std::vector<std::string> hashes_;
   std::size_t begun_ = 0;  // files whose header was hashed
 };

@@ -16,8 +16,10 @@ struct TensorResult {
 
 // Enough to know it again after the process was killed.
 struct FinishedTensor {
-  std::string source_hash;  // of its source file from the start to the tensor's end
+  // Of its source file from the start to the tensor's end; by a part, which reads its own tensors alone, of the tensor.
+  std::string source_hash;
   TensorResult result;
+  bool has_own_hash = false;
 };
 
 }  // namespace halfbyte::convert

@@ -9,6 +9,7 @@
 
 #include "convert/output/journal.h"
 #include "convert/output/read_back.h"
+#include "convert/output/work_parts.h"
 #include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
 #include "loader/files/manifest.h"
@@ -27,6 +28,10 @@ constexpr const char* kCalibration = "calibration";
 constexpr const char* kTraining = "training";
 constexpr const char* kInWork[] = {kInner, kCalibration, kTraining, "journal"};
 
+bool is_of_work(const fs::path& name) {
+  return std::ranges::find(kInWork, name) != std::end(kInWork) || part_of_folder(name);
+}
+
 // What may be overwritten: an empty directory or a checkpoint, never somebody's other files.
 bool is_replaceable(const fs::path& directory) {
   const std::vector<fs::path> inside = files::entries(directory);
@@ -38,9 +43,8 @@ bool is_replaceable(const fs::path& directory) {
 // Whether a NAME.partial was made here, and may be taken over.
 bool is_ours(const fs::path& work, Destination::Kind kind) {
   if (files::type_of(work) != fs::file_type::directory) return false;
-  const bool has_others = std::ranges::any_of(files::entries(work), [](const fs::path& path) {
-    return std::ranges::find(kInWork, path.filename()) == std::end(kInWork);
-  });
+  const bool has_others =
+      std::ranges::any_of(files::entries(work), [](const fs::path& path) { return !is_of_work(path.filename()); });
   return !has_others || (kind == Destination::Kind::kDirectory && is_replaceable(work));
 }
 
@@ -97,7 +101,8 @@ Destination::Destination(const fs::path& path, Options options)
       work_(convert::work_path(final_)),
       partial_(work_ / kInner),
       overwrite_(options.overwrite),
-      kind_(options.kind) {
+      kind_(options.kind),
+      is_shared_(options.is_shared) {
   if (!files::is_directory(final_.parent_path())) {
     throw Error(ErrorCode::kNotFound,
                 printable_path(final_.parent_path()) + ": there is no such directory; create it first");
@@ -154,7 +159,8 @@ void Destination::lock_work() {
   };
   unless_gone([&] { check_work(); });
   is_made = files::make_directory(work_);
-  unless_gone([&] { lock_ = std::make_unique<files::DirectoryLock>(work_); });
+  using enum files::DirectoryLock::Sharing;
+  unless_gone([&] { lock_ = std::make_unique<files::DirectoryLock>(work_, is_shared_ ? kShared : kSole); });
 }
 
 void Destination::claim() {
@@ -166,12 +172,22 @@ void Destination::claim() {
     const fs::file_type inner = files::type_of(partial_);
     if (inner != fs::file_type::not_found && inner != fs::file_type::directory) files::remove_tree(partial_);
     had_leftovers_ = !files::entries(work_).empty();
-    if (had_leftovers_) return keep();
-    make_inner();
+    if (had_leftovers_ || is_shared_) keep();
+    if (!had_leftovers_ || is_shared_) make_inner();
   } catch (const Error&) {
     remove_if_empty();
     throw;
   }
+}
+
+bool Destination::take_over() try {
+  lock_.reset();
+  lock_ = std::make_unique<files::DirectoryLock>(work_);
+  is_shared_ = false;
+  return true;
+} catch (const Error& error) {
+  if (error.code() == ErrorCode::kAlreadyExists || error.code() == ErrorCode::kNotFound) return false;
+  throw;
 }
 
 void Destination::remove_if_empty() const noexcept {
@@ -190,7 +206,7 @@ void Destination::start_over() {
 }
 
 void Destination::start_over_instead_of(const std::string& difference) {
-  const auto journal = read_journal(work_);
+  const auto journal = read_journals(work_);
   start_over();
   const std::string progress = journal ? journal->progress() : "";
   if (progress.empty()) return;
@@ -250,6 +266,7 @@ files::FileRecord Destination::copy_file(const fs::path& from) const {
 }
 
 Text Destination::outlook(ErrorCode code) {
+  if (is_shared_) return "; " + printable_path(work_) + " is kept, the same command goes on";
   if (is_kept_) return "; " + printable_path(work_) + " is kept, the same command with " + Option::kResume + " goes on";
   is_kept_ = true;  // it is removed here, where it can be said that it is not
   const Text left = remove_work();
@@ -265,10 +282,16 @@ Error Destination::with_outlook(const Error& error) {
 }
 
 void Destination::fill(const std::function<void()>& work) {
-  try {
+  write([&] {
     work();
     read_back(partial_, final_);
     commit();
+  });
+}
+
+void Destination::write(const std::function<void()>& work) {
+  try {
+    work();
   } catch (const Error& error) {
     throw with_outlook(error);
   } catch (const std::bad_alloc&) {

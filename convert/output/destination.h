@@ -17,7 +17,8 @@ namespace halfbyte::convert {
 namespace fs = std::filesystem;
 
 // NAME.partial/ is a directory, locked while a process works in it. It holds the coming directory or file as
-// "checkpoint", and what is needed to go on after the process was killed ("journal", "calibration", "training"). After
+// "checkpoint", and what is needed to go on after the process was killed ("journal", "calibration", "training", and
+// folders of parts: work_parts.h). After
 // a replacement "checkpoint" is what was there before, until it is deleted. A NAME.partial that is no directory, or
 // holds files of other names, is somebody else's: it is left alone. (A directory that holds a checkpoint's files is
 // what an earlier version left of one.)
@@ -28,6 +29,7 @@ class Destination {
     bool overwrite = false;
     Kind kind = Kind::kDirectory;
     bool keep_leftovers = false;  // of an earlier run, until start_over(); else they are deleted at once
+    bool is_shared = false;       // with others that say so too: nothing is deleted until take_over()
   };
 
   // Claims NAME.partial. Errors: kAlreadyExists (something of the other kind in the way; NAME without `overwrite`; a
@@ -52,6 +54,9 @@ class Destination {
   void start_over_instead_of(const std::string& difference);
   // Continues from what an earlier run left: deletes its files in the coming directory that are not `wanted`.
   void remove_all_but(const std::vector<fs::path>& wanted);
+  // Of one that is shared: lets go of it and claims it alone. False when others work there, or one of them is done with
+  // all of it.
+  bool take_over();
   // An error leaves NAME.partial as it is then.
   void keep() noexcept { is_kept_ = true; }
   bool is_kept() const noexcept { return is_kept_; }
@@ -65,8 +70,10 @@ class Destination {
   void write_file(const fs::path& name, std::string_view text) const;
   // A file from elsewhere under its own name, in pieces, synced. Its record hashes all of it.
   files::FileRecord copy_file(const fs::path& from) const;
-  // Runs `work`, which writes what belongs into it, reads back what that made (read_back.h), and commits. Errors: an
-  // Error of any, which then says what became of what was written; what else they throw.
+  // Runs `work`, whose errors then say what became of what was written.
+  void write(const std::function<void()>& work);
+  // Runs `work`, which writes what belongs into it, reads back what that made (read_back.h), and commits. Errors: as
+  // of write().
   void fill(const std::function<void()>& work);
   // Syncs the directory (a file is synced by whoever wrote it) and gives it its name; what was there under that name is
   // deleted afterwards, with the rest of NAME.partial. Errors: also kIo when it has its name and the folder that it
@@ -93,6 +100,7 @@ class Destination {
   bool overwrite_;
   Kind kind_;
   bool had_leftovers_ = false;
+  bool is_shared_;
   bool is_kept_ = false;
   bool is_committed_ = false;
   std::unique_ptr<files::DirectoryLock> lock_;

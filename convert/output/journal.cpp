@@ -21,6 +21,8 @@ using nlohmann::json;
 constexpr const char* kFile = "journal";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kHashDigits = 32;
+constexpr const char* kSourceHash = "source_hash";
+constexpr const char* kTensorHash = "tensor_hash";
 
 std::string line_of(const json& value) {
   const std::string text = value.dump();
@@ -52,7 +54,9 @@ double magnitude(const json& value) {
 
 // Doubles are written as the shortest text that reads back the same.
 json json_of(std::size_t tensor, const FinishedTensor& finished) {
-  json out{{"tensor", tensor}, {"source_hash", finished.source_hash}, {"xxh3_128", finished.result.xxh3_128}};
+  json out{{"tensor", tensor},
+           {finished.has_own_hash ? kTensorHash : kSourceHash, finished.source_hash},
+           {"xxh3_128", finished.result.xxh3_128}};
   if (const auto& error = finished.result.error)
     out["error"] = {error->sum_squared_error, error->sum_squares, error->max_abs};
   if (const auto& offset = finished.result.nested_offset) out["nested_offset"] = *offset;
@@ -60,7 +64,8 @@ json json_of(std::size_t tensor, const FinishedTensor& finished) {
 }
 
 FinishedTensor finished_of(const json& value) {
-  FinishedTensor out{value.at("source_hash"), {value.at("xxh3_128"), {}, {}}};
+  const bool has_own_hash = value.contains(kTensorHash);
+  FinishedTensor out{value.at(has_own_hash ? kTensorHash : kSourceHash), {value.at("xxh3_128"), {}, {}}, has_own_hash};
   const auto error = value.find("error");
   if (error != value.end())
     out.result.error = quant::ErrorStats{magnitude(error->at(0)), magnitude(error->at(1)), magnitude(error->at(2))};
@@ -111,7 +116,9 @@ Journal::Journal(const files::fs::path& directory, const json& identity)
 }
 
 Journal::Journal(const files::fs::path& directory, const JournalContents& contents)
-    : file_(directory / kFile, contents.size_bytes, OutputFile::Existing::kGoOn), size_bytes_(contents.size_bytes) {}
+    : file_(directory / kFile, contents.size_bytes, OutputFile::Existing::kGoOn), size_bytes_(contents.size_bytes) {
+  if (size_bytes_ == 0) append_line(*contents.identity);
+}
 
 void Journal::append(std::size_t tensor, const FinishedTensor& finished) { append_line(json_of(tensor, finished)); }
 

@@ -20,9 +20,9 @@ namespace halfbyte::convert {
 // syncing: whoever reads a line hashes what it speaks of again.
 struct JournalContents {
   models::HeldJson identity;
-  std::map<std::size_t, FinishedTensor> finished;  // by index into Plan::tensors
+  std::map<std::size_t, FinishedTensor> finished;   // by index into Plan::tensors
   std::map<std::int64_t, models::HeldJson> layers;  // that were calibrated; see calibrator.h
-  std::uint64_t size_bytes = 0;                    // of the sound lines; what follows was torn
+  std::uint64_t size_bytes = 0;                     // of the sound lines; what follows was torn; 0: to be begun
 
   // "3 finished tensors", "2 calibrated layers" or both; empty: neither.
   std::string progress() const;

@@ -73,10 +73,13 @@ class OutputFile {
   std::vector<std::atomic<bool>> has_huge_page_;  // or has been refused one; by place; empty: the file system has none
 };
 
-// An exclusive claim on a directory, gone when the object or the process is; it follows the directory when renamed.
+// A claim on a directory, gone when the object or the process is; it follows the directory when renamed. A sole one
+// excludes all others, a shared one those that are sole.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const fs::path& directory);  // kNotFound, kIo, kAlreadyExists when another process holds it
+  enum class Sharing { kSole, kShared };
+  // Errors: kNotFound, kIo, kAlreadyExists when another claim excludes it.
+  explicit DirectoryLock(const fs::path& directory, Sharing sharing = Sharing::kSole);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;

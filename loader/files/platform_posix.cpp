@@ -226,9 +226,10 @@ void OutputFile::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail(path_, "syncing");
 }
 
-DirectoryLock::DirectoryLock(const fs::path& directory) {
+DirectoryLock::DirectoryLock(const fs::path& directory, Sharing sharing) {
   Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
-  if (uninterrupted([&] { return ::flock(descriptor.value, LOCK_EX | LOCK_NB); }) != 0) {
+  const int kind = sharing == Sharing::kSole ? LOCK_EX : LOCK_SH;
+  if (uninterrupted([&] { return ::flock(descriptor.value, kind | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) fail(directory, "locking");
     throw Error(ErrorCode::kAlreadyExists, printable_path(directory) + ": another process" +
                                                holder_of(descriptor.value) + " is writing here; wait for it");

@@ -24,6 +24,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/output/destination_file_test.cpp
     convert/output/destination_test.cpp
     convert/output/image_test.cpp
+    convert/parts_test.cpp
     convert/plan_test.cpp
     convert/quantization_config_test.cpp
     convert/quantize_test.cpp

@@ -12,6 +12,7 @@ from command_line import LONGEST, PROGRAM, TINY_LLAMA, CommandLineTest
 PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
 OPTIONS = ["--shard-size", "700kB"]  # three data files and an index
 NESTED = ["--scheme", "nf4", "--nested-scales"]  # a result that a journal's line describes with one number more
+LAST_PART = ["--part", "2/2"]  # after the first, so that it completes the result
 DATA_CALLS = {"write", "pwrite", "pwrite64"}
 
 
@@ -37,7 +38,7 @@ class Crash(CommandLineTest):
         subprocess.run([PROGRAM, *map(str, other)], check=True, capture_output=True, timeout=LONGEST)
         self.other = contents(self.scratch / "other")
 
-    def calls(self, *words):
+    def calls(self, words):
         """The names of the calls of one undisturbed run."""
         self.prepare(self.scratch / "counted" / "result", words)
         log = self.scratch / "calls"
@@ -50,12 +51,15 @@ class Crash(CommandLineTest):
         destination.parent.mkdir()
         if "--overwrite" in words:
             shutil.copytree(self.scratch / "other", destination)
+        if words == LAST_PART:
+            self.assertEqual(convert(destination, "--part", "1/2").returncode, 0)
 
     def crash_and_resume(self, number, when, words):
         """Returns what happened, for the counts. One folder a case."""
         folder = self.scratch / f"{when}{number}"
         destination = folder / "result"
         self.prepare(destination, words)
+        again = words if words == LAST_PART else [*words, "--resume"]
         threads = 1 + number % 2
         killed = convert(destination, *words, crash_at=number, when=when, threads=threads)
         self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
@@ -63,8 +67,8 @@ class Crash(CommandLineTest):
         allowed = [self.wanted, self.other if "--overwrite" in words else None]
         self.assertTrue(shown in allowed, "what stands under the final name is whole at every moment")
         if number % 5 == 0:  # and some of them are killed again while they resume
-            convert(destination, *words, "--resume", crash_at=max(1, number // 2), when=when, threads=threads)
-        resumed = convert(destination, *words, "--resume", threads=3 - threads)
+            convert(destination, *again, crash_at=max(1, number // 2), when=when, threads=threads)
+        resumed = convert(destination, *again, threads=3 - threads)
         self.assertEqual((resumed.returncode, resumed.stderr), (0, ""))
         self.assertEqual(contents(destination), self.wanted)
         self.assertEqual(os.listdir(folder), ["result"])
@@ -73,10 +77,10 @@ class Crash(CommandLineTest):
             return "complete already"
         return "started afresh" if "; 0 B were done before" in resumed.stdout else "went on"
 
-    def sweep(self, *words, step=1):
-        self.assertEqual(convert(self.scratch / "wanted", *words).returncode, 0)
+    def sweep(self, words, ends_wanted=("complete already", "started afresh", "went on"), step=1):
+        self.assertEqual(convert(self.scratch / "wanted", *(words if words != LAST_PART else [])).returncode, 0)
         self.wanted = contents(self.scratch / "wanted")
-        names = self.calls(*words)
+        names = self.calls(words)
         self.assertGreater(len(names), 100)
         cases = [(number, when) for number, name in enumerate(names, 1) for when in ("before", "after", "torn")
                  if when != "torn" or name in DATA_CALLS][::step]
@@ -86,16 +90,19 @@ class Crash(CommandLineTest):
         counts = ", ".join(f"{count} {name}" for name, count in sorted(collections.Counter(names).items()))
         print(f"{' '.join(words) or 'new directory'}: {len(names)} calls ({counts}); killed {len(cases)} times, each finished "
               f"to the same bytes ({', '.join(f'{count} {end}' for end, count in sorted(ends.items()))})", flush=True)
-        self.assertEqual(set(ends), {"complete already", "started afresh", "went on"})
+        self.assertEqual(set(ends), set(ends_wanted))
 
     def test_every_call(self):
-        self.sweep()
+        self.sweep([])
 
     def test_some_calls_with_nested_scales(self):
-        self.sweep(*NESTED, step=10)
+        self.sweep(NESTED, step=10)
 
     def test_every_call_of_a_replacement(self):
-        self.sweep("--overwrite")
+        self.sweep(["--overwrite"])
+
+    def test_some_calls_of_the_last_part(self):
+        self.sweep(LAST_PART, ("complete already", "went on"), step=4)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,18 @@ std::optional<std::uint64_t> bytes_of(const std::string& text) {
   return std::nullopt;
 }
 
+constexpr int kMostParts = 65'536;
+
+std::optional<std::pair<int, int>> part_of(const std::string& text) {
+  int index = 0, count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [slash, code] = std::from_chars(text.data(), end, index);
+  if (code != std::errc() || slash == end || *slash != '/') return std::nullopt;
+  const auto [stop, more] = std::from_chars(slash + 1, end, count);
+  if (more != std::errc() || stop != end || index < 1 || index > count || count > kMostParts) return std::nullopt;
+  return std::pair(index, count);
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -95,5 +107,14 @@ Check byte_size() {
 }
 
 std::uint64_t parse_bytes(const std::string& text) { return bytes_of(text).value(); }
+
+Check part_of_all() {
+  const auto check = [](std::string& value) -> std::string {
+    return part_of(value) ? "" : "'" + value + "' is not a part; the four parts of four are 1/4, 2/4, 3/4 and 4/4";
+  };
+  return {check};
+}
+
+std::pair<int, int> parse_part(const std::string& text) { return part_of(text).value(); }
 
 }  // namespace halfbyte::cli

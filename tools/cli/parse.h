@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/cli/option_parser.h"
@@ -18,5 +19,10 @@ Check byte_size();
 
 // What byte_size() lets through. Units: bytes.
 std::uint64_t parse_bytes(const std::string& text);
+
+// "2/4": the second of four.
+Check part_of_all();
+// What part_of_all() lets through: {2, 4}.
+std::pair<int, int> parse_part(const std::string& text);
 
 }  // namespace halfbyte::cli

@@ -92,6 +92,13 @@ void set_target_bpw(QuantizeRequest& request, const Argument& given) {
   checked(given.name, py::str(given.value), cli::number_between(0.5, 64));
 }
 
+void set_part(QuantizeRequest& request, const Argument& given) {
+  const auto text = given.as<std::string>();
+  checked(given.name, text, cli::part_of_all());
+  const auto [index, count] = cli::parse_part(text);
+  request.options.part = convert::WorkPart{index, count};
+}
+
 void set_calibrate(QuantizeRequest& request, const Argument& given) {
   request.calibration.text = given.as<std::filesystem::path>().string();
 }
@@ -134,6 +141,8 @@ constexpr OptionRow kOptions[] = {
     {"shard_size", set_bytes<&QuantizeOptions::shard_size>},
     {"requantize", set<&QuantizeOptions::requantize>},
     {"overwrite", set<&QuantizeOptions::overwrite>},
+    {"part", set_part},
+    {"finish", set<&QuantizeOptions::finish>},
     {"resume", set<&QuantizeOptions::resume>},
     {"restart", set<&QuantizeOptions::restart>}};
 

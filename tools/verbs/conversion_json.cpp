@@ -48,6 +48,8 @@ ordered_json conversion_json(const std::string& source, const std::string& desti
       {"kept_tensors", summary.kept_tensors},
       {"resumed_bytes", summary.resumed_bytes},
       {"was_complete", summary.was_complete},
+      {"is_whole", summary.is_whole},
+      {"parts_left", summary.parts_left},
       {"rel_rmse", has_error ? ordered_json(summary.rel_rmse) : ordered_json(nullptr)},
       {"seconds", summary.seconds},
       {"calibration", calibration_json(conversion.options)},

@@ -12,8 +12,10 @@
 
 #include "convert/calibrator.h"
 #include "convert/conversion.h"
+#include "convert/shares.h"
 #include "tools/cli/errors.h"
 #include "tools/cli/format.h"
+#include "tools/cli/launcher.h"
 #include "tools/cli/log.h"
 #include "tools/cli/output.h"
 #include "tools/cli/parse.h"
@@ -44,6 +46,8 @@ struct Words {
   std::string shard_size;
   std::string assume_original;
   std::string report;
+  std::string part;
+  bool finish = false;
   bool nested_scales = false;
   bool halfbyte_only = false;
   bool keep_packed = false;
@@ -160,6 +164,15 @@ void declare(OptionParser& parser, Words& words) {
       .add_option("--report", words.report,
                   "write report.html, a page about what became of each tensor, and its data as report.json")
       .type_name("DIR");
+  parser
+      .add_option(
+          "--part", words.part,
+          "do one of N shares of the work, on any machine that sees SRC and DST; the same command goes on where "
+          "it was stopped, and the last one that is done completes DST. A launcher (torchrun, mpirun, srun) "
+          "says it by its variables")
+      .type_name("I/N")
+      .check(part_of_all());
+  parser.add_flag("--finish", words.finish, "complete DST from what --part has written");
   parser.add_flag("--resume", words.resume, "go on where a killed or interrupted run stopped (DST.partial)");
   parser.add_flag("--restart", words.restart,
                   "begin anew where --resume could go on: what DST.partial holds is deleted");
@@ -169,6 +182,19 @@ void declare(OptionParser& parser, Words& words) {
 
 quant::Search search_of(const std::string& word) {
   return std::ranges::find(quant::searches(), word, &quant::SearchName::name)->search;
+}
+
+// Whoever was started with others does its share, unless the words say what is to be done.
+std::optional<convert::WorkPart> part_of(const Words& words) {
+  if (!words.part.empty()) {
+    const auto [index, count] = parse_part(words.part);
+    return convert::WorkPart{index, count};
+  }
+  const auto launched = words.finish ? std::nullopt : launched_rank();
+  if (!launched) return std::nullopt;
+  log_info("part " + std::to_string(launched->rank + 1) + " of " + std::to_string(launched->count) + ", as " +
+           launched->said_by + " say");
+  return convert::WorkPart{launched->rank + 1, launched->count};
 }
 
 // Only what was said is set: without options that say how to quantise, a source that is quantised keeps its codes.
@@ -195,6 +221,8 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
   options.nested_scales = words.nested_scales;
   options.halfbyte_only = words.halfbyte_only;
   options.keep_packed = words.keep_packed;
+  options.part = part_of(words);
+  options.finish = words.finish;
   options.resume = words.resume;
   options.restart = words.restart;
   options.overwrite = words.overwrite;
@@ -223,14 +251,27 @@ std::string counts_line(const convert::Plan& plan) {
   return line + std::to_string(kept) + " kept";
 }
 
+// Of one part, which leaves DST to others.
+std::string part_line(const Words& words, const convert::WorkPart& part, const convert::QuantizeSummary& summary) {
+  const std::string rest = summary.parts_left.empty() ? "another part completes " + printable(words.destination)
+                                                      : printable(words.destination) + " waits for " +
+                                                            convert::parts_text(summary.parts_left, part.count);
+  return convert::parts_text({part.index}, part.count) + ": " + human_bytes(summary.source_bytes) + " -> " +
+         human_bytes(summary.result_bytes) + " in " + human_seconds(summary.seconds) + " (" +
+         counted(summary.quantized_tensors, "tensor") + " quantised, " + std::to_string(summary.kept_tensors) +
+         " kept; relative error " + fixed(summary.rel_rmse, 3) + "); " + rest;
+}
+
 std::string line_of(const Words& words, const convert::Plan& plan, const convert::QuantizeOptions& options,
                     const convert::QuantizeSummary& summary) {
   if (summary.was_complete) return printable(words.destination) + " is complete already; nothing was done";
+  if (!summary.is_whole) return part_line(words, *options.part, summary);
   std::string line = human_bytes(summary.source_bytes) + " -> " + human_bytes(summary.result_bytes) + " in " +
                      human_seconds(summary.seconds) + " (" + counts_line(plan) + "; relative error " +
                      fixed(summary.rel_rmse, 3);
   if (options.calibrator) line += "; " + calibration_words(calibration_json(options));
   // Of what calibration had done nothing is counted here.
+  if (words.finish || options.part) return line + "; all parts are done)";
   if (words.resume && (!options.calibrator || summary.resumed_bytes > 0))
     line += "; " + human_bytes(summary.resumed_bytes) + " were done before";
   return line + ")";
@@ -304,10 +345,12 @@ ExitStatus run(const Words& words, convert::QuantizeOptions options, const Commo
   const convert::QuantizeSummary summary = run_with_progress(conversion, words, !common.is_quiet);
   log_notes(summary.notes);
   log_always(said(summary.warnings));
-  if (!words.report.empty()) report_conversion(words.report, conversion, words.source, words.destination);
+  if (!words.report.empty() && summary.is_whole)
+    report_conversion(words.report, conversion, words.source, words.destination);
   print_done(words, conversion, summary, common.is_json);
-  if (!words.report.empty() && !common.is_json) print_line("report: " + printable(words.report) + "/report.html");
-  if (common.is_json || common.is_quiet || summary.was_complete) return ExitStatus::kDone;
+  if (!words.report.empty() && summary.is_whole && !common.is_json)
+    print_line("report: " + printable(words.report) + "/report.html");
+  if (common.is_json || common.is_quiet || summary.was_complete || !summary.is_whole) return ExitStatus::kDone;
   if (!summary.advice.empty()) print_line(said(summary.advice));
   if (could_be_calibrated(conversion))
     print_line("by the weights alone: --calibrate builtin, or a text of yours, loses about half as much");

@@ -40,6 +40,12 @@ struct TensorChoice {
   bool operator==(const TensorChoice&) const = default;
 };
 
+// One of `count` runs that share the work of a conversion; from 1.
+struct WorkPart {
+  int index = 1;
+  int count = 1;
+};
+
 struct QuantizeOptions {
   std::optional<std::string> scheme = {};  // nothing: kDefaultScheme
   // 128, 64, 32, 16, or quant's kPerChannel (0); nothing: the scheme's default_group, kDefaultGroupSize for most
@@ -86,6 +92,13 @@ struct QuantizeOptions {
   // stop leaves what was written there for the next time. Without it such a DST.partial is in the way.
   bool resume = false;
   bool restart = false;  // delete a DST.partial that could be gone on with; not with `resume`
+  // One of several runs of the same conversion, at the same time or one after another, on any machines that see SRC and
+  // DST: it converts its share of the tensors, all shares of about as many bytes, and goes on by itself where an
+  // earlier run of the same part was stopped. Whichever is done last reads all again, checks it, and gives DST its
+  // name; the bytes are those of a single run. Not with `restart`, `calibrator`, a target, or codes that are kept.
+  std::optional<WorkPart> part = {};
+  // What parts have written is checked and gets its name. Errors: kInvalidArgument naming the parts that are not done.
+  bool finish = false;
   // Null: codes are chosen by the weights alone. It serves one conversion.
   std::shared_ptr<Calibrator> calibrator = {};
   // Called now and then with bytes of source done and in all; from one thread at a time.
@@ -94,13 +107,15 @@ struct QuantizeOptions {
 };
 
 struct QuantizeSummary {
-  std::uint64_t source_bytes = 0;  // tensor data
+  std::uint64_t source_bytes = 0;  // tensor data; of a part, its own, as all that is counted here
   std::uint64_t result_bytes = 0;
   std::int64_t quantized_tensors = 0;
   std::int64_t kept_tensors = 0;
-  std::uint64_t resumed_bytes = 0;  // of the source: an earlier run had done them
-  bool was_complete = false;        // DST held this result already; nothing was done
-  double rel_rmse = 0;              // over all quantised weights together
+  std::uint64_t resumed_bytes = 0;   // of the source: an earlier run had done them
+  bool was_complete = false;         // DST held this result already; nothing was done
+  bool is_whole = true;              // false: a part that is done, and leaves it to others to complete DST
+  std::vector<int> parts_left = {};  // that DST waits for
+  double rel_rmse = 0;               // over all quantised weights together
   double seconds = 0;
   std::vector<Text> notes;  // for the user: files that were not copied, an unknown family ...
   Text advice;              // what would make the result smaller still at little loss; empty: nothing

@@ -34,6 +34,8 @@ class Quantized(TypedDict):
     kept_tensors: int
     resumed_bytes: int
     was_complete: bool
+    is_whole: bool
+    parts_left: list[int]
     rel_rmse: float | None
     seconds: float
     calibration: dict[str, Any] | None
@@ -72,6 +74,8 @@ def quantize(
     overwrite: bool = False,
     resume: bool = False,
     restart: bool = False,
+    part: str | None = None,
+    finish: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ConversionOptions],
 ) -> Quantized:

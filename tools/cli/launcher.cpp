@@ -1,0 +1,53 @@
+#include "tools/cli/launcher.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "tools/cli/errors.h"
+
+namespace halfbyte::cli {
+namespace {
+
+struct LauncherRow {
+  const char* rank;
+  const char* count;
+};
+
+// Slurm sets SLURM_NTASKS for the script of a job too, which is one process; of a step it counts the processes.
+constexpr LauncherRow kLaunchers[] = {
+    {"RANK", "WORLD_SIZE"},  // torchrun, and what does as it does
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+};
+
+std::optional<int> number_of(std::string_view text) {
+  int out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LaunchedRank> launched_rank(const Environment& environment) {
+  for (const LauncherRow& row : kLaunchers) {
+    const char* const rank = environment(row.rank);
+    const char* const count = environment(row.count);
+    if (!rank || !count) continue;
+    const auto place = number_of(rank), all = number_of(count);
+    if (!place || !all || *all < 1 || *place < 0 || *place >= *all) {
+      throw UsageError(std::string(row.rank) + "=" + printable(rank) + " and " + row.count + "=" + printable(count) +
+                       ": no process is that; a launcher sets both (a rank from 0 on), or unset them");
+    }
+    if (*all == 1) return std::nullopt;
+    return LaunchedRank{*place, *all, std::string(row.rank) + " and " + row.count};
+  }
+  return std::nullopt;
+}
+
+std::optional<LaunchedRank> launched_rank() {
+  return launched_rank([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace halfbyte::cli
