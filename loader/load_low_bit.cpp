@@ -15,6 +15,7 @@
 #include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
 #include "models/modules/session.h"
+#include "models/parallel/division.h"
 #include "quant/kernels/cpu_products.h"
 #include "quant/threads.h"
 
@@ -77,6 +78,40 @@ void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadRepor
         "bits");
 }
 
+// What must be the same in all ranks for their sums to be of one model.
+std::string join_text(const LoadReport& report, const LoadOptions& options) {
+  std::string out = "halfbyte " HALFBYTE_VERSION ", checkpoint " + report.identity + ", policy " + report.policy +
+                    ", products in " + report.compute + ", instruction set " + quant::isa_name();
+  for (const DtypeOverride& each : options.overrides) out += ", " + each.pattern + "=" + each.policy.name();
+  for (const std::string& each : options.keep_float32) out += ", keep_float32 " + each;
+  return out + (options.key_values == KeyValues::kInt8 ? ", keys and values in 8 bits" : "");
+}
+
+// Errors: kContract naming the first rank that runs something else.
+void check_alike(Group& group, const std::string& own) {
+  const std::vector<std::string> all = group.gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw Error(ErrorCode::kContract, "rank " + std::to_string(rank) + " runs another thing than rank 0: " +
+                                          files::printable(all[rank]) + "; there it is " + files::printable(all[0]));
+  }
+}
+
+struct Parts {
+  models::ModelConfig config;
+  models::ModelWeights weights;
+};
+
+// A rank's part, which the report then speaks of.
+Parts part_of(const models::ModelConfig& config, models::ModelWeights weights, const LoadOptions& options,
+              LoadReport& report) {
+  if (!options.group) return {config, std::move(weights)};
+  check_alike(*options.group, join_text(report, options));
+  const models::Division division = models::divide(config, weights, options.group->rank(), options.group->size());
+  report.notes.push_back(division.description());
+  return {models::divided(config, division), models::divided(config, std::move(weights), division)};
+}
+
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   check_known(checkpoint);
   const models::ModelConfig config = checkpoint.model_config();
@@ -92,9 +127,12 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
         "it is");
   const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
-  auto module =
-      std::make_shared<models::CausalLM>(config, models::gather_weights(config, source), options.dtype, arithmetic,
-                                         options.key_values);
+  if (options.group && !device.is_cpu())
+    throw Error(ErrorCode::kUnsupported, "ranks run a model together on the CPU alone; load it there");
+  Parts parts = part_of(config, models::gather_weights(config, source), options, report);
+  auto module = std::make_shared<models::CausalLM>(parts.config, parts.weights, options.dtype, arithmetic,
+                                                   options.key_values, options.group);
+  parts.weights = {};  // what was cut is the module's alone
   note_key_values(*module, options.key_values, report);
   move_derived_buffers(*module, device);
   source.report_unused_buffers();

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
                                {"export", prepare_export},
                                {"merge", prepare_merge},
                                {"doctor", prepare_doctor},
+                               {"launch", prepare_launch},
                                {"synth", prepare_synth},
                                {"tokenize", prepare_tokenize},
                                {"completion", prepare_completion},

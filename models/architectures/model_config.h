@@ -76,8 +76,12 @@ struct LayerConfig {
 
   // Where the model's do not hold; 0: they do.
   std::int64_t head_dim = 0;
+  std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;
   std::int64_t intermediate_size = 0;
+  // Of a rank that has a part of them: what they give counts once it was added to what other ranks' give.
+  bool is_attention_part = false;
+  bool is_mlp_part = false;
   bool are_values_keys = false;  // values are what the keys' projection gives
   std::int64_t keys_of = -1;     // the layer whose keys and values it attends to; -1: its own
 
@@ -179,6 +183,9 @@ struct ModelConfig {
   std::int64_t num_key_value_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t vocab_size = 0;
+  // Of a rank that has a part of the head: its first row, and how many. 0: all rows.
+  std::int64_t first_head_row = 0;
+  std::int64_t head_rows = 0;
   std::int64_t max_position_embeddings = 0;  // tokens that the model takes, after rope scaling
   bool tie_word_embeddings = false;
   std::vector<LayerConfig> layers;  // num_hidden_layers
@@ -234,6 +241,9 @@ struct ModelConfig {
   std::int64_t key_value_size() const noexcept { return num_key_value_heads * head_dim; }
   std::int64_t head_dim_of(const LayerConfig& layer) const noexcept {
     return layer.head_dim > 0 ? layer.head_dim : head_dim;
+  }
+  std::int64_t attention_heads_of(const LayerConfig& layer) const noexcept {
+    return layer.num_attention_heads > 0 ? layer.num_attention_heads : num_attention_heads;
   }
   std::int64_t key_value_heads_of(const LayerConfig& layer) const noexcept {
     return layer.num_key_value_heads > 0 ? layer.num_key_value_heads : num_key_value_heads;

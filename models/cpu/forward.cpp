@@ -15,6 +15,7 @@
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
 #include "models/modules/pass_watch.h"
+#include "models/parallel/summed.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/translate.h"
 
@@ -192,7 +193,7 @@ class Forward {
     float* const out = work_.delta.floats(count_ * hidden_);
     for (const ModulePart& part : parts())
       of_part(out, part).copy_(layer.mixer().forward(of_part(normalised_, part), part.pass));
-    return out;
+    return whole(layer.attention_group());
   }
 
   const float* experts(const LayerView& view) {
@@ -201,6 +202,7 @@ class Forward {
     const WorkScope work(WorkKind::kModules);
     const at::Tensor x = at::from_blob(normalised_, {1, count_, hidden_}, at::kFloat);
     experts_result_ = view.layer->feed_forward().forward(x).to(at::kFloat).contiguous();
+    if (Group* const group = view.layer->mlp_group()) experts_result_ = summed(*group, experts_result_);
     return experts_result_.const_data_ptr<float>();
   }
 
@@ -246,7 +248,7 @@ class Forward {
     }
     place(view, attention);
     multiply(view.output, attended(view, attention), &work_.delta);
-    return work_.delta.floats(0);
+    return whole(view.layer->attention_group());
   }
 
   // What placing heads and attending have in common: the tokens, the heads, and the cache.
@@ -354,7 +356,16 @@ class Forward {
         gated({view.mlp->activation(), count_, is_fused ? width / 2 : width, view.down.operand},
               work_.products[0].floats(0), is_fused ? nullptr : work_.products[1].floats(0), work_.operand);
     multiply(view.down, between, &work_.delta);
-    return work_.delta.floats(0);
+    return whole(view.layer->mlp_group());
+  }
+
+  // What waits, once the parts of all ranks are added.
+  const float* whole(Group* group) {
+    float* const out = work_.delta.floats(0);
+    if (!group) return out;
+    const WorkScope work(WorkKind::kRankSums);
+    group->sum({out, static_cast<std::size_t>(count_ * hidden_)});
+    return out;
   }
 
   const Decoder& decoder_;

@@ -14,6 +14,7 @@
 #include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
 #include "models/generation/speculation.h"
+#include "models/modules/decoder.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/session.h"
 #include "quant/operators/translate.h"
@@ -47,6 +48,16 @@ void check_options(const GenerateOptions& options) {
     fail("min_p is " + std::to_string(options.min_p) + "; expected 0 to 1");
   if (!(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty)))
     fail("repetition_penalty is " + std::to_string(options.repetition_penalty) + "; expected more than 0");
+}
+
+// Ranks that run a model together must come to the same passes: a guess is taken by how long passes take.
+void check_group(const CausalLM& model, const GenerateOptions& options) {
+  if (!model.decoder().compute().group) return;
+  const auto refuse = [](const char* what) {
+    throw Error(ErrorCode::kUnsupported, std::string(what) + " is not for a model that several ranks run together");
+  };
+  if (options.lookup || options.draft) refuse("speculation");
+  if (options.cache) refuse("a prompt cache");
 }
 
 void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& config) {
@@ -339,6 +350,7 @@ class Generator {
 
 std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
   check_options(options);
+  check_group(*this, options);
   if (options.cache && prompts.size() > 1)
     throw Error(ErrorCode::kInvalidArgument, "a prompt cache holds one sequence; generate from one prompt at a time");
   for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);

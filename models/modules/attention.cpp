@@ -36,7 +36,7 @@ Attention::Attention(const WeightSet& weights, const ModelConfig& config, const 
       layer_(layer),
       keys_of_(config.layer(layer).keys_of < 0 ? layer : config.layer(layer).keys_of),
       are_values_keys_(config.layer(layer).are_values_keys),
-      heads_(config.num_attention_heads),
+      heads_(config.attention_heads_of(config.layer(layer))),
       kv_heads_(config.key_value_heads_of(config.layer(layer))),
       head_dim_(config.head_dim_of(config.layer(layer))),
       scale_(config.query_scale),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
 #include <halfbyte/error.h>
@@ -12,6 +13,7 @@
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
 #include "models/modules/product_cost.h"
+#include "models/parallel/summed.h"
 #include "quant/operators/translate.h"
 #include "quant/thread_pool.h"
 
@@ -64,9 +66,10 @@ bool were_finite(std::span<const StepRow> rows) {
 }  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-                   quant::Arithmetic arithmetic, KeyValues key_values)
+                   quant::Arithmetic arithmetic, KeyValues key_values, std::shared_ptr<Group> group)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
-  const Compute compute(policy, arithmetic, key_values);
+  Compute compute(policy, arithmetic, key_values);
+  compute.group = std::move(group);
   model_ = std::make_unique<Decoder>(*this, weights, config, compute);
   lm_head_ = make_linear(weights.modules.linear(&Naming::head), compute);
   register_at(*this, config.naming->head, lm_head_);
@@ -131,7 +134,17 @@ at::Tensor CausalLM::head(const at::Tensor& hidden) const {
   };
   at::Tensor products = run();
   if (!is_finite(products)) explain_not_finite(*this, policy_, run);
+  if (config_->head_rows > 0) products = of_all_ranks(products);
   return logits_of(std::move(products), *config_);
+}
+
+// Each rank has the products of some rows of the head. Shape: (..., rows) -> (..., vocab_size).
+at::Tensor CausalLM::of_all_ranks(const at::Tensor& products) const {
+  std::vector<std::int64_t> shape = products.sizes().vec();
+  shape.back() = config_->vocab_size;
+  const at::Tensor all = at::zeros(shape, products.options());
+  all.narrow(-1, config_->first_head_row, config_->head_rows).copy_(products);
+  return summed(*model_->compute().group, all);
 }
 
 at::Tensor CausalLM::forward(const at::Tensor& tokens) {

@@ -1,6 +1,7 @@
 // What every module computes with: two dtypes, taken from a DtypePolicy once, and the arithmetic of packed products.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/group.h>
 #include <halfbyte/key_values.h>
 #include <halfbyte/low_bit_linear.h>
 
@@ -22,6 +24,7 @@ struct Compute {
   std::optional<at::ScalarType> stream;   // of the residual stream and all that lies between products
   quant::Arithmetic arithmetic;           // of products with packed codes
   KeyValues key_values;
+  std::shared_ptr<Group> group = {};  // of ranks that have parts of this model; null: it is whole
 
   explicit Compute(const DtypePolicy& policy, quant::Arithmetic arithmetic_ = quant::Arithmetic::kFloat,
                    KeyValues key_values_ = KeyValues::kOperand)

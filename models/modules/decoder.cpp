@@ -13,6 +13,7 @@
 #include "models/modules/module_path.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/short_convolution.h"
+#include "models/parallel/summed.h"
 #include "models/profile/recorder.h"
 #include "quant/operators/translate.h"
 
@@ -49,6 +50,8 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
   const LayerConfig& layer = config.layer(index);
   const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
   input_norm_ = norm(&Naming::input_norm);
+  if (layer.is_attention_part) attention_group_ = compute.group;
+  if (layer.is_mlp_part) mlp_group_ = compute.group;
   const MixerRow& mixer = kMixers.at(static_cast<std::size_t>(layer.mixer));
   mixer_ = mixer.make(weights.modules, config, compute, index);
   register_at(*this, names.*mixer.path, mixer_);
@@ -83,10 +86,15 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, const Pass& pass) cons
     const at::Tensor added = normalised(result, norm);
     return base + (residual_scale_ == 1.0 ? added : added * residual_scale_);
   };
+  const auto whole = [](const at::Tensor& part, const std::shared_ptr<Group>& group) {
+    return group ? summed(*group, part) : part;
+  };
   const at::Tensor x = normalised(input, input_norm_);
-  const at::Tensor middle = joined(input, x, mixer_->forward(x, pass), attention_output_norm_);
+  const at::Tensor mixed = whole(mixer_->forward(x, pass), attention_group_);
+  const at::Tensor middle = joined(input, x, mixed, attention_output_norm_);
   const at::Tensor y = is_parallel_ ? x : normalised(middle, mlp_norm_);
-  return completed(joined(middle, y, feed_forward_->forward(y), mlp_output_norm_), pass);
+  const at::Tensor fed = whole(feed_forward_->forward(y), mlp_group_);
+  return completed(joined(middle, y, fed, mlp_output_norm_), pass);
 }
 
 at::Tensor DecoderLayer::completed(const at::Tensor& x, const Pass& pass) const {

@@ -30,6 +30,9 @@ class DecoderLayer : public torch::nn::Module {
   bool is_parallel() const noexcept { return is_parallel_; }
   bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
   double residual_scale() const noexcept { return residual_scale_; }
+  // What adds up the parts that ranks have of it; null: it is whole here.
+  Group* attention_group() const noexcept { return attention_group_.get(); }
+  Group* mlp_group() const noexcept { return mlp_group_.get(); }
   const Norm* input_norm() const noexcept { return input_norm_.get(); }
   const Norm* attention_output_norm() const noexcept { return attention_output_norm_.get(); }
   const Norm* mlp_norm() const noexcept { return mlp_norm_.get(); }
@@ -45,6 +48,7 @@ class DecoderLayer : public torch::nn::Module {
   bool is_parallel_;
   bool is_residual_normalised_;
   double residual_scale_;
+  std::shared_ptr<Group> attention_group_, mlp_group_;
   std::shared_ptr<Norm> input_norm_, attention_output_norm_, mlp_norm_, mlp_output_norm_;  // null: none
   std::shared_ptr<Mixer> mixer_;
   const Attention* attention_;

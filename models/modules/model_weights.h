@@ -20,6 +20,10 @@ class WeightSet {
   void set_bias(ModuleName module, at::Tensor bias) {
     std::ranges::find(weights_, module, &Entry::first)->second.bias = std::move(bias);
   }
+  // Precondition: has(module).
+  void replace(ModuleName module, LinearWeights weights) {
+    std::ranges::find(weights_, module, &Entry::first)->second = std::move(weights);
+  }
   bool has(ModuleName module) const { return find(module) != nullptr; }
   // Precondition: has(module).
   const LinearWeights& linear(ModuleName module) const { return *find(module); }

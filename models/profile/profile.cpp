@@ -29,6 +29,7 @@ constexpr std::array<Row, kWorkKinds> kRows = {{
     {WorkKind::kExperts, "experts", "experts", true},
     {WorkKind::kModules, "modules", "LibTorch modules"},
     {WorkKind::kModuleProducts, "module_products", "products in modules", true},
+    {WorkKind::kRankSums, "rank_sums", "sums of ranks"},
     {WorkKind::kHead, "head", "head", true},
     {WorkKind::kSampling, "sampling", "sampling"},
     {WorkKind::kOther, "other", "other"},

@@ -108,7 +108,9 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
     if (word.starts_with("--") && std::ranges::find(known, before_equals(word)) == known.end())
       refuse_option(app, word);
   }
-  const std::vector<std::string> rest = app.remaining();
+  std::vector<std::string> rest = app.remaining();
+  rest.erase(std::ranges::find(rest, "--"),
+             rest.end());  // what follows are arguments, which something before broke off
   for (const std::string& word : rest) {
     if (is_option(word)) refuse_option(app, word);
   }

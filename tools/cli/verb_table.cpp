@@ -101,6 +101,11 @@ constexpr VerbInfo kVerbs[] = {
      .summary = "measure the speed of prefill and decode",
      .examples = "  halfbyte bench llama-4bit --prompt-tokens 512 --gen-tokens 64",
      .home = Home::kModel},
+    {.name = "launch",
+     .summary = "run a command by several processes of this machine, a part of the model each",
+     .examples = "  halfbyte launch -n 2 -- generate llama-4bit --prompt 'Once upon a time'\n"
+                 "  halfbyte launch -n 2 -- perplexity llama-4bit --text book.txt",
+     .home = Home::kCore},
     {.name = "synth",
      .summary = "write a random-weight checkpoint of a real model's shape, for measuring",
      .examples = "  halfbyte synth llama-random --like llama-1.1b --dtype bfloat16",

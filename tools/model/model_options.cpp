@@ -4,6 +4,7 @@
 
 #include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
+#include "tools/cli/errors.h"
 #include "tools/cli/format.h"
 #include "tools/cli/habits.h"
 #include "tools/cli/log.h"
@@ -12,6 +13,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/cli/sudden_ends.h"
 #include "tools/cli/weighted_adapter.h"
+#include "tools/model/launched_group.h"
 
 namespace halfbyte::cli {
 
@@ -39,6 +41,8 @@ void declare_adapters(OptionParser& parser, std::vector<std::string>& words) {
 
 std::shared_ptr<const void> beside(const Model& model, const std::vector<std::string>& adapters) {
   if (adapters.empty()) return nullptr;
+  if (launched_group())
+    throw UsageError("--adapter is not for ranks, which have parts of the products; merge it first (`halfbyte merge`)");
   return convert::Adapters(model, weighted_adapters<convert::WeightedAdapter>(adapters)).enter();
 }
 
@@ -108,7 +112,9 @@ void log_report(const LoadReport& report) {
 Model load_model(const ModelWords& words, const CommonOptions&) {
   check_room_left();
   if (words.threads > 0) set_thread_count(words.threads);
-  Model model = load_low_bit(words.checkpoint, load_options(words));
+  LoadOptions options = load_options(words);
+  options.group = launched_group();
+  Model model = load_low_bit(words.checkpoint, options);
   check_room_left();
   log_report(model.report());
   if (model.config().is_text_part) log_warning("this model sees or hears too; it answers to text alone");

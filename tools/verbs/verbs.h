@@ -13,6 +13,7 @@ Action prepare_merge(OptionParser& parser, const CommonOptions& common);
 Action prepare_diff(OptionParser& parser, const CommonOptions& common);
 Action prepare_export(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
+Action prepare_launch(OptionParser& parser, const CommonOptions& common);
 Action prepare_synth(OptionParser& parser, const CommonOptions& common);
 Action prepare_tokenize(OptionParser& parser, const CommonOptions& common);
 Action prepare_completion(OptionParser& parser, const CommonOptions& common);

@@ -1,11 +1,13 @@
 // What every way of loading a checkpoint can be told. Needs no LibTorch.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <halfbyte/device.h>
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/group.h>
 #include <halfbyte/key_values.h>
 
 namespace halfbyte {
@@ -42,6 +44,9 @@ struct LoadOptions {
   Device device = {};
   ComputeMode compute = ComputeMode::kAuto;  // kInt8 on another device than the CPU is an error
   KeyValues key_values = KeyValues::kOperand;
+  // Of ranks that run one model together (<halfbyte/group.h>), on the CPU: each loads the same checkpoint by the same
+  // options, and keeps its part. Null: all of it is here.
+  std::shared_ptr<Group> group = {};
 };
 
 }  // namespace halfbyte

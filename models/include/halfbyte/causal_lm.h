@@ -10,6 +10,7 @@
 
 #include <halfbyte/dtype_policy.h>
 #include <halfbyte/generate.h>
+#include <halfbyte/group.h>
 #include <halfbyte/key_values.h>
 #include <halfbyte/linear.h>
 
@@ -26,9 +27,10 @@ struct Violation;
 class CausalLM : public torch::nn::Module {
  public:
   // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
-  // float32.
+  // float32. `group`: of ranks that have parts of the weights, as `config` says; null: they are whole.
   CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat, KeyValues key_values = KeyValues::kOperand);
+           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat, KeyValues key_values = KeyValues::kOperand,
+           std::shared_ptr<Group> group = nullptr);
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).
@@ -66,6 +68,8 @@ class CausalLM : public torch::nn::Module {
   void check_contract() const;
 
  private:
+  at::Tensor of_all_ranks(const at::Tensor& products) const;
+
   std::unique_ptr<const ModelConfig> config_;
   DtypePolicy policy_;
   std::unique_ptr<const Decoder> model_;

@@ -28,11 +28,12 @@ enum class WorkKind : std::uint8_t {
   kExperts,     // their products
   kModules,     // what runs in LibTorch's operators
   kModuleProducts,
+  kRankSums,  // of ranks that have parts of a model, waiting for them included
   kHead,
   kSampling,
   kOther,  // what is none of these
 };
-inline constexpr std::size_t kWorkKinds = 17;
+inline constexpr std::size_t kWorkKinds = 18;
 std::string_view name(WorkKind kind) noexcept;   // "gate_up"
 std::string_view title(WorkKind kind) noexcept;  // "gate, up", for people
 bool is_product(WorkKind kind) noexcept;         // with weights

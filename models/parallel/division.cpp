@@ -1,0 +1,188 @@
+#include "models/parallel/division.h"
+
+#include <algorithm>
+
+#include "models/parallel/slices.h"
+
+namespace halfbyte::models {
+namespace {
+
+// Features of MLPs that kernels like to find together.
+constexpr std::int64_t kInnerStep = 32;
+// Rows of the head that stay together: those that share a word of zero points, and a tile of kernels.
+constexpr std::int64_t kHeadRows = 32;
+
+// The rank's share of `count` things.
+Range share(std::int64_t count, int rank, int size) { return {count * rank / size, count * (rank + 1) / size}; }
+
+Range vocabulary(std::int64_t rows, int rank, int size) {
+  const std::int64_t blocks = (rows + kHeadRows - 1) / kHeadRows;
+  if (blocks < size) return {};
+  const Range own = share(blocks, rank, size);
+  return {own.begin * kHeadRows, std::min(own.end * kHeadRows, rows)};
+}
+
+// What one layer's parts are cut from.
+class LayerCut {
+ public:
+  LayerCut(const ModelConfig& config, const LayerConfig& layer, const WeightSet& weights)
+      : config_(config),
+        layer_(layer),
+        weights_(weights),
+        heads_(config.attention_heads_of(layer)),
+        key_value_heads_(config.key_value_heads_of(layer)) {}
+
+  bool has_attention(int size) const {
+    if (layer_.mixer != MixerKind::kAttention || config_.query_key_norm == QueryKeyNorm::kAllHeads) return false;
+    if (config_.qkv == QkvLayout::kFusedPerHead && heads_ != key_value_heads_) return false;
+    const std::int64_t step = column_step(weights_.linear(&Naming::attention_output));
+    const std::int64_t width = config_.head_dim_of(layer_);
+    bool out = step > 0;
+    for (int rank = 0; out && rank < size; ++rank) {
+      const LayerDivision part = attention(rank, size);
+      out = part.heads.size() > 0 && part.key_value_heads.size() > 0 && part.heads.end * width % step == 0;
+    }
+    return out;
+  }
+
+  // Ranks share a head of keys and values where there are fewer of those.
+  LayerDivision attention(int rank, int size) const {
+    const std::int64_t group = heads_ / key_value_heads_;
+    if (key_value_heads_ >= size) {
+      const Range own = share(key_value_heads_, rank, size);
+      return {{own.begin * group, own.end * group}, own, {}};
+    }
+    if (size % key_value_heads_ != 0) return {};
+    const int sharers = size / static_cast<int>(key_value_heads_);
+    const std::int64_t head = rank / sharers;
+    const Range own = share(group, rank % sharers, sharers);
+    return {{head * group + own.begin, head * group + own.end}, {head, head + 1}, {}};
+  }
+
+  Range inner(int rank, int size) const {
+    if (layer_.has_experts || layer_.has_mlp_beside || !weights_.has(&Naming::down)) return {};
+    const std::int64_t all = columns(weights_.linear(&Naming::down));
+    std::int64_t step = column_step(weights_.linear(&Naming::down));
+    if (step == 1 && all % kInnerStep == 0) step = kInnerStep;
+    if (step == 0 || all % step != 0 || all / step < size) return {};
+    const Range steps = share(all / step, rank, size);
+    return {steps.begin * step, steps.end * step};
+  }
+
+ private:
+  const ModelConfig& config_;
+  const LayerConfig& layer_;
+  const WeightSet& weights_;
+  std::int64_t heads_, key_value_heads_;
+};
+
+void take_rows(WeightSet& weights, ModuleName module, std::vector<Range> ranges) {
+  if (weights.has(module)) weights.replace(module, rows_of(weights.linear(module), ranges));
+}
+
+void take_columns(WeightSet& weights, ModuleName module, const Range& range, bool has_bias) {
+  weights.replace(module, columns_of(weights.linear(module), range, has_bias));
+}
+
+Range times(const Range& range, std::int64_t factor) { return {range.begin * factor, range.end * factor}; }
+Range after(const Range& range, std::int64_t rows) { return {range.begin + rows, range.end + rows}; }
+
+// Norms of each head by itself, where each has weights of its own. Shape: (heads, head_dim) -> those heads.
+void take_heads(WeightSet& weights, ModuleName module, const Range& heads) {
+  if (!weights.has(module)) return;
+  LinearWeights own = weights.linear(module);
+  auto& weight = std::get<at::Tensor>(own.weight);
+  if (weight.dim() < 2) return;
+  weight = weight.narrow(0, heads.begin, heads.size()).contiguous();
+  if (own.bias && own.bias->dim() >= 2) own.bias = own.bias->narrow(0, heads.begin, heads.size()).contiguous();
+  weights.replace(module, std::move(own));
+}
+
+void cut_attention(const ModelConfig& config, const LayerConfig& layer, const LayerDivision& part, bool is_first,
+                   WeightSet& weights) {
+  const std::int64_t width = config.head_dim_of(layer), heads = config.attention_heads_of(layer);
+  const std::int64_t keys = config.key_value_heads_of(layer);
+  const Range own_heads = times(part.heads, width), own_keys = times(part.key_value_heads, width);
+  take_rows(weights, &Naming::query, {times(own_heads, config.has_output_gate ? 2 : 1)});
+  take_rows(weights, &Naming::key, {own_keys});
+  take_rows(weights, &Naming::value, {own_keys});
+  if (config.qkv == QkvLayout::kFusedPerHead)
+    take_rows(weights, &Naming::fused_qkv, {times(own_heads, 3)});
+  else
+    take_rows(weights, &Naming::fused_qkv,
+              {own_heads, after(own_keys, heads * width), after(own_keys, (heads + keys) * width)});
+  take_heads(weights, &Naming::query_norm, part.heads);
+  take_heads(weights, &Naming::key_norm, part.key_value_heads);
+  take_rows(weights, &Naming::sinks, {part.heads});
+  take_columns(weights, &Naming::attention_output, own_heads, is_first);
+}
+
+void cut_mlp(const Range& inner, bool is_first, WeightSet& weights) {
+  const std::int64_t all = columns(weights.linear(&Naming::down));
+  take_rows(weights, &Naming::gate, {inner});
+  take_rows(weights, &Naming::up, {inner});
+  take_rows(weights, &Naming::fused_gate_up, {inner, after(inner, all)});
+  take_columns(weights, &Naming::down, inner, is_first);
+}
+
+}  // namespace
+
+std::string Division::description() const {
+  const auto count = [&](auto of) {
+    return std::to_string(
+        std::ranges::count_if(layers, [&](const LayerDivision& layer) { return (layer.*of).size() > 0; }));
+  };
+  return "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": of " + std::to_string(layers.size()) +
+         " layers the attention of " + count(&LayerDivision::heads) + " and the MLP of " +
+         count(&LayerDivision::inner) + " are divided" + (vocabulary.size() > 0 ? ", and the head" : "") +
+         "; all else is whole in each rank";
+}
+
+Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size) {
+  Division out{rank, size, vocabulary(config.vocab_size, rank, size), {}};
+  // Layers that read the keys of others have as many heads of them as those.
+  const bool are_keys_shared = std::ranges::any_of(config.layers, [](const LayerConfig& l) { return l.keys_of >= 0; });
+  bool are_all = true;
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerCut cut(config, config.layers.at(i), weights.layers[i].modules);
+    const bool has_attention = cut.has_attention(size);
+    are_all &= has_attention;
+    out.layers.push_back(has_attention ? cut.attention(rank, size) : LayerDivision{});
+    out.layers.back().inner = cut.inner(rank, size);
+  }
+  if (!are_keys_shared || are_all) return out;
+  for (LayerDivision& layer : out.layers) layer.heads = layer.key_value_heads = {};
+  return out;
+}
+
+ModelConfig divided(const ModelConfig& config, const Division& division) {
+  ModelConfig out = config;
+  out.first_head_row = division.vocabulary.begin;
+  out.head_rows = division.vocabulary.size();
+  for (std::size_t i = 0; i < division.layers.size(); ++i) {
+    const LayerDivision& part = division.layers[i];
+    LayerConfig& layer = out.layers.at(i);
+    layer.is_attention_part = part.heads.size() > 0;
+    layer.is_mlp_part = part.inner.size() > 0;
+    if (layer.is_attention_part) {
+      layer.num_attention_heads = part.heads.size();
+      layer.num_key_value_heads = part.key_value_heads.size();
+    }
+    if (layer.is_mlp_part) layer.intermediate_size = part.inner.size();
+  }
+  return out;
+}
+
+ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division) {
+  const bool is_first = division.rank == 0;
+  if (division.vocabulary.size() > 0) take_rows(weights.modules, &Naming::head, {division.vocabulary});
+  for (std::size_t i = 0; i < division.layers.size(); ++i) {
+    const LayerDivision& part = division.layers[i];
+    WeightSet& modules = weights.layers[i].modules;
+    if (part.heads.size() > 0) cut_attention(config, config.layers.at(i), part, is_first, modules);
+    if (part.inner.size() > 0) cut_mlp(part.inner, is_first, modules);
+  }
+  return weights;
+}
+
+}  // namespace halfbyte::models

@@ -1,0 +1,45 @@
+// Which part of a model each rank of a group has: heads of attentions, and the inner features of MLPs. What cannot be
+// cut is whole in each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/architectures/model_config.h"
+#include "models/modules/model_weights.h"
+
+namespace halfbyte::models {
+
+// From `begin` on, before `end`.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const noexcept { return end - begin; }
+};
+
+// Of one layer and rank. An empty range: it is whole.
+struct LayerDivision {
+  Range heads, key_value_heads;
+  Range inner;
+};
+
+struct Division {
+  int rank = 0, size = 1;
+  Range vocabulary;  // of the head; empty: it is whole
+  std::vector<LayerDivision> layers;
+
+  std::string description() const;  // "rank 1 of 2: of 22 layers the attention of 22 and the MLP of 22 are divided ..."
+};
+
+// Decided by shapes alone, so that all ranks agree: heads go with the keys and values that they read, and ranges end at
+// the borders of groups in the matrices whose columns are divided. Neither experts nor what mixes tokens otherwise than
+// by attention is divided, nor an attention with one norm for all heads or whose matrices have an order of columns.
+Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size);
+
+// What a rank's modules are made of.
+ModelConfig divided(const ModelConfig& config, const Division& division);
+// Rows are those of the whole, in place where one range of them is taken; columns are copied. The first rank alone has
+// the biases of what is added up.
+ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division);
+
+}  // namespace halfbyte::models

@@ -1,0 +1,27 @@
+// Processes of this machine that run one command together, as ranks of a group.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace halfbyte::cli {
+
+// The environment's variable by which a rank finds the memory of its group: a descriptor that it inherited.
+inline constexpr const char* kRanksMemory = "HALFBYTE_RANKS_MEMORY";
+// And by which it knows how long to wait for another. Units: seconds.
+inline constexpr const char* kRanksTimeout = "HALFBYTE_RANKS_TIMEOUT";
+
+struct RankedCommand {
+  std::vector<std::string> words;  // of this program, without its name
+  int ranks = 2;
+  int timeout = 300;  // Units: seconds.
+};
+
+// Runs it to its end: RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are set, and this process's cores are divided
+// where there are enough. Output, and what is asked of the terminal, are the first rank's; of another one what it wrote
+// to stderr is shown if it is the first to fail. When one fails the others are ended. Ctrl-C, SIGTERM and SIGHUP are
+// the first rank's, and the others end with it. No rank outlives this process. Returns the exit status of the first rank
+// that failed (128 + the signal that ended it), or 0. Errors: kIo, kNoResources.
+int run_ranks(const RankedCommand& command);
+
+}  // namespace halfbyte::cli

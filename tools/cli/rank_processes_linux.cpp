@@ -1,0 +1,234 @@
+#include "tools/cli/rank_processes.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include <halfbyte/error.h>
+#include <halfbyte/shared_memory_group.h>
+
+#include "tools/cli/errors.h"
+#include "tools/cli/platform.h"
+#include "tools/cli/usable_cores.h"
+
+namespace halfbyte::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kGrace{5};  // for the first rank to end in when it was told to
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
+// For the first rank to fail in as another did, and to say why: less than a group waits for a rank that is gone.
+constexpr std::chrono::milliseconds kSameFailure{300};
+constexpr std::size_t kMostMessages = 4096;  // bytes of a rank's that are shown
+
+[[noreturn]] void fail(const char* doing) {
+  throw Error(errno == ENOMEM || errno == EAGAIN || errno == EMFILE ? ErrorCode::kNoResources : ErrorCode::kIo,
+              std::string(doing) + ": " + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe): one thread
+}
+
+// Memory that whoever is started inherits.
+int make_memory(const char* name, std::size_t bytes) {
+  const int descriptor = ::memfd_create(name, 0);
+  if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail("making memory for ranks");
+  return descriptor;
+}
+
+std::vector<int> own_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> out;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return out;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
+  }
+  return out;
+}
+
+class RankProcesses {
+ public:
+  explicit RankProcesses(const RankedCommand& command) : command_(command), cpus_(own_cpus()) {
+    memory_ = make_memory("halfbyte-ranks", shared_memory_bytes(command.ranks));
+    ::sigemptyset(&signals_);
+    for (const int signal : kPassedOn) ::sigaddset(&signals_, signal);
+    ::sigaddset(&signals_, SIGCHLD);
+    ::sigprocmask(SIG_BLOCK, &signals_, &before_);
+  }
+
+  int run() {
+    try {
+      for (int rank = 0; rank < command_.ranks; ++rank) start(rank);
+    } catch (...) {
+      end_all(SIGKILL);
+      while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
+      throw;
+    }
+    while (running_ > 0) {
+      wait_for_signal();
+      while (reap()) continue;
+      if (kill_at_ && Clock::now() >= *kill_at_) {
+        is_killed_ = true;
+        end_all(SIGKILL);
+      }
+    }
+    if (failed_) show_messages(*failed_);
+    return status_;
+  }
+
+ private:
+  struct Process {
+    pid_t id = 0;  // 0: it has ended
+    int messages = -1;
+  };
+
+  void start(int rank) {
+    Process process;
+    if (rank > 0) process.messages = make_memory("halfbyte-messages", 0);
+    const pid_t parent = ::getpid();
+    process.id = ::fork();
+    if (process.id < 0) fail("starting a rank");
+    if (process.id == 0) become_rank(rank, process.messages, parent);
+    processes_.push_back(process);
+    ++running_;
+  }
+
+  [[noreturn]] void become_rank(int rank, int messages, pid_t parent) const {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // it was ended before that
+    set_environment(rank);
+    keep_to_cores(rank);
+    if (rank > 0) {
+      for (const int signal : kPassedOn) ::signal(signal, SIG_IGN);  // they stop when the first one has
+      const int nothing = ::open("/dev/null", O_RDWR);
+      ::dup2(nothing, STDIN_FILENO);
+      ::dup2(nothing, STDOUT_FILENO);
+      ::dup2(messages, STDERR_FILENO);
+    }
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    const std::string program = executable_path().string();
+    std::vector<std::string> words = command_.words;
+    words.insert(words.begin(), program);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::execv(program.c_str(), arguments.data());
+    ::_exit(127);
+  }
+
+  void set_environment(int rank) const {
+    const auto set = [](const char* name, int value) {
+      ::setenv(name, std::to_string(value).c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    };
+    set("RANK", rank);
+    set("LOCAL_RANK", rank);
+    set("WORLD_SIZE", command_.ranks);
+    set("LOCAL_WORLD_SIZE", command_.ranks);
+    set(kRanksMemory, memory_);
+    set(kRanksTimeout, command_.timeout);
+    if (!std::getenv("OMP_NUM_THREADS"))  // NOLINT(concurrency-mt-unsafe)
+      set("OMP_NUM_THREADS", std::max(1, usable_cores() / command_.ranks));
+  }
+
+  // Neighbours, which share caches and memory.
+  void keep_to_cores(int rank) const {
+    const auto all = static_cast<int>(cpus_.size());
+    if (all < command_.ranks) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = all * rank / command_.ranks; i < all * (rank + 1) / command_.ranks; ++i)
+      CPU_SET(cpus_[static_cast<std::size_t>(i)], &set);
+    ::sched_setaffinity(0, sizeof set, &set);
+  }
+
+  void wait_for_signal() {
+    const timespec slice{0, 200'000'000};
+    siginfo_t info{};
+    const int signal = ::sigtimedwait(&signals_, &info, &slice);
+    if (signal < 0 || signal == SIGCHLD) return;
+    if (!is_stopping_) kill_at_ = Clock::now() + kGrace;
+    is_stopping_ = true;
+    const pid_t first = processes_.front().id;
+    if (first == 0) return note_stopped(128 + SIGINT);
+    if (info.si_code != SI_KERNEL) ::kill(first, signal);  // a terminal's reaches it by itself
+  }
+
+  bool reap() {
+    int status = 0;
+    const pid_t id = ::waitpid(-1, &status, WNOHANG);
+    if (id <= 0) return false;
+    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+      if (processes_[rank].id != id) continue;
+      processes_[rank].id = 0;
+      --running_;
+      note_end(static_cast<int>(rank), WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    return true;
+  }
+
+  void note_end(int rank, int status) {
+    if (is_stopping_ && rank == 0) return note_stopped(status);
+    if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_;
+    if (status == 0 || failed_ || is_stopping_) return;
+    failed_ = rank;
+    status_ = status;
+    // Nothing that a rank has is lost so.
+    kill_at_ = Clock::now();
+    if (rank > 0 && status < 128) *kill_at_ += kSameFailure;
+  }
+
+  void note_stopped(int status) {
+    status_ = status;
+    end_all(SIGKILL);
+  }
+
+  void end_all(int signal) const {
+    for (const Process& process : processes_) {
+      if (process.id > 0) ::kill(process.id, signal);
+    }
+  }
+
+  // Of a rank that is not the first: it has been silent so far. Where both failed alike, the first has said why.
+  void show_messages(int rank) const {
+    if (rank == 0 || has_first_said_) return;
+    std::string text(kMostMessages, '\0');
+    const ssize_t size = ::pread(processes_[static_cast<std::size_t>(rank)].messages, text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    if (text.empty()) {
+      text = "halfbyte: rank " + std::to_string(rank) +
+             (status_ > 128 ? " was ended by signal " + std::to_string(status_ - 128)
+                            : " ended with status " + std::to_string(status_)) +
+             "\n";
+    }
+    static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+  }
+
+  const RankedCommand& command_;
+  std::vector<int> cpus_;
+  int memory_ = -1;
+  sigset_t signals_{}, before_{};
+  std::vector<Process> processes_;
+  int running_ = 0;
+  std::optional<int> failed_;  // the rank that did first
+  int status_ = 0;
+  bool has_first_said_ = false;  // why another failed, since it failed too
+  bool is_killed_ = false;
+  bool is_stopping_ = false;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace
+
+int run_ranks(const RankedCommand& command) { return RankProcesses(command).run(); }
+
+}  // namespace halfbyte::cli
