@@ -158,18 +158,31 @@ class Run {
     const fs::path folder = part_folder(destination.work_path(), *options_.part);
     make_part_folder(folder);
     const files::DirectoryLock lock(folder);
-    const auto done = find_shared(destination, work_, identity);
+    const auto lock_elsewhere =
+        files::DirectoryLock::of_file(folder / kPartsLock, files::DirectoryLock::Sharing::kSole);
+    find_shared(destination, work_, identity);
     destination.write([&] {
       destination.check_space(layout_.size_bytes + small_file_bytes(source_));
       const auto own = read_journal(folder);
       if (!own) empty_part_folder(folder);
       Journal journal = own ? Journal(folder, *own) : Journal(folder, identity);
+      const auto done = find_shared_beside(destination, identity, own ? fs::path() : folder);
       const Workplace workplace{destination.partial_path(), journal,
                                 done ? done->finished : std::map<std::size_t, FinishedTensor>(),
                                 share_of(plan_, *options_.part)};
       convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
     });
-    return *read_journals(destination.work_path(), &identity);
+    return *find_shared(destination, work_, identity);
+  }
+
+  // Again, once others see this part's identity too: of those that begin at the same moment by other options, all are
+  // refused, or all but the first. `begun`: this part's folder, if it is new.
+  std::optional<JournalContents> find_shared_beside(Destination& destination, const nlohmann::json& identity,
+                                                    const fs::path& begun) const try {
+    return find_shared(destination, work_, identity);
+  } catch (const Error&) {
+    if (!begun.empty()) empty_part_folder(begun);
+    throw;
   }
 
   ConversionResult convert_into(Destination& destination) const {

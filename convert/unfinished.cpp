@@ -93,8 +93,9 @@ std::optional<JournalContents> find_unfinished(Destination& destination, const Q
 std::optional<JournalContents> find_shared(Destination& destination, const Quantization& work,
                                            const nlohmann::json& identity) {
   auto journal = read_journals(destination.work_path(), &identity);
-  if (!journal) return std::nullopt;
-  if (const auto found = difference(*journal->identity, identity)) refuse_other(destination, *found, kDeleteIt);
+  if (journal) {
+    if (const auto found = difference(*journal->identity, identity)) refuse_other(destination, *found, kDeleteIt);
+  }
   keep_data_files(destination, work);
   return journal;
 }

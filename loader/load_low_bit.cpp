@@ -9,6 +9,7 @@
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
 #include "loader/files/family.h"
+#include "loader/files/mappings.h"
 #include "loader/files/printable.h"
 #include "loader/guarded.h"
 #include "loader/module_slots.h"
@@ -109,7 +110,10 @@ Parts part_of(const models::ModelConfig& config, models::ModelWeights weights, c
   check_alike(*options.group, join_text(report, options));
   const models::Division division = models::divide(config, weights, options.group->rank(), options.group->size());
   report.notes.push_back(division.description());
-  return {models::divided(config, division), models::divided(config, std::move(weights), division)};
+  const models::MappedFiles mapped{
+      [](const at::Tensor& tensor) { return files::mapping_at(tensor.const_data_ptr()).path != nullptr; },
+      [](const at::Tensor& tensor) { files::let_go(tensor.const_data_ptr(), tensor.nbytes()); }};
+  return {models::divided(config, division), models::divided(config, std::move(weights), division, mapped)};
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {

@@ -26,7 +26,7 @@ constexpr const char* kInner = "checkpoint";
 constexpr const char* kDeleteItYourself = "; it is no longer needed, delete it yourself";
 constexpr const char* kCalibration = "calibration";
 constexpr const char* kTraining = "training";
-constexpr const char* kInWork[] = {kInner, kCalibration, kTraining, "journal"};
+constexpr const char* kInWork[] = {kInner, kCalibration, kTraining, "journal", kPartsLock};
 
 bool is_of_work(const fs::path& name) {
   return std::ranges::find(kInWork, name) != std::end(kInWork) || part_of_folder(name);
@@ -159,8 +159,7 @@ void Destination::lock_work() {
   };
   unless_gone([&] { check_work(); });
   is_made = files::make_directory(work_);
-  using enum files::DirectoryLock::Sharing;
-  unless_gone([&] { lock_ = std::make_unique<files::DirectoryLock>(work_, is_shared_ ? kShared : kSole); });
+  unless_gone([&] { lock_all(); });
 }
 
 void Destination::claim() {
@@ -180,12 +179,22 @@ void Destination::claim() {
   }
 }
 
-bool Destination::take_over() try {
+void Destination::lock_all() {
+  using enum files::DirectoryLock::Sharing;
+  const auto sharing = is_shared_ ? kShared : kSole;
+  file_lock_.reset();
   lock_.reset();
-  lock_ = std::make_unique<files::DirectoryLock>(work_);
+  lock_ = std::make_unique<files::DirectoryLock>(work_, sharing);
+  if (is_shared_ || files::is_regular_file(work_ / kPartsLock))
+    file_lock_ = files::DirectoryLock::of_file(work_ / kPartsLock, sharing);
+}
+
+bool Destination::take_over() try {
   is_shared_ = false;
+  lock_all();
   return true;
 } catch (const Error& error) {
+  is_shared_ = true;
   if (error.code() == ErrorCode::kAlreadyExists || error.code() == ErrorCode::kNotFound) return false;
   throw;
 }

@@ -85,6 +85,7 @@ class Destination {
   void check_final_file() const;
   void check_work() const;
   void lock_work();
+  void lock_all();
   void claim();
   void make_inner() const;
   void remove_if_empty() const noexcept;
@@ -104,6 +105,7 @@ class Destination {
   bool is_kept_ = false;
   bool is_committed_ = false;
   std::unique_ptr<files::DirectoryLock> lock_;
+  std::unique_ptr<files::DirectoryLock> file_lock_;  // where parts work, perhaps on other machines
   std::vector<Text> warnings_;
 };
 

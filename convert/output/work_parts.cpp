@@ -63,7 +63,9 @@ void make_part_folder(const path& folder) {
 }
 
 void empty_part_folder(const path& folder) {
-  for (const path& inside : files::entries(folder)) files::remove_tree(inside);
+  for (const path& inside : files::entries(folder)) {
+    if (inside.filename() != kPartsLock || !files::is_sole_regular_file(inside)) files::remove_tree(inside);
+  }
 }
 
 std::optional<JournalContents> read_journals(const path& work, const nlohmann::json* expected) {

@@ -10,6 +10,9 @@
 
 namespace halfbyte::convert {
 
+// In NAME.partial and in each part's folder: the file whose claim holds between machines.
+inline constexpr const char* kPartsLock = "lock";
+
 // NAME.partial/part-2-of-4, which is locked while a process works on that part.
 files::fs::path part_folder(const files::fs::path& work, const WorkPart& part);
 // What a folder of that name is of; nothing: of no part.
@@ -19,7 +22,7 @@ std::vector<WorkPart> parts_begun(const files::fs::path& work);
 
 // Errors: kIo. A link of that name would have others' files written to.
 void make_part_folder(const files::fs::path& folder);
-void empty_part_folder(const files::fs::path& folder);
+void empty_part_folder(const files::fs::path& folder);  // but for its lock
 
 // All that was finished in `work`: by a run of the whole and by parts, each tensor by whoever was read last. Nothing
 // when there is no journal. `identity` is that of the first; where it is given, of the first that has another.

@@ -73,6 +73,10 @@ class OutputFile {
   std::vector<std::atomic<bool>> has_huge_page_;  // or has been refused one; by place; empty: the file system has none
 };
 
+// Of memory that is a mapped file, which nobody has written to: what of it this process has in its own page tables goes
+// out of them, and is read again where it is used again. Elsewhere: nothing.
+void let_go(const void* memory, std::uint64_t size) noexcept;
+
 // A claim on a directory, gone when the object or the process is; it follows the directory when renamed. A sole one
 // excludes all others, a shared one those that are sole.
 class DirectoryLock {
@@ -80,11 +84,17 @@ class DirectoryLock {
   enum class Sharing { kSole, kShared };
   // Errors: kNotFound, kIo, kAlreadyExists when another claim excludes it.
   explicit DirectoryLock(const fs::path& directory, Sharing sharing = Sharing::kSole);
+  // Of a file, which is made where it is missing: such a claim holds between machines too, where the file system passes
+  // them on (NFS does, for files alone). Errors: the same; kIo for a link.
+  static std::unique_ptr<DirectoryLock> of_file(const fs::path& file, Sharing sharing);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
+  DirectoryLock() = default;
+  void claim(const fs::path& path, int flags, Sharing sharing);
+
   int descriptor_ = -1;
 };
 

@@ -147,6 +147,14 @@ void MappedFile::read_ahead() const noexcept {
   static_cast<void>(::madvise(bytes_.data(), bytes_.size(), MADV_WILLNEED));
 }
 
+void let_go(const void* memory, std::uint64_t size) noexcept {
+  if (size == 0 || !mapping_at(memory).path) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory) / page * page;
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(memory) + size;
+  static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
+}
+
 // The system takes small pages for a file that is written in pieces, and huge ones for what a mapping that wants them
 // reads: of what is reserved, zeros, without the disk. Elsewhere that would ask the disk or the network.
 #ifdef MADV_POPULATE_READ
@@ -227,7 +235,17 @@ void OutputFile::sync() {
 }
 
 DirectoryLock::DirectoryLock(const fs::path& directory, Sharing sharing) {
-  Descriptor descriptor{open_or_fail(directory, O_RDONLY | O_DIRECTORY)};
+  claim(directory, O_RDONLY | O_DIRECTORY, sharing);
+}
+
+std::unique_ptr<DirectoryLock> DirectoryLock::of_file(const fs::path& file, Sharing sharing) {
+  std::unique_ptr<DirectoryLock> out(new DirectoryLock());
+  out->claim(file, O_RDWR | O_CREAT | O_NOFOLLOW, sharing);
+  return out;
+}
+
+void DirectoryLock::claim(const fs::path& directory, int flags, Sharing sharing) {
+  Descriptor descriptor{open_or_fail(directory, flags, 0666)};
   const int kind = sharing == Sharing::kSole ? LOCK_EX : LOCK_SH;
   if (uninterrupted([&] { return ::flock(descriptor.value, kind | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) fail(directory, "locking");
@@ -244,7 +262,9 @@ DirectoryLock::DirectoryLock(const fs::path& directory, Sharing sharing) {
   descriptor_ = descriptor.release();
 }
 
-DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 TemporaryDirectory::TemporaryDirectory() {
   std::error_code error;

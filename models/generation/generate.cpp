@@ -17,6 +17,7 @@
 #include "models/modules/decoder.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/session.h"
+#include "models/parallel/summed.h"
 #include "quant/operators/translate.h"
 #include "quant/rows_alike.h"
 
@@ -355,6 +356,7 @@ std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts,
     throw Error(ErrorCode::kInvalidArgument, "a prompt cache holds one sequence; generate from one prompt at a time");
   for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
   if (prompts.empty()) return {};
+  for (const TokenIds& prompt : prompts) check_same_tokens(model_->compute().group.get(), prompt);
   const c10::InferenceMode guard;
   try {
     return Generator(*this, prompts, options).run();

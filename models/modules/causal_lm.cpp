@@ -118,9 +118,12 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
   };
   were_finite(rows);  // what a pass noted that was broken off
   at::Tensor out = run();
-  if (!were_finite(rows) || !is_finite(out)) {
+  const bool are_keys_finite = were_finite(rows);
+  // Ranks have keys of their own, and would not all run the pass again.
+  if (!are_keys_finite && model_->compute().group) fail_query_or_key(policy_);
+  if (!are_keys_finite || !is_finite(out)) {
     explain_not_finite(*this, policy_, run);
-    if (!were_finite(rows)) fail_query_or_key(policy_);
+    if (!were_finite(rows) || !are_keys_finite) fail_query_or_key(policy_);
   }
   for (const StepRow& row : rows) row.session->commit(row.tokens);
   return out;
@@ -133,8 +136,8 @@ at::Tensor CausalLM::head(const at::Tensor& hidden) const {
     return lm_head_->multiply(hidden, at::kFloat);
   };
   at::Tensor products = run();
-  if (!is_finite(products)) explain_not_finite(*this, policy_, run);
   if (config_->head_rows > 0) products = of_all_ranks(products);
+  if (!is_finite(products)) explain_not_finite(*this, policy_, run);
   return logits_of(std::move(products), *config_);
 }
 

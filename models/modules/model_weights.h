@@ -38,6 +38,12 @@ class WeightSet {
     return found ? found->bias.value_or(at::Tensor()) : at::Tensor();
   }
 
+  // call(module, weights) for each, in the order in which they were added.
+  template <class Call>
+  void for_each(const Call& call) const {
+    for (const auto& [module, weights] : weights_) call(module, weights);
+  }
+
  private:
   const LinearWeights* find(ModuleName module) const {
     for (const auto& [name, weights] : weights_) {

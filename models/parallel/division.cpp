@@ -1,6 +1,7 @@
 #include "models/parallel/division.h"
 
 #include <algorithm>
+#include <span>
 
 #include "models/parallel/slices.h"
 
@@ -76,13 +77,71 @@ class LayerCut {
   std::int64_t heads_, key_value_heads_;
 };
 
-void take_rows(WeightSet& weights, ModuleName module, std::vector<Range> ranges) {
-  if (weights.has(module)) weights.replace(module, rows_of(weights.linear(module), ranges));
+constexpr ModuleName kOfAttention[] = {&Naming::query, &Naming::key, &Naming::value, &Naming::fused_qkv,
+                                       &Naming::attention_output};
+constexpr ModuleName kOfMlp[] = {&Naming::gate, &Naming::up, &Naming::fused_gate_up, &Naming::down};
+
+// What weights of these take, but for the modules `cut`. Units: bytes.
+std::uint64_t bytes_of(const WeightSet& weights, std::span<const ModuleName> cut) {
+  std::uint64_t out = 0;
+  weights.for_each([&](ModuleName module, const LinearWeights& each) {
+    if (std::ranges::find(cut, module) != cut.end()) return;
+    const auto* packed = std::get_if<LowBitTensor>(&each.weight);
+    out += packed ? packed->size_bytes() : std::get<at::Tensor>(each.weight).nbytes();
+    if (each.bias) out += each.bias->nbytes();
+  });
+  return out;
 }
 
-void take_columns(WeightSet& weights, ModuleName module, const Range& range, bool has_bias) {
-  weights.replace(module, columns_of(weights.linear(module), range, has_bias));
+std::uint64_t bytes_of(const LayerWeights& layer, const LayerDivision& part) {
+  std::vector<ModuleName> cut;
+  if (part.heads.size() > 0) cut.insert(cut.end(), std::begin(kOfAttention), std::end(kOfAttention));
+  if (part.inner.size() > 0) cut.insert(cut.end(), std::begin(kOfMlp), std::end(kOfMlp));
+  std::uint64_t out = bytes_of(layer.modules, cut);
+  for (const WeightSet& expert : layer.experts) out += bytes_of(expert, {});
+  return out;
 }
+
+// So that the rest of them can go.
+LinearWeights copy_of(LinearWeights weights) {
+  if (auto* packed = std::get_if<LowBitTensor>(&weights.weight)) {
+    packed->codes = packed->codes.clone();
+    packed->scales = packed->scales.clone();
+    if (packed->zero_points) packed->zero_points = packed->zero_points->clone();
+    if (packed->offsets) packed->offsets = packed->offsets->clone();
+  } else {
+    weights.weight = std::get<at::Tensor>(weights.weight).clone();
+  }
+  return weights;
+}
+
+// Takes parts of weights, and tells of what was copied.
+struct Cutter {
+  bool is_first;
+  const MappedFiles& mapped;
+
+  void rows(WeightSet& weights, ModuleName module, std::vector<Range> ranges) const {
+    if (!weights.has(module)) return;
+    const LinearWeights from = weights.linear(module);
+    const auto* packed = std::get_if<LowBitTensor>(&from.weight);
+    const bool is_mapped = mapped.has(packed ? packed->codes : std::get<at::Tensor>(from.weight));
+    LinearWeights own = rows_of(from, ranges);
+    weights.replace(module, is_mapped ? std::move(own) : copy_of(std::move(own)));
+    if (ranges.size() > 1) tell(from);
+  }
+  void columns(WeightSet& weights, ModuleName module, const Range& range) const {
+    const LinearWeights from = weights.linear(module);
+    weights.replace(module, columns_of(from, range, is_first));
+    tell(from);
+  }
+
+ private:
+  void tell(const LinearWeights& from) const {
+    const auto* packed = std::get_if<LowBitTensor>(&from.weight);
+    mapped.let_go(packed ? packed->codes : std::get<at::Tensor>(from.weight));
+    if (packed) mapped.let_go(packed->scales);
+  }
+};
 
 Range times(const Range& range, std::int64_t factor) { return {range.begin * factor, range.end * factor}; }
 Range after(const Range& range, std::int64_t rows) { return {range.begin + rows, range.end + rows}; }
@@ -98,31 +157,31 @@ void take_heads(WeightSet& weights, ModuleName module, const Range& heads) {
   weights.replace(module, std::move(own));
 }
 
-void cut_attention(const ModelConfig& config, const LayerConfig& layer, const LayerDivision& part, bool is_first,
+void cut_attention(const ModelConfig& config, const LayerConfig& layer, const LayerDivision& part, const Cutter& cutter,
                    WeightSet& weights) {
   const std::int64_t width = config.head_dim_of(layer), heads = config.attention_heads_of(layer);
   const std::int64_t keys = config.key_value_heads_of(layer);
   const Range own_heads = times(part.heads, width), own_keys = times(part.key_value_heads, width);
-  take_rows(weights, &Naming::query, {times(own_heads, config.has_output_gate ? 2 : 1)});
-  take_rows(weights, &Naming::key, {own_keys});
-  take_rows(weights, &Naming::value, {own_keys});
+  cutter.rows(weights, &Naming::query, {times(own_heads, config.has_output_gate ? 2 : 1)});
+  cutter.rows(weights, &Naming::key, {own_keys});
+  cutter.rows(weights, &Naming::value, {own_keys});
   if (config.qkv == QkvLayout::kFusedPerHead)
-    take_rows(weights, &Naming::fused_qkv, {times(own_heads, 3)});
+    cutter.rows(weights, &Naming::fused_qkv, {times(own_heads, 3)});
   else
-    take_rows(weights, &Naming::fused_qkv,
-              {own_heads, after(own_keys, heads * width), after(own_keys, (heads + keys) * width)});
+    cutter.rows(weights, &Naming::fused_qkv,
+                {own_heads, after(own_keys, heads * width), after(own_keys, (heads + keys) * width)});
   take_heads(weights, &Naming::query_norm, part.heads);
   take_heads(weights, &Naming::key_norm, part.key_value_heads);
-  take_rows(weights, &Naming::sinks, {part.heads});
-  take_columns(weights, &Naming::attention_output, own_heads, is_first);
+  cutter.rows(weights, &Naming::sinks, {part.heads});
+  cutter.columns(weights, &Naming::attention_output, own_heads);
 }
 
-void cut_mlp(const Range& inner, bool is_first, WeightSet& weights) {
+void cut_mlp(const Range& inner, const Cutter& cutter, WeightSet& weights) {
   const std::int64_t all = columns(weights.linear(&Naming::down));
-  take_rows(weights, &Naming::gate, {inner});
-  take_rows(weights, &Naming::up, {inner});
-  take_rows(weights, &Naming::fused_gate_up, {inner, after(inner, all)});
-  take_columns(weights, &Naming::down, inner, is_first);
+  cutter.rows(weights, &Naming::gate, {inner});
+  cutter.rows(weights, &Naming::up, {inner});
+  cutter.rows(weights, &Naming::fused_gate_up, {inner, after(inner, all)});
+  cutter.columns(weights, &Naming::down, inner);
 }
 
 }  // namespace
@@ -135,7 +194,7 @@ std::string Division::description() const {
   return "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": of " + std::to_string(layers.size()) +
          " layers the attention of " + count(&LayerDivision::heads) + " and the MLP of " +
          count(&LayerDivision::inner) + " are divided" + (vocabulary.size() > 0 ? ", and the head" : "") +
-         "; all else is whole in each rank";
+         "; all else is whole in each rank (" + std::to_string(whole_bytes / 1'000'000) + " MB)";
 }
 
 Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size) {
@@ -150,8 +209,12 @@ Division divide(const ModelConfig& config, const ModelWeights& weights, int rank
     out.layers.push_back(has_attention ? cut.attention(rank, size) : LayerDivision{});
     out.layers.back().inner = cut.inner(rank, size);
   }
-  if (!are_keys_shared || are_all) return out;
-  for (LayerDivision& layer : out.layers) layer.heads = layer.key_value_heads = {};
+  if (are_keys_shared && !are_all) {
+    for (LayerDivision& layer : out.layers) layer.heads = layer.key_value_heads = {};
+  }
+  constexpr ModuleName kHead[] = {&Naming::head};
+  out.whole_bytes = bytes_of(weights.modules, out.vocabulary.size() > 0 ? kHead : std::span<const ModuleName>());
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) out.whole_bytes += bytes_of(weights.layers[i], out.layers[i]);
   return out;
 }
 
@@ -173,14 +236,15 @@ ModelConfig divided(const ModelConfig& config, const Division& division) {
   return out;
 }
 
-ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division) {
-  const bool is_first = division.rank == 0;
-  if (division.vocabulary.size() > 0) take_rows(weights.modules, &Naming::head, {division.vocabulary});
+ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division,
+                     const MappedFiles& mapped) {
+  const Cutter cutter{division.rank == 0, mapped};
+  if (division.vocabulary.size() > 0) cutter.rows(weights.modules, &Naming::head, {division.vocabulary});
   for (std::size_t i = 0; i < division.layers.size(); ++i) {
     const LayerDivision& part = division.layers[i];
     WeightSet& modules = weights.layers[i].modules;
-    if (part.heads.size() > 0) cut_attention(config, config.layers.at(i), part, is_first, modules);
-    if (part.inner.size() > 0) cut_mlp(part.inner, is_first, modules);
+    if (part.heads.size() > 0) cut_attention(config, config.layers.at(i), part, cutter, modules);
+    if (part.inner.size() > 0) cut_mlp(part.inner, cutter, modules);
   }
   return weights;
 }

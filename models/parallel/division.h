@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Division {
   Range vocabulary;  // of the head; empty: it is whole
   std::vector<LayerDivision> layers;
 
+  std::uint64_t whole_bytes = 0;    // of weights that are whole in each rank
   std::string description() const;  // "rank 1 of 2: of 22 layers the attention of 22 and the MLP of 22 are divided ..."
 };
 
@@ -38,8 +40,13 @@ Division divide(const ModelConfig& config, const ModelWeights& weights, int rank
 
 // What a rank's modules are made of.
 ModelConfig divided(const ModelConfig& config, const Division& division);
-// Rows are those of the whole, in place where one range of them is taken; columns are copied. The first rank alone has
-// the biases of what is added up.
-ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division);
+// Rows that lie in a mapped file stay there where one range of them is taken; all else is copied, and `let_go` is told
+// of what it was copied from. The first rank alone has the biases of what is added up.
+struct MappedFiles {
+  std::function<bool(const at::Tensor& tensor)> has;
+  std::function<void(const at::Tensor& tensor)> let_go;
+};
+ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division,
+                     const MappedFiles& mapped);
 
 }  // namespace halfbyte::models

@@ -1,5 +1,8 @@
 #include "models/parallel/summed.h"
 
+#include <string>
+#include <vector>
+
 #include <halfbyte/error.h>
 #include <halfbyte/profile.h>
 
@@ -17,6 +20,17 @@ at::Tensor summed(Group& group, const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kFloat).contiguous();
   group.sum({wide.mutable_data_ptr<float>(), static_cast<std::size_t>(wide.numel())});
   return wide.to(x.scalar_type());
+}
+
+void check_same_tokens(Group* group, std::span<const std::int64_t> tokens) {
+  if (!group) return;
+  std::uint64_t hash = tokens.size();
+  for (const std::int64_t token : tokens) hash = (hash ^ static_cast<std::uint64_t>(token)) * 0x9E3779B97F4A7C15u;
+  const std::vector<std::string> all = group->gather("tokens " + std::to_string(hash));
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw Error(ErrorCode::kContract, "rank " + std::to_string(rank) + " was given other tokens than rank 0");
+  }
 }
 
 }  // namespace halfbyte::models

@@ -44,9 +44,22 @@ class Launch(CommandLineTest):
         alone, together = json.loads(self.succeeds(*words)), json.loads(self.succeeds("launch", "--", *words))
         self.assertAlmostEqual(together["perplexity"], alone["perplexity"], delta=1e-4 * alone["perplexity"])
 
-    def test_quantize_in_parts(self):
+    def test_threads_are_divided(self):
+        environment = {**os.environ, "OMP_NUM_THREADS": "4"}
+        words = [PROGRAM, "launch", "-n", "2", "--", "bench", str(TINY_LLAMA), "--prompt-tokens", "8", "--gen-tokens", "2", "--json"]
+        done = subprocess.run(words, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
+        self.assertEqual(json.loads(done.stdout)["threads"], 2, done.stderr)
+
+    def test_policies_are_refused(self):
+        text = self.scratch / "text"
+        text.write_text("Once upon a time. " * 40, encoding="utf-8")
+        self.assertIn("--policies is not for ranks", self.fails(2, "--", "perplexity", TINY_LLAMA, "--text", text, "--policies", "float32"))
+
+    def test_parts_by_a_launchers_variables(self):
         self.succeeds("quantize", TINY_LLAMA, self.scratch / "wanted", "-q")
-        self.succeeds("launch", "-n", 3, "--", "quantize", TINY_LLAMA, self.scratch / "result", "-q")
+        words = [PROGRAM, "quantize", str(TINY_LLAMA), str(self.scratch / "result"), "-q"]
+        runs = [subprocess.Popen(words, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"}) for rank in range(3)]
+        self.assertEqual([run.wait(LONGEST) for run in runs], [0, 0, 0])
         names = sorted(os.listdir(self.scratch / "wanted"))
         self.assertEqual(sorted(os.listdir(self.scratch)), ["result", "wanted"])
         self.assertEqual(sorted(os.listdir(self.scratch / "result")), names)
@@ -61,6 +74,7 @@ class Launch(CommandLineTest):
 
     def test_errors_are_one_line(self):
         self.assertIn("'chat' is not run by several processes", self.fails(2, "--", "chat", TINY_LLAMA))
+        self.assertIn("'quantize' is not run by several processes", self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x"))
         self.assertIn("--ranks: '1' is not a whole number from 2", self.fails(2, "-n", 1, "--", "generate", TINY_LLAMA))
         self.assertIn("no common input", self.fails(2, "--", "generate", TINY_LLAMA, "--prompt", "-"))
         self.assertIn("there is no such file", self.fails(1, "--", "generate", self.scratch / "nowhere", "--prompt", "x"))

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,8 +62,12 @@ class RankProcesses {
   explicit RankProcesses(const RankedCommand& command) : command_(command), cpus_(own_cpus()) {
     memory_ = make_memory("halfbyte-ranks", shared_memory_bytes(command.ranks));
     ::sigemptyset(&signals_);
-    for (const int signal : kPassedOn) ::sigaddset(&signals_, signal);
+    for (const int signal : kPassedOn) {
+      struct sigaction now {};
+      if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::sigaddset(&signals_, signal);
+    }
     ::sigaddset(&signals_, SIGCHLD);
+    ::signal(SIGCHLD, SIG_DFL);  // ignored, it would have children vanish
     ::sigprocmask(SIG_BLOCK, &signals_, &before_);
   }
 
@@ -71,7 +76,7 @@ class RankProcesses {
       for (int rank = 0; rank < command_.ranks; ++rank) start(rank);
     } catch (...) {
       end_all(SIGKILL);
-      while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
+      for (const Process& process : processes_) ::waitpid(process.id, nullptr, 0);
       throw;
     }
     while (running_ > 0) {
@@ -136,14 +141,15 @@ class RankProcesses {
     set("LOCAL_WORLD_SIZE", command_.ranks);
     set(kRanksMemory, memory_);
     set(kRanksTimeout, command_.timeout);
-    if (!std::getenv("OMP_NUM_THREADS"))  // NOLINT(concurrency-mt-unsafe)
-      set("OMP_NUM_THREADS", std::max(1, usable_cores() / command_.ranks));
+    // What this process was to have, by its user's word or by its cores (usable_cores.h).
+    const char* const threads = std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
+    set("OMP_NUM_THREADS", std::max(1, (threads ? std::atoi(threads) : usable_cores()) / command_.ranks));
   }
 
-  // Neighbours, which share caches and memory.
+  // Where CPUs are cores, neighbours, which share caches and memory.
   void keep_to_cores(int rank) const {
     const auto all = static_cast<int>(cpus_.size());
-    if (all < command_.ranks) return;
+    if (all < command_.ranks || all != usable_cores()) return;
     cpu_set_t set;
     CPU_ZERO(&set);
     for (int i = all * rank / command_.ranks; i < all * (rank + 1) / command_.ranks; ++i)
@@ -200,17 +206,27 @@ class RankProcesses {
 
   // Of a rank that is not the first: it has been silent so far. Where both failed alike, the first has said why.
   void show_messages(int rank) const {
-    if (rank == 0 || has_first_said_) return;
-    std::string text(kMostMessages, '\0');
-    const ssize_t size = ::pread(processes_[static_cast<std::size_t>(rank)].messages, text.data(), text.size(), 0);
-    text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-    if (text.empty()) {
-      text = "halfbyte: rank " + std::to_string(rank) +
-             (status_ > 128 ? " was ended by signal " + std::to_string(status_ - 128)
-                            : " ended with status " + std::to_string(status_)) +
-             "\n";
+    if (has_first_said_) return;
+    std::string text = rank > 0 ? messages_of(processes_[static_cast<std::size_t>(rank)]) : "";
+    const bool is_ended = status_ > 128;
+    if (is_ended || (text.empty() && rank > 0)) {
+      text += "halfbyte: rank " + std::to_string(rank) +
+              (is_ended ? " was ended by signal " + std::to_string(status_ - 128)
+                        : " ended with status " + std::to_string(status_)) +
+              "\n";
     }
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+  }
+
+  // The last of them.
+  static std::string messages_of(const Process& process) {
+    struct stat found {};
+    if (::fstat(process.messages, &found) != 0) return "";
+    const auto size = static_cast<std::size_t>(found.st_size), shown = std::min(size, kMostMessages);
+    std::string text(shown, '\0');
+    const ssize_t read = ::pread(process.messages, text.data(), shown, static_cast<off_t>(size - shown));
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(read, 0)));
+    return text;
   }
 
   const RankedCommand& command_;

@@ -21,6 +21,7 @@
 #include "tools/cli/platform.h"
 #include "tools/cli/whole_file.h"
 #include "tools/model/bench_profile.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/step_cost.h"
@@ -261,7 +262,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   const auto adapters = beside(model, words.adapters);
   const Rates rates = timed_runs(model, words);
   const Findings found = summary(config, model.report(), words.sizes, rates);
-  if (!words.trace.empty()) write_trace(words.trace, *rates.profile);
+  if (!words.trace.empty() && is_first_rank()) write_trace(words.trace, *rates.profile);
   if (common.is_json) {
     nlohmann::ordered_json json = json_of(words, model.report(), loads, rates, found);
     if (model.report().device != "cpu")

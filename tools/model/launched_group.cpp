@@ -27,4 +27,6 @@ std::shared_ptr<Group> launched_group() {
   return group;
 }
 
+bool is_first_rank() { return !launched_group() || launched_group()->rank() == 0; }
+
 }  // namespace halfbyte::cli

@@ -9,5 +9,6 @@ namespace halfbyte::cli {
 
 // Joined at the first call; null: it was started alone. Errors: kInvalidArgument, kIo.
 std::shared_ptr<Group> launched_group();
+bool is_first_rank();  // or it was started alone
 
 }  // namespace halfbyte::cli

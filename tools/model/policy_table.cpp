@@ -15,6 +15,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
+#include "tools/model/launched_group.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -89,6 +90,11 @@ void measure_speed(const Model& model, const TokenIds& prompt, TableProgress& pr
     row.prefill_tokens_per_s = std::max(row.prefill_tokens_per_s, static_cast<double>(prompt.size()) / times.front());
     row.decode_tokens_per_s = std::max(row.decode_tokens_per_s, static_cast<double>(times.size() - 1) / decode_seconds);
   }
+}
+
+// Each runs as often as it is fast, which ranks would not agree on.
+void refuse_ranks() {
+  if (launched_group()) throw UsageError("--policies is not for ranks; measure one policy at a time");
 }
 
 void measure(const PolicyTableRequest& request, const Model& reference, const CommonOptions& common,
@@ -171,6 +177,7 @@ std::vector<PolicyRow> PolicyRows::finished() const {
 }
 
 void measure_policies(const PolicyTableRequest& request, const CommonOptions& common, PolicyRows& rows) {
+  refuse_ranks();
   const Model reference = load_model(request.reference, common);
   TableProgress progress(request, !common.is_quiet);
   for (std::size_t i = 0; i < request.policies.size(); ++i) {

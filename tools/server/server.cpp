@@ -66,6 +66,9 @@ class Server::State {
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options) {
     if (!std::filesystem::exists(checkpoint))
       throw Error(ErrorCode::kNotFound, checkpoint.string() + " does not exist");
+    if (options.loading.group)
+      throw Error(ErrorCode::kUnsupported,
+                  "ranks that run a model together do not serve it: their passes would differ");
     server::ServedModel served;
     served.tokenizer = models::load_tokenizer(files::TokenizerDirectory(checkpoint.string()).path());
     if (!served.tokenizer)

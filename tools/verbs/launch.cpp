@@ -12,8 +12,13 @@
 namespace halfbyte::cli {
 namespace {
 
-// Verbs that ranks run together: a part of the model each, or a part of the tensors.
-constexpr std::string_view kShared[] = {"generate", "perplexity", "bench", "quantize"};
+// Verbs whose model ranks run together.
+constexpr std::string_view kShared[] = {"generate", "perplexity", "bench"};
+
+bool reads_stdin(const std::string& word) {
+  return word == "-" || word.ends_with("=-") || word.ends_with("/dev/stdin") ||
+         word.find("/dev/fd/") != std::string::npos;
+}
 
 struct Words {
   int ranks = 2;
@@ -23,9 +28,9 @@ struct Words {
 
 void check_command(const std::vector<std::string>& command) {
   if (std::ranges::find(kShared, command.front()) != std::end(kShared)) {
-    const bool reads_stdin = std::ranges::find(command, "-") != command.end();
-    if (!reads_stdin) return;
-    throw UsageError("launch: ranks have no common input; put what '-' would read into a file");
+    const auto word = std::ranges::find_if(command, reads_stdin);
+    if (word == command.end()) return;
+    throw UsageError("launch: ranks have no common input; put what '" + printable(*word) + "' would read into a file");
   }
   std::string all;
   for (const std::string_view each : kShared) all += (all.empty() ? "" : ", ") + std::string(each);
@@ -42,8 +47,7 @@ Action prepare_launch(OptionParser& parser, const CommonOptions&) {
   parser.add_option("--timeout", words->timeout, "seconds until a process that gives no sign to the others is given up")
       .check(whole_number(1, 86'400))
       .show_default();
-  parser.add_option("COMMAND", words->command, "what they run, after '--': generate, perplexity, bench or quantize")
-      .required();
+  parser.add_option("COMMAND", words->command, "what they run, after '--': generate, perplexity or bench").required();
   return [words] {
     check_command(words->command);
     return static_cast<ExitStatus>(run_ranks({words->command, words->ranks, words->timeout}));

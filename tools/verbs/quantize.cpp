@@ -188,12 +188,13 @@ quant::Search search_of(const std::string& word) {
 std::optional<convert::WorkPart> part_of(const Words& words) {
   if (!words.part.empty()) {
     const auto [index, count] = parse_part(words.part);
+    if (count == 1) return std::nullopt;  // all of it
     return convert::WorkPart{index, count};
   }
   const auto launched = words.finish ? std::nullopt : launched_rank();
   if (!launched) return std::nullopt;
-  log_info("part " + std::to_string(launched->rank + 1) + " of " + std::to_string(launched->count) + ", as " +
-           launched->said_by + " say");
+  log_warning("this is part " + std::to_string(launched->rank + 1) + " of " + std::to_string(launched->count) +
+              ", as " + launched->said_by + " say (--part 1/1 does all of it)");
   return convert::WorkPart{launched->rank + 1, launched->count};
 }
 

@@ -20,8 +20,9 @@ struct SharedMemoryOptions {
 std::size_t shared_memory_bytes(int size);
 
 // Joins. `memory`: aligned to 64 bytes, of shared_memory_bytes(size), zeros before the first rank joins, the same for
-// all; it must outlive the group. Every rank adds all values in the order of the ranks. A rank whose process ends is
-// missed within a second. Errors: kInvalidArgument.
+// all; it must outlive the group. Every rank adds all values in the order of the ranks. A process that has ended, and that
+// whoever started it has waited for, is missed within a second: all are in one namespace of process ids. Errors:
+// kInvalidArgument.
 std::shared_ptr<Group> join_shared_memory(std::span<std::byte> memory, int rank, int size,
                                           const SharedMemoryOptions& options = {});
 // The same of a file that is mapped, one of memfd_create or of /dev/shm, say; the group keeps the mapping. Errors: also

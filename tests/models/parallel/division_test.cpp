@@ -93,9 +93,8 @@ TEST_CASE("ranks: what is divided, and where heads do not suffice", "[ranks]") {
   const auto said = [](const char* family, int size) {
     return given_by_ranks(tests::data("families") / family, size, {.dtype = DtypePolicy::float32()})[0].note;
   };
-  CHECK(said("llama2", 2) ==
-        "rank 0 of 2: of 2 layers the attention of 2 and the MLP of 2 are divided, and the head; "
-        "all else is whole in each rank");
+  CHECK(said("llama2", 2).starts_with(
+      "rank 0 of 2: of 2 layers the attention of 2 and the MLP of 2 are divided, and the head; all else is whole"));
   CHECK(said("deepseek-v3", 2).find("the attention of 0 ") != std::string::npos);
   CHECK(said("olmo2", 2).find("the attention of 0 ") != std::string::npos);  // one norm for all heads
 }
