@@ -81,8 +81,9 @@ class Launch(CommandLineTest):
         self.assertIn("speculation is not for a model that several ranks run", self.fails(3, "--", *GENERATE, "--speculate", "lookup"))
 
     def start_with_one_stopped(self, *options):
-        """The second rank does not come on, so that the first one waits."""
-        words = ["launch", *options, "--", *GENERATE]
+        """Both wait for their prompt, and the second one will not come on."""
+        os.mkfifo(self.scratch / "prompt")
+        words = ["launch", *options, "--", "generate", TINY_LLAMA, "-q", "--prompt-file", self.scratch / "prompt"]
         process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
@@ -110,6 +111,7 @@ class Launch(CommandLineTest):
 
     def test_a_rank_that_gives_no_sign(self):
         process, ranks = self.start_with_one_stopped("--timeout", 1)
+        (self.scratch / "prompt").write_text("Once upon a time", encoding="utf-8")
         status, messages = self.ended(process, ranks)
         self.assertEqual(status, 1, messages)
         self.assertRegex(messages, r"rank 1 of 2 .*has not (joined|come on) for 1 s\n$")
