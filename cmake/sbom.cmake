@@ -25,6 +25,7 @@ set(sbom_rows
   "libedit|${libedit_VERSION}|BSD-3-Clause|https://thrysoee.dk/editline|DYNAMIC_LINK"
   "LibTorch|${Torch_VERSION}|BSD-3-Clause|https://github.com/pytorch/pytorch|DYNAMIC_LINK"
   "Python|${sbom_python}|PSF-2.0|https://www.python.org|BUILD_DEPENDENCY_OF"
+  "OpenSSL|${OPENSSL_VERSION}|Apache-2.0|https://www.openssl.org|DYNAMIC_LINK"
   "oneDNN|${dnnl_VERSION}|Apache-2.0|https://github.com/uxlfoundation/oneDNN|DYNAMIC_LINK"
   "Catch2|${Catch2_VERSION}|BSL-1.0|https://github.com/catchorg/Catch2|TEST_DEPENDENCY_OF")
 

@@ -11,7 +11,7 @@ torch_index=https://download.pytorch.org/whl/cpu
 # Debian 12 has a newer Boost beside its default.
 boost=$(grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && printf libboost1.81-dev || printf libboost-dev)
 packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 "$boost" libbenchmark-dev libcli11-dev libdnnl-dev
-          libedit-dev libpcre2-dev libspdlog-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
+          libedit-dev libgloo-dev libpcre2-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
           ocl-icd-opencl-dev pkg-config)
 
 say() { printf '%s\n' "$*"; }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -75,7 +76,7 @@ class Launch(CommandLineTest):
     def test_errors_are_one_line(self):
         self.assertIn("'chat' is not run by several processes", self.fails(2, "--", "chat", TINY_LLAMA))
         self.assertIn("'quantize' is not run by several processes", self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x"))
-        self.assertIn("--ranks: '1' is not a whole number from 2", self.fails(2, "-n", 1, "--", "generate", TINY_LLAMA))
+        self.assertIn("one process is not several; see --ranks", self.fails(2, "-n", 1, "--", "generate", TINY_LLAMA))
         self.assertIn("no common input", self.fails(2, "--", "generate", TINY_LLAMA, "--prompt", "-"))
         self.assertIn("there is no such file", self.fails(1, "--", "generate", self.scratch / "nowhere", "--prompt", "x"))
         self.assertIn("speculation is not for a model that several ranks run", self.fails(3, "--", *GENERATE, "--speculate", "lookup"))
@@ -131,12 +132,119 @@ class Launch(CommandLineTest):
         status, messages = self.ended(process, ranks)
         self.assertIn(status, (130, 137, 143), messages)  # 137: it could not end by itself
 
-    @unittest.skipUnless(shutil.which("torchrun"), "torchrun is not installed")
-    def test_torchrun_shares_a_conversion_out(self):
-        self.succeeds("quantize", TINY_LLAMA, self.scratch / "wanted", "-q")
-        command = ["torchrun", "--no-python", "--standalone", "--nproc-per-node", "2", PROGRAM, "quantize", str(TINY_LLAMA), str(self.scratch / "result"), "-q"]
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@unittest.skipUnless(MODEL_PROGRAM.exists(), "built without LibTorch")
+class Network(CommandLineTest):
+    """Ranks that go by the loopback network, as those of several machines do."""
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        if "built without ranks of several machines" in run("launch", "--timeout", 1, "--master-addr", "127.0.0.1", "--", "generate", TINY_LLAMA, "--prompt", "x").stderr:
+            self.skipTest("built without ranks of several machines")
+
+    def node(self, node, *words, command=GENERATE, nodes=2, ranks=1, options=()):
+        start = ["launch", "-n", ranks, "--nnodes", nodes, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", self.port, "--timeout", 60, *options]
+        process = subprocess.Popen([PROGRAM, *map(str, [*start, "--", *command, *words])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def ends(self, *processes):
+        return [(*process.communicate(timeout=LONGEST), process.returncode) for process in processes]
+
+    def test_same_text_as_one_process(self):
+        alone = json.loads(self.succeeds(*GENERATE, "--json"))
+        for ranks in (1, 2):
+            first, second = self.ends(*(self.node(node, "--json", ranks=ranks) for node in (0, 1)))
+            self.assertEqual((first[1:], second), (("", 0), ("", "", 0)))  # the first rank's alone
+            self.assertEqual(json.loads(first[0])["generations"], alone["generations"])
+        together = json.loads(self.succeeds("launch", "-n", 3, "--master-addr", "127.0.0.1", "--master-port", free_port(), "--", *GENERATE, "--json"))
+        self.assertEqual(together["generations"], alone["generations"])
+
+    def refused(self, *processes):
+        """What all of them say, each in one line."""
+        results = self.ends(*processes)
+        for out, messages, status in results:
+            self.assertEqual((out, messages.count("\n")), ("", 1), messages)
+            self.assertTrue(messages.startswith("halfbyte: rank "), messages)
+            self.assertGreater(status, 0)
+        return [messages for _, messages, _ in results]
+
+    def test_another_secret(self):
+        for name in ("one", "two"):
+            (self.scratch / name).write_text(f"{name}\n", encoding="utf-8")
+        for messages in self.refused(*(self.node(node, options=("--secret-file", self.scratch / name)) for node, name in enumerate(["one", "two"]))):
+            self.assertIn("has another secret than rank", messages)
+
+    def test_another_checkpoint(self):
+        self.succeeds("quantize", TINY_LLAMA, self.scratch / "other", "-q")
+        other = ["generate", "-q", self.scratch / "other", *GENERATE[3:]]
+        for messages in self.refused(self.node(0), self.node(1, command=other)):
+            self.assertIn("rank 1 runs another thing than rank 0", messages)
+
+    def test_a_rank_twice(self):
+        first, second = self.node(1, nodes=3), self.node(1, nodes=3)
+        third = self.node(0, nodes=3)
+        with subprocess.Popen(["sleep", str(LONGEST)]) as limit:
+            wait_until(lambda: first.poll() is not None or second.poll() is not None, limit)
+            limit.kill()
+        for process in (first, second, third):
+            process.terminate()
+        said = "".join(messages for _, messages, _ in self.ends(first, second, third))
+        self.assertIn("rank 1 of 3 is there already: two processes were given the same rank", said)
+
+    def test_one_that_does_not_come(self):
+        (messages,) = self.refused(self.node(0, options=("--timeout", 1)))
+        self.assertEqual(messages, "halfbyte: rank 1 of 2 has not joined for 1 s\n")
+
+    def test_one_that_is_killed(self):
+        """While both are writing a long text."""
+        model = self.scratch / "model"
+        shutil.copytree(TINY_LLAMA, model)
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}), encoding="utf-8")
+        command = ["generate", model, "-q", "--prompt", "Once upon a time", "--ignore-eos", "--max-gen-len", 8000]
+        first, second = (self.node(node, command=command) for node in (0, 1))
+        self.assertTrue(first.stdout.read(1))
+        second.kill()
+        (_, messages, status), _ = self.ends(first, second)
+        self.assertRegex(messages, r"^halfbyte: rank 1 of 2 \([^()]+, process \d+\) has gone; rank 0 waited for it in [^\n]+\n$")
+        self.assertEqual(status, 1)
+
+    def test_errors_are_one_line(self):
+        self.fails(2, "--nnodes wants --master-addr too", "launch", "--nnodes", 2, "--", *GENERATE)
+        self.fails(2, "--node-rank 2 is none of 2 machines", "launch", "--nnodes", 2, "--node-rank", 2, "--master-addr", "127.0.0.1", "--", *GENERATE)
+        self.fails(2, "one process is not several", "launch", "-n", 1, "--", *GENERATE)
+        self.fails(2, "are for ranks of several machines", "launch", "--interface", "lo", "--", *GENERATE)
+        self.fails(2, "has no interface 'nowhere'", "launch", "--master-addr", "127.0.0.1", "--interface", "nowhere", "--", *GENERATE)
+        self.fails(2, "listen on the loopback interface alone", "launch", "--master-addr", "192.0.2.1", "--", *GENERATE)
+        self.fails(1, "the ranks' secret cannot be read there", "launch", "--master-addr", "127.0.0.1", "--secret-file", self.scratch / "none", "--", *GENERATE)
+
+    def test_verbs_that_are_not_for_ranks(self):
+        environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+        self.fails(2, "chat: is not run by several processes, and RANK and WORLD_SIZE say that this is one of 2", "chat", TINY_LLAMA, env=environment)
+
+
+@unittest.skipUnless(shutil.which("torchrun") and MODEL_PROGRAM.exists(), "torchrun is not installed")
+class Torchrun(CommandLineTest):
+    def started(self, *words):
+        command = ["torchrun", "--no-python", "--standalone", "--nproc-per-node", "2", PROGRAM, *map(str, words)]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_runs_a_model(self):
+        self.assertEqual(json.loads(self.started(*GENERATE, "--json"))["generations"], self.json_of(*GENERATE)["generations"])
+
+    def test_shares_a_conversion_out(self):
+        self.succeeds("quantize", TINY_LLAMA, self.scratch / "wanted", "-q")
+        self.started("quantize", TINY_LLAMA, self.scratch / "result", "-q")
         for path in (self.scratch / "wanted").iterdir():
             self.assertEqual((self.scratch / "result" / path.name).read_bytes(), path.read_bytes(), path.name)
 

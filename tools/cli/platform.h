@@ -51,6 +51,9 @@ Machine machine();
 // has to be finished, or undone, whoever listens.
 void ignore_broken_pipes() noexcept;
 
+// From now on nothing that is written to stdout is seen.
+void discard_output() noexcept;
+
 // From now on memory that is freed stays the process's: for work that takes and frees large buffers all the time, which
 // the kernel would clear anew each time.
 void keep_freed_memory() noexcept;

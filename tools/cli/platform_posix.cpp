@@ -84,6 +84,14 @@ void become(const std::filesystem::path& program, char** argv, bool waits_asleep
               "cannot start " + program.string() + ": " + std::generic_category().message(code));
 }
 
+void discard_output() noexcept {
+  std::fflush(stdout);
+  const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nothing < 0) return;
+  ::dup2(nothing, STDOUT_FILENO);
+  ::close(nothing);
+}
+
 void ignore_broken_pipes() noexcept { std::signal(SIGPIPE, SIG_IGN); }
 
 void keep_freed_memory() noexcept {

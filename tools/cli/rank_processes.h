@@ -10,18 +10,33 @@ namespace halfbyte::cli {
 inline constexpr const char* kRanksMemory = "HALFBYTE_RANKS_MEMORY";
 // And by which it knows how long to wait for another. Units: seconds.
 inline constexpr const char* kRanksTimeout = "HALFBYTE_RANKS_TIMEOUT";
+// Where ranks of several machines meet, as torchrun says it, and on which interface they listen, as Gloo is told.
+inline constexpr const char* kMasterHost = "MASTER_ADDR";
+inline constexpr const char* kMasterPort = "MASTER_PORT";
+inline constexpr const char* kRanksInterface = "GLOO_SOCKET_IFNAME";
+// A file with the secret that all ranks know.
+inline constexpr const char* kRanksSecret = "HALFBYTE_RANKS_SECRET_FILE";
+
+// How ranks of several machines find each other.
+struct RankedNetwork {
+  int nodes = 1, node = 0;  // machines that have as many ranks each, and which of them this is
+  std::string host;         // of rank 0. Empty: all are of this machine, and go by memory that they share alone
+  int port = 29'500;
+  std::string interface, secret_file;  // empty: the loopback one; no secret
+};
 
 struct RankedCommand {
   std::vector<std::string> words;  // of this program, without its name
-  int ranks = 2;
-  int timeout = 300;  // Units: seconds.
+  int ranks = 2;                   // of this machine
+  int timeout = 300;               // Units: seconds.
+  RankedNetwork network = {};
 };
 
 // Runs it to its end: RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are set, and this process's cores are divided
 // where there are enough. Output, and what is asked of the terminal, are the first rank's; of another one what it wrote
 // to stderr is shown if it is the first to fail. When one fails the others are ended. Ctrl-C, SIGTERM and SIGHUP are
-// the first rank's, and the others end with it. No rank outlives this process. Returns the exit status of the first rank
-// that failed (128 + the signal that ended it), or 0. Errors: kIo, kNoResources.
+// the first rank's, and the others end with it. No rank outlives this process. Returns the exit status of the first
+// rank that failed (128 + the signal that ended it), or 0. Errors: kIo, kNoResources.
 int run_ranks(const RankedCommand& command);
 
 }  // namespace halfbyte::cli

@@ -135,15 +135,33 @@ class RankProcesses {
     const auto set = [](const char* name, int value) {
       ::setenv(name, std::to_string(value).c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
     };
-    set("RANK", rank);
+    const RankedNetwork& network = command_.network;
+    set("RANK", network.node * command_.ranks + rank);
     set("LOCAL_RANK", rank);
-    set("WORLD_SIZE", command_.ranks);
+    set("WORLD_SIZE", network.nodes * command_.ranks);
     set("LOCAL_WORLD_SIZE", command_.ranks);
-    set(kRanksMemory, memory_);
+    set_network(network);
+    if (network.host.empty() || network.nodes > 1)
+      set(kRanksMemory, memory_);
+    else
+      ::unsetenv(kRanksMemory);  // NOLINT(concurrency-mt-unsafe): one thread
     set(kRanksTimeout, command_.timeout);
     // What this process was to have, by its user's word or by its cores (usable_cores.h).
     const char* const threads = std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
     set("OMP_NUM_THREADS", std::max(1, (threads ? std::atoi(threads) : usable_cores()) / command_.ranks));
+  }
+
+  static void set_network(const RankedNetwork& network) {
+    const auto set = [](const char* name, const std::string& value) {
+      if (value.empty())
+        ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+      else
+        ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    };
+    set(kMasterHost, network.host);
+    set(kMasterPort, network.host.empty() ? "" : std::to_string(network.port));
+    set(kRanksInterface, network.interface);
+    set(kRanksSecret, network.secret_file);
   }
 
   // Where CPUs are cores, neighbours, which share caches and memory.
@@ -210,7 +228,7 @@ class RankProcesses {
     std::string text = rank > 0 ? messages_of(processes_[static_cast<std::size_t>(rank)]) : "";
     const bool is_ended = status_ > 128;
     if (is_ended || (text.empty() && rank > 0)) {
-      text += "halfbyte: rank " + std::to_string(rank) +
+      text += "halfbyte: rank " + std::to_string(command_.network.node * command_.ranks + rank) +
               (is_ended ? " was ended by signal " + std::to_string(status_ - 128)
                         : " ended with status " + std::to_string(status_)) +
               "\n";

@@ -61,6 +61,7 @@ python_hub_check | torch huggingface_hub | $tiny
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
 race_test | | $halfbyte $tiny $scratch/race
+ranks_check | | $halfbyte $tiny
 report_check | | $halfbyte $tiny $root/tests/data/heldout.txt $scratch/report
 page_check | selenium | $halfbyte $tiny
 server_alike | | $halfbyte $tiny

@@ -18,6 +18,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/model/chat_options.h"
 #include "tools/model/chat_session.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/prompt_cache_options.h"
@@ -303,7 +304,10 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 Action prepare_chat(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common] { return run(*words, common); };
+  return [words, &common] {
+    refuse_ranks("chat");
+    return run(*words, common);
+  };
 }
 
 }  // namespace halfbyte::cli

@@ -18,6 +18,7 @@
 #include "tools/cli/sudden_ends.h"
 #include "tools/model/evaluate_output.h"
 #include "tools/model/evaluate_report.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 
@@ -172,7 +173,10 @@ ExitStatus run(const Words& words, const CommonOptions& common) {
 Action prepare_evaluate(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common] { return run(*words, common); };
+  return [words, &common] {
+    refuse_ranks("evaluate");
+    return run(*words, common);
+  };
 }
 
 }  // namespace halfbyte::cli

@@ -19,6 +19,7 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
 #include "tools/model/finetune_words.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_verbs.h"
 #include "tools/report/report.h"
 #include "tools/report/training.h"
@@ -137,7 +138,10 @@ ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
 Action prepare_finetune(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<FinetuneWords>();
   declare_finetune(parser, *words);
-  return [words, &common] { return run(*words, common); };
+  return [words, &common] {
+    refuse_ranks("finetune");
+    return run(*words, common);
+  };
 }
 
 }  // namespace halfbyte::cli

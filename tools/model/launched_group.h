@@ -1,14 +1,20 @@
-// The group that `halfbyte launch` started this process for.
+// The group of ranks that this process was started for: by `halfbyte launch`, or by another launcher over a network.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <halfbyte/group.h>
 
 namespace halfbyte::cli {
 
-// Joined at the first call; null: it was started alone. Errors: kInvalidArgument, kIo.
+// Joined at the first call, by memory that `halfbyte launch` made, or by MASTER_ADDR and MASTER_PORT beside a
+// launcher's rank and count; null: it was started alone. Another rank than the first of a network prints no results
+// from then on. Errors: kInvalidArgument, those of join_shared_memory_file() and join_network(); UsageError.
 std::shared_ptr<Group> launched_group();
 bool is_first_rank();  // or it was started alone
+
+// For verbs that no group of ranks runs. Errors: UsageError where this process is one of several.
+void refuse_ranks(const std::string& verb);
 
 }  // namespace halfbyte::cli

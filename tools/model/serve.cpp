@@ -22,6 +22,7 @@
 #include "tools/cli/platform.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/weighted_adapter.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 
@@ -196,7 +197,10 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 Action prepare_serve(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common] { return run(*words, common); };
+  return [words, &common] {
+    refuse_ranks("serve");
+    return run(*words, common);
+  };
 }
 
 }  // namespace halfbyte::cli

@@ -1,4 +1,4 @@
-// halfbyte launch -n N -- VERB ...: one command by several processes of this machine.
+// halfbyte launch -n N -- VERB ...: one command by several processes, of this machine or of several.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -20,12 +20,6 @@ bool reads_stdin(const std::string& word) {
          word.find("/dev/fd/") != std::string::npos;
 }
 
-struct Words {
-  int ranks = 2;
-  int timeout = RankedCommand{}.timeout;
-  std::vector<std::string> command;
-};
-
 void check_command(const std::vector<std::string>& command) {
   if (std::ranges::find(kShared, command.front()) != std::end(kShared)) {
     const auto word = std::ranges::find_if(command, reads_stdin);
@@ -37,20 +31,56 @@ void check_command(const std::vector<std::string>& command) {
   throw UsageError("launch: '" + printable(command.front()) + "' is not run by several processes; these are: " + all);
 }
 
+void check_network(const RankedCommand& command) {
+  const RankedNetwork& network = command.network;
+  if (network.node >= network.nodes) {
+    throw UsageError("launch: --node-rank " + std::to_string(network.node) + " is none of " +
+                         std::to_string(network.nodes) + " machines, which are counted from 0 on",
+                     "--node-rank");
+  }
+  if (network.nodes > 1 && network.host.empty())
+    throw UsageError("launch: --nnodes wants --master-addr too, an address of the machine whose --node-rank is 0");
+  if (network.host.empty() && !(network.interface.empty() && network.secret_file.empty()))
+    throw UsageError("launch: --interface and --secret-file are for ranks of several machines (--master-addr)");
+  if (network.nodes * command.ranks < 2) throw UsageError("launch: one process is not several; see --ranks, --nnodes");
+}
+
+void declare(OptionParser& parser, RankedCommand& command) {
+  RankedNetwork& network = command.network;
+  parser.add_option("-n,--ranks", command.ranks, "how many processes of this machine, which share its cores")
+      .check(whole_number(1, 256))
+      .show_default();
+  parser
+      .add_option("--timeout", command.timeout, "seconds until a process that gives no sign to the others is given up")
+      .check(whole_number(1, 86'400))
+      .show_default();
+  parser.add_option("--nnodes", network.nodes, "how many machines; each is told the same, but for --node-rank")
+      .check(whole_number(1, 4096))
+      .show_default();
+  parser.add_option("--node-rank", network.node, "which of them this is").check(whole_number(0, 4095)).show_default();
+  parser
+      .add_option("--master-addr", network.host,
+                  "where machine 0 is reached: ranks go by the network then, and those of one of several machines by "
+                  "memory too")
+      .type_name("HOST");
+  parser.add_option("--master-port", network.port, "a free port there").check(whole_number(1, 65'535)).show_default();
+  parser
+      .add_option("--interface", network.interface,
+                  "the network interface to listen on, and no other; without it the loopback one (lo)")
+      .type_name("NAME");
+  parser.add_option("--secret-file", network.secret_file, "a secret that all ranks are to know").type_name("FILE");
+  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity or bench").required();
+}
+
 }  // namespace
 
 Action prepare_launch(OptionParser& parser, const CommonOptions&) {
-  const auto words = std::make_shared<Words>();
-  parser.add_option("-n,--ranks", words->ranks, "how many processes, which share this machine's cores")
-      .check(whole_number(2, 256))
-      .show_default();
-  parser.add_option("--timeout", words->timeout, "seconds until a process that gives no sign to the others is given up")
-      .check(whole_number(1, 86'400))
-      .show_default();
-  parser.add_option("COMMAND", words->command, "what they run, after '--': generate, perplexity or bench").required();
-  return [words] {
-    check_command(words->command);
-    return static_cast<ExitStatus>(run_ranks({words->command, words->ranks, words->timeout}));
+  const auto command = std::make_shared<RankedCommand>();
+  declare(parser, *command);
+  return [command] {
+    check_command(command->words);
+    check_network(*command);
+    return static_cast<ExitStatus>(run_ranks(*command));
   };
 }
 

@@ -1,14 +1,15 @@
 // Ranks that run one model together, each with a part of its weights. Needs no LibTorch.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace halfbyte {
 
-// All ranks call the same methods in the same order. One thread of a rank at a time. Errors of all: kIo naming the rank
-// that is gone, or was waited for in vain; kContract when ranks are not at the same call.
+// All ranks call the same methods in the same order, but for send and receive. One thread of a rank at a time. Errors
+// of all: kIo naming the rank that is gone, or was waited for in vain; kContract when ranks are not at the same call.
 class Group {
  public:
   virtual ~Group() = default;
@@ -18,6 +19,16 @@ class Group {
   virtual void sum(std::span<float> values) = 0;
   // What each rank says, by rank; some hundred bytes each.
   virtual std::vector<std::string> gather(const std::string& text) = 0;
+
+  // What stages of layers (pipeline parallelism) need besides; a group without them divides layers alone. Errors of
+  // these defaults: kUnsupported.
+  //
+  // To one other rank, which receives equally many: in the order of sending. May return before they are received.
+  virtual void send(std::span<const float> values, int to);
+  virtual void receive(std::span<float> values, int from);
+  // The group of those ranks, in their order: this one among them, ascending. Every rank calls it, each with the ranks
+  // of its own part, and no rank is in two. Once for a group, which outlives it.
+  virtual std::shared_ptr<Group> part(const std::vector<int>& ranks);
 };
 
 }  // namespace halfbyte

@@ -1,0 +1,86 @@
+#include <halfbyte/c10d_group.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte {
+namespace {
+
+constexpr int kTag = 0;  // of what is sent: one rank receives in the order of sending
+
+at::Tensor view_of(std::span<float> values) {
+  return at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat);
+}
+
+class C10dGroup : public Group {
+ public:
+  explicit C10dGroup(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+
+  int rank() const noexcept override { return backend_->getRank(); }
+  int size() const noexcept override { return backend_->getSize(); }
+
+  void sum(std::span<float> values) override {
+    std::vector<at::Tensor> tensors{view_of(values)};
+    complete([&] { return backend_->allreduce(tensors); });
+  }
+
+  std::vector<std::string> gather(const std::string& text) override {
+    const std::vector<at::Tensor> lengths = gathered(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong));
+    std::int64_t longest = 1;
+    for (const at::Tensor& length : lengths) longest = std::max(longest, length.item<std::int64_t>());
+    const at::Tensor own = at::zeros({longest}, at::kByte);
+    std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
+    const std::vector<at::Tensor> texts = gathered(own);
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      out.emplace_back(static_cast<const char*>(texts[i].const_data_ptr()), lengths[i].item<std::int64_t>());
+    return out;
+  }
+
+  void send(std::span<const float> values, int to) override {
+    std::vector<at::Tensor> tensors{view_of({const_cast<float*>(values.data()), values.size()})};  // c10d reads it
+    complete([&] { return backend_->send(tensors, to, kTag); });
+  }
+
+  void receive(std::span<float> values, int from) override {
+    std::vector<at::Tensor> tensors{view_of(values)};
+    complete([&] { return backend_->recv(tensors, from, kTag); });
+  }
+
+ private:
+  std::vector<at::Tensor> gathered(const at::Tensor& own) {
+    std::vector<std::vector<at::Tensor>> all(1);
+    for (int i = 0; i < size(); ++i) all[0].push_back(at::empty_like(own));
+    std::vector<at::Tensor> mine{own};
+    complete([&] { return backend_->allgather(all, mine); });
+    return all[0];
+  }
+
+  template <class Start>
+  static void complete(const Start& start) {
+    try {
+      const c10::intrusive_ptr<c10d::Work> work = start();
+      if (work) work->wait();
+    } catch (const c10::Error& error) {
+      throw Error(ErrorCode::kIo, std::string("ranks of a group: ") + error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::kIo, std::string("ranks of a group: ") + error.what());
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+}  // namespace
+
+std::shared_ptr<Group> group_of(c10::intrusive_ptr<c10d::Backend> backend) {
+  return std::make_shared<C10dGroup>(std::move(backend));
+}
+
+}  // namespace halfbyte

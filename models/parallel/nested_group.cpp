@@ -1,0 +1,83 @@
+#include <halfbyte/nested_group.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <halfbyte/error.h>
+
+namespace halfbyte {
+namespace {
+
+class NestedGroup : public Group {
+ public:
+  NestedGroup(std::shared_ptr<Group> whole, std::shared_ptr<Group> local)
+      : whole_(std::move(whole)), local_(std::move(local)), first_(whole_->rank() - local_->rank()) {
+    if (local_->rank() > 0) return;
+    std::vector<int> firsts;
+    for (int rank = 0; rank < whole_->size(); rank += local_->size()) firsts.push_back(rank);
+    firsts_ = whole_->part(firsts);
+  }
+
+  int rank() const noexcept override { return whole_->rank(); }
+  int size() const noexcept override { return whole_->size(); }
+
+  void sum(std::span<float> values) override {
+    local_->sum(values);
+    if (firsts_)
+      firsts_->sum(values);
+    else
+      std::ranges::fill(values, 0.0f);
+    local_->sum(values);  // which tells the others, and all the same bits
+  }
+
+  std::vector<std::string> gather(const std::string& text) override {
+    const nlohmann::json own = local_->gather(text);
+    std::string all;
+    if (firsts_) all = nlohmann::json(firsts_->gather(own.dump())).dump();
+    std::vector<std::string> out;
+    for (const auto& machine : nlohmann::json::parse(local_->gather(all).front())) {
+      for (auto& each : nlohmann::json::parse(machine.get<std::string>())) out.push_back(each.get<std::string>());
+    }
+    return out;
+  }
+
+  void send(std::span<const float> values, int to) override {
+    is_here(to) ? local_->send(values, to - first_) : whole_->send(values, to);
+  }
+  void receive(std::span<float> values, int from) override {
+    is_here(from) ? local_->receive(values, from - first_) : whole_->receive(values, from);
+  }
+
+  std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
+    if (!std::ranges::all_of(ranks, [&](int rank) { return is_here(rank); })) return whole_->part(ranks);
+    std::vector<int> here;
+    for (const int rank : ranks) here.push_back(rank - first_);
+    return local_->part(here);
+  }
+
+ private:
+  bool is_here(int rank) const { return rank >= first_ && rank < first_ + local_->size(); }
+
+  std::shared_ptr<Group> whole_, local_;
+  int first_;                      // of this machine's
+  std::shared_ptr<Group> firsts_;  // each machine's first rank; null in the others
+};
+
+}  // namespace
+
+std::shared_ptr<Group> nested_group(std::shared_ptr<Group> whole, std::shared_ptr<Group> local) {
+  const bool fits = local->size() > 0 && whole->size() % local->size() == 0 &&
+                    whole->rank() % local->size() == local->rank() && local->size() > 1;
+  if (!fits) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "rank " + std::to_string(whole->rank()) + " of " + std::to_string(whole->size()) + " cannot be rank " +
+                    std::to_string(local->rank()) + " of " + std::to_string(local->size()) + " of its machine");
+  }
+  return std::make_shared<NestedGroup>(std::move(whole), std::move(local));
+}
+
+}  // namespace halfbyte

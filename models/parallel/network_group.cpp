@@ -1,0 +1,145 @@
+// What of c10d needs Gloo's own headers stands here alone. Those that there are (Debian's) are older than LibTorch's
+// Gloo, and GlooStore differs in its virtual functions: it is not touched.
+#include <halfbyte/network_group.h>
+
+#include <algorithm>
+
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO  // LibTorch's own package says so too
+#endif
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <halfbyte/c10d_group.h>
+#include <halfbyte/error.h>
+
+#include "models/parallel/network_address.h"
+#include "models/parallel/roster.h"
+#include "models/parallel/within.h"
+
+namespace halfbyte {
+namespace {
+
+using models::Roster;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+// Where a group's members meet.
+struct Meeting {
+  Store store;
+  std::string address;  // where this rank listens
+  std::chrono::milliseconds timeout;
+};
+
+constexpr std::chrono::seconds kAnswer{2};  // of what has a timeout of its own, beyond it
+
+std::shared_ptr<Group> connected(const Meeting& meeting, int rank, int size) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
+  options->threads = 1;  // calls come one after another
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(meeting.address));
+  return group_of(models::within(meeting.timeout + kAnswer, [store = meeting.store, rank, size, options] {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  }));
+}
+
+class NetworkGroup : public Group {
+ public:
+  // `ranks`: which of the roster's they are.
+  NetworkGroup(std::shared_ptr<Roster> roster, Meeting meeting, std::vector<int> ranks)
+      : roster_(std::move(roster)), meeting_(std::move(meeting)), ranks_(std::move(ranks)) {
+    const auto own = std::ranges::find(ranks_, roster_->rank()) - ranks_.begin();
+    try {
+      group_ = connected(meeting_, static_cast<int>(own), static_cast<int>(ranks_.size()));
+    } catch (const std::exception& error) {
+      throw roster_->explained(ranks_, "joining", models::one_line(error));
+    }
+  }
+
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  void sum(std::span<float> values) override {
+    explaining("a sum of all ranks", [&] { group_->sum(values); });
+  }
+  std::vector<std::string> gather(const std::string& text) override {
+    std::vector<std::string> out;
+    explaining("what all ranks say to each other", [&] { out = group_->gather(text); });
+    return out;
+  }
+  void send(std::span<const float> values, int to) override {
+    explaining("sending to rank " + named(to), [&] { group_->send(values, to); });
+  }
+  void receive(std::span<float> values, int from) override {
+    explaining("receiving from rank " + named(from), [&] { group_->receive(values, from); });
+  }
+
+  std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
+    std::vector<int> theirs;
+    for (const int rank : ranks) theirs.push_back(ranks_.at(static_cast<std::size_t>(rank)));
+    std::string name = "part";
+    for (const int rank : theirs) name += "-" + std::to_string(rank);
+    Meeting meeting = meeting_;
+    meeting.store = c10::make_intrusive<c10d::PrefixStore>(name, meeting_.store);
+    return std::make_shared<NetworkGroup>(roster_, std::move(meeting), std::move(theirs));
+  }
+
+ private:
+  std::string named(int rank) const { return std::to_string(ranks_.at(static_cast<std::size_t>(rank))); }
+
+  template <class Work>
+  void explaining(const std::string& doing, const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      throw roster_->explained(ranks_, doing, error.what());
+    }
+  }
+
+  std::shared_ptr<Roster> roster_;
+  Meeting meeting_;
+  std::vector<int> ranks_;
+  std::shared_ptr<Group> group_;
+};
+
+Store open_store(int rank, const NetworkOptions& options) {
+  c10d::TCPStoreOptions wanted;
+  wanted.port = options.port;
+  wanted.isServer = rank == 0 && !options.is_store_there;
+  wanted.waitWorkers = false;  // the roster does, and says who is missing
+  wanted.timeout = options.timeout;
+  if (wanted.isServer) wanted.masterListenFd = models::listen_at(options.host, options.port);
+  try {
+    return models::within(options.timeout + kAnswer,
+                          [host = options.host, wanted] { return c10::make_intrusive<c10d::TCPStore>(host, wanted); });
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kIo, "rank " + std::to_string(rank) + " does not reach rank 0 at " + options.host +
+                                    ", port " + std::to_string(options.port) + ": " + models::one_line(error));
+  }
+}
+
+void check(int rank, int size, const NetworkOptions& options) {
+  if (size < 2 || rank < 0 || rank >= size)
+    throw Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                                                 " cannot join: a group has at least 2 ranks, from 0 on");
+  if (options.interface.empty() && !models::is_loopback(options.host)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "ranks meet at " + options.host +
+                    ", and listen on the loopback interface alone: name this machine's interface of the network "
+                    "between them (GLOO_SOCKET_IFNAME)");
+  }
+}
+
+}  // namespace
+
+bool has_network_groups() noexcept { return true; }
+
+std::shared_ptr<Group> join_network(int rank, int size, const NetworkOptions& options) {
+  check(rank, size, options);
+  const std::string address = models::address_of(options.interface);
+  const Store store = c10::make_intrusive<c10d::PrefixStore>("halfbyte/" + options.name, open_store(rank, options));
+  auto roster = std::make_shared<Roster>(store, rank, size, options.secret, options.timeout);
+  std::vector<int> ranks;
+  for (int i = 0; i < size; ++i) ranks.push_back(i);
+  return std::make_shared<NetworkGroup>(std::move(roster), Meeting{store, address, options.timeout}, std::move(ranks));
+}
+
+}  // namespace halfbyte
