@@ -12,6 +12,10 @@
 namespace halfbyte {
 namespace {
 
+std::string text_of(const nlohmann::json& texts) {
+  return texts.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
 class NestedGroup : public Group {
  public:
   NestedGroup(std::shared_ptr<Group> whole, std::shared_ptr<Group> local)
@@ -37,7 +41,7 @@ class NestedGroup : public Group {
   std::vector<std::string> gather(const std::string& text) override {
     const nlohmann::json own = local_->gather(text);
     std::string all;
-    if (firsts_) all = nlohmann::json(firsts_->gather(own.dump())).dump();
+    if (firsts_) all = text_of(firsts_->gather(text_of(own)));
     std::vector<std::string> out;
     for (const auto& machine : nlohmann::json::parse(local_->gather(all).front())) {
       for (auto& each : nlohmann::json::parse(machine.get<std::string>())) out.push_back(each.get<std::string>());

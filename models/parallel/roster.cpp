@@ -83,7 +83,7 @@ Roster::Roster(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const 
     meet();
     prove(secret);
   } catch (const Error&) {
-    part_from(all);
+    part_from("who", all);
     throw;
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kIo, "the ranks' store, which is rank 0's, cannot be reached any more: " + one_line(error));
@@ -171,12 +171,12 @@ std::vector<int> Roster::without(const char* what, const std::vector<int>& ranks
   return out;
 }
 
-// Before an error ends this process: what the others have yet to read is rank 0's.
-void Roster::part_from(const std::vector<int>& ranks) const {
+// Before an error ends this process: what those who have said `what` have yet to read is rank 0's.
+void Roster::part_from(const char* what, const std::vector<int>& ranks) const {
   try {
     set(key("left", rank_), "1");
     if (rank_ > 0) return;
-    const std::vector<int> away = without("who", ranks);
+    const std::vector<int> away = without(what, ranks);
     for (milliseconds waited{0}; waited < kMourning; waited += kLook) {
       if (without("left", ranks).size() <= away.size()) return;
       std::this_thread::sleep_for(kLook);
@@ -203,7 +203,7 @@ std::string Roster::verdict(const std::vector<int>& ranks, const std::string& do
 Error Roster::explained(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const {
   try {
     const std::string out = verdict(ranks, doing, said);
-    part_from(ranks);
+    part_from("failed", ranks);
     return {ErrorCode::kIo, out};
   } catch (const std::exception&) {
     // The store is rank 0's, unless the launcher has it.

@@ -39,7 +39,7 @@ class Roster {
   std::string proof_of(int rank, const std::string& secret) const;
   std::string verdict(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const;
   std::vector<int> without(const char* what, const std::vector<int>& ranks) const;
-  void part_from(const std::vector<int>& ranks) const;
+  void part_from(const char* what, const std::vector<int>& ranks) const;
 
   bool has(const std::string& key) const;
   std::string get(const std::string& key) const;
