@@ -3,6 +3,7 @@
 #include <halfbyte/network_group.h>
 
 #include <algorithm>
+#include <map>
 
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO  // LibTorch's own package says so too
@@ -73,13 +74,16 @@ class NetworkGroup : public Group {
   }
 
   std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
+    std::shared_ptr<Group>& known = parts_[ranks];
+    if (known) return known;
     std::vector<int> theirs;
     for (const int rank : ranks) theirs.push_back(ranks_.at(static_cast<std::size_t>(rank)));
     std::string name = "part";
     for (const int rank : theirs) name += "-" + std::to_string(rank);
     Meeting meeting = meeting_;
     meeting.store = c10::make_intrusive<c10d::PrefixStore>(name, meeting_.store);
-    return std::make_shared<NetworkGroup>(roster_, std::move(meeting), std::move(theirs));
+    known = std::make_shared<NetworkGroup>(roster_, std::move(meeting), std::move(theirs));
+    return known;
   }
 
  private:
@@ -98,6 +102,7 @@ class NetworkGroup : public Group {
   Meeting meeting_;
   std::vector<int> ranks_;
   std::shared_ptr<Group> group_;
+  std::map<std::vector<int>, std::shared_ptr<Group>> parts_;
 };
 
 Store open_store(int rank, const NetworkOptions& options) {
