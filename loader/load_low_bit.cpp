@@ -17,6 +17,7 @@
 #include "loader/torch_runtime.h"
 #include "models/modules/session.h"
 #include "models/parallel/division.h"
+#include "models/parallel/stages.h"
 #include "quant/kernels/cpu_products.h"
 #include "quant/threads.h"
 
@@ -85,6 +86,7 @@ std::string join_text(const LoadReport& report, const LoadOptions& options) {
                     ", products in " + report.compute + ", instruction set " + quant::isa_name();
   for (const DtypeOverride& each : options.overrides) out += ", " + each.pattern + "=" + each.policy.name();
   for (const std::string& each : options.keep_float32) out += ", keep_float32 " + each;
+  if (options.pipeline != 1) out += ", pipeline " + std::to_string(options.pipeline);
   return out + (options.key_values == KeyValues::kInt8 ? ", keys and values in 8 bits" : "");
 }
 
@@ -103,17 +105,30 @@ struct Parts {
   models::ModelWeights weights;
 };
 
-// A rank's part, which the report then speaks of.
-Parts part_of(const models::ModelConfig& config, models::ModelWeights weights, const LoadOptions& options,
-              LoadReport& report) {
-  if (!options.group) return {config, std::move(weights)};
+// Of each layer, as the files have it.
+std::vector<std::uint64_t> layer_bytes(const models::ModelConfig& config, const CheckpointSource& source) {
+  std::vector<std::uint64_t> out(config.layers.size());
+  for (const models::ModuleAt& module : models::modules_of(config)) {
+    if (module.layer >= 0) out.at(static_cast<std::size_t>(module.layer)) += source.record(module.weight()).size_bytes;
+  }
+  return out;
+}
+
+// All weights, or a rank's part of them, which the report then speaks of.
+Parts gather(const models::ModelConfig& config, CheckpointSource& source, const LoadOptions& options,
+             LoadReport& report) {
+  if (!options.group) return {config, models::gather_weights(config, source)};
   check_alike(*options.group, join_text(report, options));
-  const models::Division division = models::divide(config, weights, options.group->rank(), options.group->size());
+  const int rank = options.group->rank(), size = options.group->size();
+  const models::Stage stage = models::stage_of(rank, size, options.pipeline);
+  const models::ModelConfig own = models::staged(config, layer_bytes(config, source), stage);
+  models::ModelWeights weights = models::gather_weights(own, source);
+  const models::Division division = models::divide(own, weights, rank, size, options.pipeline);
   report.notes.push_back(division.description());
   const models::MappedFiles mapped{
       [](const at::Tensor& tensor) { return files::mapping_at(tensor.const_data_ptr()).path != nullptr; },
       [](const at::Tensor& tensor) { files::let_go(tensor.const_data_ptr(), tensor.nbytes()); }};
-  return {models::divided(config, division), models::divided(config, std::move(weights), division, mapped)};
+  return {models::divided(own, division), models::divided(own, std::move(weights), division, mapped)};
 }
 
 Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
@@ -133,9 +148,11 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   CheckpointSource source(checkpoint, options, report, device);
   if (options.group && !device.is_cpu())
     throw Error(ErrorCode::kUnsupported, "ranks run a model together on the CPU alone; load it there");
-  Parts parts = part_of(config, models::gather_weights(config, source), options, report);
+  if (!options.group && options.pipeline != 1)
+    throw Error(ErrorCode::kInvalidArgument, "stages of layers are for ranks; none were given");
+  Parts parts = gather(config, source, options, report);
   auto module = std::make_shared<models::CausalLM>(parts.config, parts.weights, options.dtype, arithmetic,
-                                                   options.key_values, options.group);
+                                                   options.key_values, options.group, options.pipeline);
   parts.weights = {};  // what was cut is the module's alone
   note_key_values(*module, options.key_values, report);
   move_derived_buffers(*module, device);

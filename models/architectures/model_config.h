@@ -186,6 +186,9 @@ struct ModelConfig {
   // Of a rank that has a part of the head: its first row, and how many. 0: all rows.
   std::int64_t first_head_row = 0;
   std::int64_t head_rows = 0;
+  // Of a rank that has a stage of the layers: its first, and how many. 0: all layers.
+  std::int64_t first_layer = 0;
+  std::int64_t stage_layers = 0;
   std::int64_t max_position_embeddings = 0;  // tokens that the model takes, after rope scaling
   bool tie_word_embeddings = false;
   std::vector<LayerConfig> layers;  // num_hidden_layers
@@ -252,6 +255,12 @@ struct ModelConfig {
     return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
   }
   const LayerConfig& layer(std::int64_t index) const { return layers.at(static_cast<std::size_t>(index)); }
+  // Whether this rank has that layer, the first, the last; and what tokens become before the first.
+  bool has_layer(std::int64_t index) const noexcept {
+    return stage_layers == 0 || (index >= first_layer && index < first_layer + stage_layers);
+  }
+  bool has_last_layer() const noexcept { return has_layer(num_hidden_layers - 1); }
+  bool has_embedding() const noexcept { return has_layer(0) || layer_input_size > 0; }
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -22,10 +22,6 @@
 namespace halfbyte::models::cpu {
 namespace {
 
-std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
-  return static_cast<std::size_t>(count * size_bytes(dtype));
-}
-
 // By QueryKeyNorm; the first without norms.
 constexpr quant::HeadNorm kHeadNorms[] = {quant::HeadNorm::kEachHead, quant::HeadNorm::kEachHead,
                                           quant::HeadNorm::kEachTurnedHead, quant::HeadNorm::kAllHeads};
@@ -33,23 +29,30 @@ constexpr quant::HeadNorm kHeadNorms[] = {quant::HeadNorm::kEachHead, quant::Hea
 // One pass over all layers. The residual sum of a layer's half waits as `delta` for the next norm, which adds it.
 class Forward {
  public:
-  Forward(const Decoder& decoder, Workspace& workspace, const at::Tensor& tokens, std::span<const StepRow> rows)
+  Forward(const Decoder& decoder, Workspace& workspace, const at::Tensor& tokens, std::span<const StepRow> rows,
+          const at::Tensor& input)
       : decoder_(decoder),
         work_(workspace),
         ids_(tokens),
         rows_(rows),
-        hidden_(workspace.model.embedding.in_features),
+        hidden_(decoder.hidden_size()),
         count_(tokens.numel()) {
     set_rows();
-    embed(tokens.const_data_ptr<std::int64_t>());
+    stream_ = work_.stream.floats(count_ * hidden_);
+    base_ = stream_;
+    if (input.defined())
+      std::copy_n(input.const_data_ptr<float>(), count_ * hidden_, stream_);
+    else
+      embed(tokens.const_data_ptr<std::int64_t>());
   }
 
   at::Tensor run() {
     for (std::size_t i = 0; i < work_.model.layers.size(); ++i) {
+      const std::int64_t index = decoder_.first_layer() + static_cast<std::int64_t>(i);
       const auto attempt = [&] {
-        return decoder_.path() + "." + std::to_string(i) + ", given " + std::to_string(count_) + " tokens";
+        return decoder_.path() + "." + std::to_string(index) + ", given " + std::to_string(count_) + " tokens";
       };
-      const auto scope = WorkScope::layer(static_cast<std::int64_t>(i));
+      const auto scope = WorkScope::layer(index);
       translated(attempt, [&] { layer(work_.model.layers[i]); });
       PassWatch::layer_done(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(work_.model.layers.size()));
     }
@@ -93,8 +96,6 @@ class Forward {
   void embed(const std::int64_t* ids) {
     const WorkScope work(WorkKind::kEmbedding, [&] { return cost_of_rows(work_.model.embedding, count_); });
     const auto scale = static_cast<float>(decoder_.embedding().scale());
-    stream_ = work_.stream.floats(count_ * hidden_);
-    base_ = stream_;
     for (std::int64_t i = 0; i < count_; ++i) {
       float* row = stream_ + i * hidden_;
       quant::dequantize(work_.model.embedding, ids[i], ids[i] + 1, reinterpret_cast<std::byte*>(row), Dtype::kFloat32);
@@ -386,12 +387,13 @@ class Forward {
 
 }  // namespace
 
-std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, std::span<const StepRow> rows) {
-  if (!is_fusible(decoder, tokens) || !rows.front().session->device().is_cpu()) return std::nullopt;
+std::optional<at::Tensor> forward(const Decoder& decoder, const at::Tensor& tokens, std::span<const StepRow> rows,
+                                  const at::Tensor& input) {
+  if (!is_fusible(decoder, tokens, input) || !rows.front().session->device().is_cpu()) return std::nullopt;
   const Workspaces::Lease workspace(decoder.workspaces());
   if (!view(decoder, (*workspace).model)) return std::nullopt;
   decoder.workspaces().note_pass();
-  return Forward(decoder, *workspace, tokens, rows).run();
+  return Forward(decoder, *workspace, tokens, rows, input).run();
 }
 
 }  // namespace halfbyte::models::cpu

@@ -22,15 +22,19 @@ bool is_wanted(const Compute& compute) {
          !Tap::is_there() && !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
-bool takes(const at::Tensor& tokens, const Embedding& embedding) {
+bool takes(const at::Tensor& tokens, const Decoder& decoder) {
   return tokens.is_cpu() && tokens.dim() == 1 && tokens.scalar_type() == at::kLong && tokens.is_contiguous() &&
-         tokens.numel() > 0 && are_known(tokens, embedding.vocab_size());
+         tokens.numel() > 0 && (!decoder.has_embedding() || are_known(tokens, decoder.embedding().vocab_size()));
+}
+
+bool takes_input(const at::Tensor& input) {
+  return !input.defined() || (input.is_cpu() && input.scalar_type() == at::kFloat && input.is_contiguous());
 }
 
 }  // namespace
 
-bool is_fusible(const Decoder& decoder, const at::Tensor& tokens) {
-  return is_wanted(decoder.compute()) && takes(tokens, decoder.embedding());
+bool is_fusible(const Decoder& decoder, const at::Tensor& tokens, const at::Tensor& input) {
+  return is_wanted(decoder.compute()) && takes(tokens, decoder) && takes_input(input);
 }
 
 }  // namespace halfbyte::models::cpu

@@ -5,6 +5,7 @@
 
 namespace halfbyte::models::cpu {
 
-bool is_fusible(const Decoder& decoder, const at::Tensor& tokens);
+// `input`: as Decoder::forward's.
+bool is_fusible(const Decoder& decoder, const at::Tensor& tokens, const at::Tensor& input);
 
 }  // namespace halfbyte::models::cpu

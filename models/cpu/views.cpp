@@ -188,8 +188,9 @@ std::optional<quant::Product> product_of(const Linear& linear, std::optional<Dty
 }
 
 bool view(const Decoder& decoder, ModelView& out) {
-  if (!set(decoder.embedding(), out.embedding)) return false;
-  const std::int64_t hidden_size = out.embedding.in_features;
+  const std::int64_t hidden_size = decoder.hidden_size();
+  if (decoder.has_embedding() && (!set(decoder.embedding(), out.embedding) || out.embedding.in_features != hidden_size))
+    return false;
   out.layers.resize(decoder.layers().size());
   for (std::size_t i = 0; i < out.layers.size(); ++i) {
     if (!set(*decoder.layers()[i], hidden_size, out.layers[i])) return false;

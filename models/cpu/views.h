@@ -44,7 +44,7 @@ struct LayerView {
 };
 
 struct ModelView {
-  quant::WeightMatrix embedding;
+  quant::WeightMatrix embedding;  // an earlier stage's: unset
   std::vector<LayerView> layers;
   quant::Norm norm;  // without a weight: none
 };

@@ -14,6 +14,10 @@
 
 namespace halfbyte::models::cpu {
 
+inline std::size_t bytes_of_values(std::int64_t count, Dtype dtype) {
+  return static_cast<std::size_t>(count * size_bytes(dtype));
+}
+
 // Begins on a cache line. Contents are lost when it grows.
 class Buffer {
  public:

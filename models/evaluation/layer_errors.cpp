@@ -82,7 +82,8 @@ class Comparison {
       layer(i, ours, theirs);
       PassWatch::layer_done(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(layers));
     }
-    compare(-1, [&] { return original_.head(theirs.normalised()); }, [&] { return model_.head(ours.normalised()); });
+    compare(
+        -1, [&] { return original_.head(theirs.normalised()); }, [&] { return model_.head(ours.normalised()); });
   }
 
   std::vector<LayerError> errors() {
@@ -98,8 +99,8 @@ class Comparison {
  private:
   void layer(std::size_t i, Side& ours, Side& theirs) {
     const auto index = static_cast<std::int64_t>(i);
-    const auto [found, wanted] =
-        compare(index, [&] { return theirs.layer(i, theirs.stream); }, [&] { return ours.layer(i, ours.stream); });
+    const auto [found, wanted] = compare(
+        index, [&] { return theirs.layer(i, theirs.stream); }, [&] { return ours.layer(i, ours.stream); });
     const std::string name = model_.decoder().path() + "." + std::to_string(i);
     Line& whole = line(index, name);
     whole.together.add(found, wanted);
@@ -160,6 +161,8 @@ class Comparison {
 };
 
 void check_layers(const CausalLM& model, const CausalLM& original) {
+  model.decoder().check_all_layers();
+  original.decoder().check_all_layers();
   const std::size_t ours = model.decoder().layers().size(), theirs = original.decoder().layers().size();
   if (ours == theirs) return;
   throw Error(ErrorCode::kInvalidArgument, "the models differ in layers, " + std::to_string(ours) + " and " +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
@@ -12,7 +13,9 @@
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
+#include "models/modules/pass_watch.h"
 #include "models/modules/product_cost.h"
+#include "models/parallel/pipeline.h"
 #include "models/parallel/summed.h"
 #include "quant/operators/translate.h"
 #include "quant/thread_pool.h"
@@ -66,10 +69,15 @@ bool were_finite(std::span<const StepRow> rows) {
 }  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-                   quant::Arithmetic arithmetic, KeyValues key_values, std::shared_ptr<Group> group)
+                   quant::Arithmetic arithmetic, KeyValues key_values, std::shared_ptr<Group> group, int stages)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
   Compute compute(policy, arithmetic, key_values);
-  compute.group = std::move(group);
+  compute.group = compute.layer_group = std::move(group);
+  if (stages > 1) {
+    const Stage stage = stage_of(compute.group->rank(), compute.group->size(), stages);
+    compute.layer_group = stage.places > 1 ? compute.group->part(stage.ranks()) : nullptr;
+    pipeline_ = std::make_unique<const Pipeline>(compute.group, stage, compute.stream, config.hidden_size);
+  }
   model_ = std::make_unique<Decoder>(*this, weights, config, compute);
   lm_head_ = make_linear(weights.modules.linear(&Naming::head), compute);
   register_at(*this, config.naming->head, lm_head_);
@@ -111,10 +119,27 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
                                           device().str() + "; move one of them with .to()");
   }
+  return pipeline_ ? pass_in_parts(tokens, rows) : pass(tokens, rows);
+}
+
+// A stage goes on to the next part while those after it work on what it gave: nothing comes back before head() asks.
+at::Tensor CausalLM::pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  const ExpectedRows expected(rows);
+  const std::vector<MicroBatch> parts = micro_batches(rows);
+  std::vector<at::Tensor> out;
+  for (const MicroBatch& part : parts) {
+    const PassWatch::Part watched(static_cast<std::int64_t>(out.size()), static_cast<std::int64_t>(parts.size()));
+    out.push_back(pass(tokens.narrow(0, part.first, part.tokens), part.rows));
+  }
+  return out.size() == 1 ? out[0] : at::cat(out);
+}
+
+at::Tensor CausalLM::pass(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  const at::Tensor input = pipeline_ ? pipeline_->received(tokens.size(0)) : at::Tensor();
   const auto run = [&] {
     return translated(
         [&] { return "the model's forward pass of tokens " + describe(tokens) + " under " + policy_.name(); },
-        [&] { return model_->forward(tokens, rows); });
+        [&] { return model_->forward(tokens, rows, input); });
   };
   were_finite(rows);  // what a pass noted that was broken off
   at::Tensor out = run();
@@ -126,14 +151,16 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
     if (!were_finite(rows) || !are_keys_finite) fail_query_or_key(policy_);
   }
   for (const StepRow& row : rows) row.session->commit(row.tokens);
+  if (pipeline_) pipeline_->hand_on(out);
   return out;
 }
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
   const quant::OwnThreads own_threads;
+  const at::Tensor x = pipeline_ ? pipeline_->of_last(hidden) : hidden;
   const auto run = [&] {
-    const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, hidden); });
-    return lm_head_->multiply(hidden, at::kFloat);
+    const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, x); });
+    return lm_head_->multiply(x, at::kFloat);
   };
   at::Tensor products = run();
   if (config_->head_rows > 0) products = of_all_ranks(products);

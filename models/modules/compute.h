@@ -24,7 +24,8 @@ struct Compute {
   std::optional<at::ScalarType> stream;   // of the residual stream and all that lies between products
   quant::Arithmetic arithmetic;           // of products with packed codes
   KeyValues key_values;
-  std::shared_ptr<Group> group = {};  // of ranks that have parts of this model; null: it is whole
+  std::shared_ptr<Group> group = {};        // of ranks that have parts of this model; null: it is whole
+  std::shared_ptr<Group> layer_group = {};  // of those among them that have parts of the same layers; null: none
 
   explicit Compute(const DtypePolicy& policy, quant::Arithmetic arithmetic_ = quant::Arithmetic::kFloat,
                    KeyValues key_values_ = KeyValues::kOperand)

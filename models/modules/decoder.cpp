@@ -5,6 +5,8 @@
 
 #include <ATen/ops/cat.h>
 
+#include <halfbyte/error.h>
+
 #include "models/cpu/forward.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/children.h"
@@ -50,8 +52,8 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
   const LayerConfig& layer = config.layer(index);
   const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
   input_norm_ = norm(&Naming::input_norm);
-  if (layer.is_attention_part) attention_group_ = compute.group;
-  if (layer.is_mlp_part) mlp_group_ = compute.group;
+  if (layer.is_attention_part) attention_group_ = compute.layer_group;
+  if (layer.is_mlp_part) mlp_group_ = compute.layer_group;
   const MixerRow& mixer = kMixers.at(static_cast<std::size_t>(layer.mixer));
   mixer_ = mixer.make(weights.modules, config, compute, index);
   register_at(*this, names.*mixer.path, mixer_);
@@ -104,10 +106,18 @@ at::Tensor DecoderLayer::completed(const at::Tensor& x, const Pass& pass) const 
 
 Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config,
                  const Compute& compute)
-    : compute_(compute), path_(config.naming->layers), reaches_(reaches_of(config)) {
+    : compute_(compute),
+      path_(config.naming->layers),
+      reaches_(reaches_of(config)),
+      hidden_size_(config.hidden_size),
+      all_layers_(config.num_hidden_layers),
+      first_layer_(config.first_layer) {
   const Naming& names = *config.naming;
-  embedding_ = std::make_shared<Embedding>(weights.modules.linear(&Naming::embedding), config.embedding_scale, compute);
-  register_at(root, names.embedding, embedding_);
+  if (config.has_embedding()) {
+    embedding_ =
+        std::make_shared<Embedding>(weights.modules.linear(&Naming::embedding), config.embedding_scale, compute);
+    register_at(root, names.embedding, embedding_);
+  }
   if (config.layer_input_size > 0)
     layer_inputs_ = std::make_shared<LayerInputs>(root, weights.modules, config, compute);
   for (std::size_t i = 0; i < config.ropes.size(); ++i) {
@@ -116,8 +126,9 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
     register_at(root, std::string(names.rotary) + (name.empty() ? "" : "." + name), rotary);
     rotaries_.push_back(rotary);
   }
-  for (const LayerWeights& layer : weights.layers) {
-    const auto index = static_cast<std::int64_t>(layers_.size());
+  for (std::int64_t index = 0; index < all_layers_; ++index) {
+    if (!config.has_layer(index)) continue;
+    const LayerWeights& layer = weights.layers.at(static_cast<std::size_t>(index));
     layers_.push_back(std::make_shared<DecoderLayer>(layer, config, compute, index));
     register_at(root, std::string(names.layers) + "." + std::to_string(index), layers_.back());
   }
@@ -144,26 +155,31 @@ std::vector<Session*> sessions_of(std::span<const StepRow> rows, const EqualRows
   return out;
 }
 
-at::Tensor Decoder::forward(const at::Tensor& tokens, std::span<const StepRow> rows) const {
-  if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, rows)) return *std::move(fused);
+at::Tensor Decoder::forward(const at::Tensor& tokens, std::span<const StepRow> rows, const at::Tensor& input) const {
+  if (std::optional<at::Tensor> fused = cpu::forward(*this, tokens, rows, input)) return *std::move(fused);
   std::vector<at::Tensor> results;
   for (const EqualRows& part : equal_rows(rows)) {
     const auto count = static_cast<std::int64_t>(part.end - part.begin);
-    const at::Tensor own = tokens.narrow(0, part.first, count * part.tokens).view({count, part.tokens});
-    results.push_back(by_modules(own, sessions_of(rows, part)).flatten(0, 1));
+    const auto of_part = [&](const at::Tensor& x) {
+      return x.narrow(0, part.first, count * part.tokens).unflatten(0, {count, part.tokens});
+    };
+    const at::Tensor given = input.defined() ? of_part(input) : input;
+    results.push_back(by_modules(of_part(tokens), sessions_of(rows, part), given).flatten(0, 1));
   }
   return results.size() == 1 ? results[0] : at::cat(results);
 }
 
-at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> sessions) const {
+at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> sessions,
+                               const at::Tensor& input) const {
   auto [x, pass] = [&] {
     const WorkScope work(WorkKind::kModules);
-    return begin(tokens, std::move(sessions));
+    return begin(tokens, std::move(sessions), input);
   }();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const auto scope = WorkScope::layer(static_cast<std::int64_t>(layer));
+    const std::int64_t index = first_layer_ + static_cast<std::int64_t>(layer);
+    const auto scope = WorkScope::layer(index);
     const WorkScope work(WorkKind::kModules);
-    x = translated([&] { return path_ + "." + std::to_string(layer) + ", given " + describe(x); },
+    x = translated([&] { return path_ + "." + std::to_string(index) + ", given " + describe(x); },
                    [&] { return layers_[layer]->forward(x, pass); });
     PassWatch::layer_done(static_cast<std::int64_t>(layer) + 1, static_cast<std::int64_t>(layers_.size()));
   }
@@ -171,10 +187,18 @@ at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> s
   return norm_ ? norm_->forward(x) : x;
 }
 
-Decoder::Begun Decoder::begin(const at::Tensor& tokens, std::vector<Session*> sessions) const {
-  Begun out{embedding_->forward(tokens), make_pass(std::move(sessions), tokens.size(1))};
-  if (layer_inputs_) out.pass.layer_inputs = layer_inputs_->forward(tokens, out.stream);
+Decoder::Begun Decoder::begin(const at::Tensor& tokens, std::vector<Session*> sessions, const at::Tensor& input) const {
+  const at::Tensor embedded = embedding_ ? embedding_->forward(tokens) : at::Tensor();
+  Begun out{input.defined() ? input : embedded, make_pass(std::move(sessions), tokens.size(1))};
+  if (layer_inputs_) out.pass.layer_inputs = layer_inputs_->forward(tokens, embedded);
   return out;
+}
+
+void Decoder::check_all_layers() const {
+  if (static_cast<std::int64_t>(layers_.size()) == all_layers_) return;
+  throw Error(ErrorCode::kUnsupported, "this rank has " + std::to_string(layers_.size()) + " of the model's " +
+                                           std::to_string(all_layers_) +
+                                           " layers; what runs them one by one needs all");
 }
 
 Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens) const {
@@ -182,8 +206,9 @@ Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens) con
 }
 
 Session Decoder::make_session(at::Device device) const {
-  std::vector<std::unique_ptr<LayerState>> states;
-  for (const auto& layer : layers_) states.push_back(layer->mixer().make_state(device));
+  std::vector<std::unique_ptr<LayerState>> states(static_cast<std::size_t>(all_layers_));
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    states[static_cast<std::size_t>(first_layer_) + i] = layers_[i]->mixer().make_state(device);
   return Session(std::move(states), rotaries_, device);
 }
 

@@ -61,8 +61,8 @@ namespace cpu {
 class Workspaces;
 }
 
-// Embedding, layers, final norm: everything below the head. It registers them where the checkpoint has them, below
-// `root`.
+// Embedding, layers, final norm: everything below the head, or a stage of it. It registers them where the checkpoint
+// has them, below `root`.
 class Decoder {
  public:
   Decoder(torch::nn::Module& root, const ModelWeights& weights, const ModelConfig& config, const Compute& compute);
@@ -70,8 +70,9 @@ class Decoder {
 
   // One step of several sequences. What it leaves in their sessions waits for commit(). On the CPU, without gradients,
   // by models/cpu; elsewhere, and where that declines, module by module. Shapes: the rows' tokens one after another
-  // (tokens) -> (tokens, hidden_size), normalised.
-  at::Tensor forward(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  // (tokens) -> (tokens, hidden_size), normalised. `input`: what the layer before the first here gave, of the same
+  // shape and not normalised; undefined: this one begins with the embedding.
+  at::Tensor forward(const at::Tensor& tokens, std::span<const StepRow> rows, const at::Tensor& input = {}) const;
   Session make_session(at::Device device) const;
   // For who runs layers one by one: what the first is given, and what each is given beside its input. Shapes: tokens
   // (rows, tokens), stream (rows, tokens, hidden_size). Errors: as forward().
@@ -79,14 +80,21 @@ class Decoder {
     at::Tensor stream;
     Pass pass;
   };
-  Begun begin(const at::Tensor& tokens, std::vector<Session*> sessions) const;
+  Begun begin(const at::Tensor& tokens, std::vector<Session*> sessions, const at::Tensor& input = {}) const;
   // What modules of a layer are given beside their input, but for `layer_inputs`.
   Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens) const;
 
   const Compute& compute() const noexcept { return compute_; }
   const std::string& path() const noexcept { return path_; }
+  // Precondition: has_embedding(), which a later stage's need not be.
   const Embedding& embedding() const noexcept { return *embedding_; }
+  bool has_embedding() const noexcept { return embedding_ != nullptr; }
+  std::int64_t hidden_size() const noexcept { return hidden_size_; }
+  // From first_layer() on.
   std::span<const std::shared_ptr<DecoderLayer>> layers() const noexcept { return layers_; }
+  std::int64_t first_layer() const noexcept { return first_layer_; }
+  // Errors: kUnsupported where other ranks have some.
+  void check_all_layers() const;
   const Norm* norm() const noexcept { return norm_.get(); }
   // Whether layers are given something of the tokens beside what the one before gives.
   bool has_layer_inputs() const noexcept { return layer_inputs_ != nullptr; }
@@ -94,12 +102,14 @@ class Decoder {
   cpu::Workspaces& workspaces() const noexcept { return *workspaces_; }
 
  private:
-  at::Tensor by_modules(const at::Tensor& tokens, std::vector<Session*> sessions) const;
+  at::Tensor by_modules(const at::Tensor& tokens, std::vector<Session*> sessions, const at::Tensor& input) const;
 
   Compute compute_;
   std::string path_;            // of the layers
   std::vector<Reach> reaches_;  // of the layers, each once
-  std::shared_ptr<Embedding> embedding_;
+  std::int64_t hidden_size_;
+  std::int64_t all_layers_, first_layer_;
+  std::shared_ptr<Embedding> embedding_;                 // null: an earlier stage has it
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
   std::shared_ptr<LayerInputs> layer_inputs_;            // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;

@@ -19,6 +19,13 @@ WeightSet& set_of(const ModuleAt& module, ModelWeights& weights) {
   return module.expert < 0 ? layer.modules : layer.experts.at(static_cast<std::size_t>(module.expert));
 }
 
+// Whether this rank's stage of the layers reads it.
+bool is_read(const ModuleAt& module, const ModelConfig& config) {
+  if (module.layer >= 0) return config.has_layer(module.layer);
+  if (module.row->module == &Naming::embedding) return config.has_embedding();
+  return module.row->module != &Naming::final_norm || config.has_last_layer();
+}
+
 // Of a stack of biases, the stack of matrices.
 ModuleName owner_of(ModuleName biases) {
   return biases == &Naming::stacked_down_bias ? &Naming::stacked_down : &Naming::stacked_gate_up;
@@ -54,7 +61,9 @@ void gather(const ModuleAt& module, TensorSource& source, const Naming& names, M
 ModelWeights gather_weights(const ModelConfig& config, TensorSource& source) {
   ModelWeights weights;
   weights.layers = empty_layers(config);
-  for (const ModuleAt& module : modules_of(config)) gather(module, source, *config.naming, weights);
+  for (const ModuleAt& module : modules_of(config)) {
+    if (is_read(module, config)) gather(module, source, *config.naming, weights);
+  }
   for (const DerivedBuffer& buffer : Architecture::derived(config))
     weights.rotary_buffer_dtypes.push_back(source.derived_buffer_dtype(buffer.name));
   return weights;

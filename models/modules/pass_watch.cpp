@@ -11,6 +11,7 @@ namespace halfbyte::models {
 namespace {
 
 constinit thread_local PassWatch* innermost = nullptr;
+constinit thread_local std::int64_t part = 0, parts = 1;
 
 // Fewer rows than this cost more to unpack the weights for than to multiply.
 constexpr std::int64_t kLeastRows = 64;
@@ -32,7 +33,17 @@ void PassWatch::check() {
 bool PassWatch::is_there() noexcept { return innermost != nullptr; }
 
 void PassWatch::layer_done(std::int64_t done, std::int64_t layers) {
-  if (innermost && innermost->progress_) innermost->progress_(done, layers);
+  if (innermost && innermost->progress_) innermost->progress_(part * layers + done, parts * layers);
+}
+
+PassWatch::Part::Part(std::int64_t index, std::int64_t count) noexcept {
+  part = index;
+  parts = count;
+}
+
+PassWatch::Part::~Part() {
+  part = 0;
+  parts = 1;
 }
 
 std::int64_t PassWatch::products_between_looks() noexcept { return innermost ? innermost->products_ : kProducts; }

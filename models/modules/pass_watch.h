@@ -30,6 +30,15 @@ class PassWatch {
   static void layer_done(std::int64_t done, std::int64_t layers);
   static std::int64_t products_between_looks() noexcept;
 
+  // Passes of this thread while it lives are one of `count` equal parts of what their progress is told as.
+  class Part {
+   public:
+    Part(std::int64_t index, std::int64_t count) noexcept;
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+  };
+
  private:
   std::stop_token stop_;
   Progress progress_;

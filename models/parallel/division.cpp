@@ -191,23 +191,38 @@ std::string Division::description() const {
     return std::to_string(
         std::ranges::count_if(layers, [&](const LayerDivision& layer) { return (layer.*of).size() > 0; }));
   };
-  return "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": of " + std::to_string(layers.size()) +
-         " layers the attention of " + count(&LayerDivision::heads) + " and the MLP of " +
-         count(&LayerDivision::inner) + " are divided" + (vocabulary.size() > 0 ? ", and the head" : "") +
-         "; all else is whole in each rank (" + std::to_string(whole_bytes / 1'000'000) + " MB)";
+  std::string out = "rank " + std::to_string(rank) + " of " + std::to_string(size);
+  const std::string whole = std::to_string(whole_bytes / 1'000'000) + " MB";
+  if (stage.count > 1) {
+    out += ", stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stage.count) + ", has layers " +
+           std::to_string(own_layers.begin) + " to " + std::to_string(own_layers.end - 1) + " of " +
+           std::to_string(layers.size());
+  }
+  if (stage.places == 1)
+    return out + ": whole, and " + (vocabulary.size() > 0 ? "a part of " : "") + "the head (what is whole: " + whole +
+           ")";
+  return out + ": of " + std::to_string(own_layers.size()) + " layers the attention of " +
+         count(&LayerDivision::heads) + " and the MLP of " + count(&LayerDivision::inner) + " are divided" +
+         (vocabulary.size() > 0 ? ", and the head" : "") + "; all else is whole in each rank" +
+         (stage.count == 1 ? "" : " of the stage") + " (" + whole + ")";
 }
 
-Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size) {
-  Division out{rank, size, vocabulary(config.vocab_size, rank, size), {}};
+Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size, int stages) {
+  const Stage stage = stage_of(rank, size, stages);
+  const Range own = stages == 1 ? Range{0, config.num_hidden_layers}
+                                : Range{config.first_layer, config.first_layer + config.stage_layers};
+  Division out{rank, size, stage, own, vocabulary(config.vocab_size, rank, size), {}};
+  out.layers.resize(weights.layers.size());
   // Layers that read the keys of others have as many heads of them as those.
   const bool are_keys_shared = std::ranges::any_of(config.layers, [](const LayerConfig& l) { return l.keys_of >= 0; });
   bool are_all = true;
-  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+  for (std::int64_t layer = own.begin; stage.places > 1 && layer < own.end; ++layer) {
+    const auto i = static_cast<std::size_t>(layer);
     const LayerCut cut(config, config.layers.at(i), weights.layers[i].modules);
-    const bool has_attention = cut.has_attention(size);
+    const bool has_attention = cut.has_attention(stage.places);
     are_all &= has_attention;
-    out.layers.push_back(has_attention ? cut.attention(rank, size) : LayerDivision{});
-    out.layers.back().inner = cut.inner(rank, size);
+    if (has_attention) out.layers[i] = cut.attention(stage.place, stage.places);
+    out.layers[i].inner = cut.inner(stage.place, stage.places);
   }
   if (are_keys_shared && !are_all) {
     for (LayerDivision& layer : out.layers) layer.heads = layer.key_value_heads = {};
@@ -238,7 +253,7 @@ ModelConfig divided(const ModelConfig& config, const Division& division) {
 
 ModelWeights divided(const ModelConfig& config, ModelWeights weights, const Division& division,
                      const MappedFiles& mapped) {
-  const Cutter cutter{division.rank == 0, mapped};
+  const Cutter cutter{division.stage.place == 0, mapped};
   if (division.vocabulary.size() > 0) cutter.rows(weights.modules, &Naming::head, {division.vocabulary});
   for (std::size_t i = 0; i < division.layers.size(); ++i) {
     const LayerDivision& part = division.layers[i];

@@ -9,6 +9,7 @@
 
 #include "models/architectures/model_config.h"
 #include "models/modules/model_weights.h"
+#include "models/parallel/stages.h"
 
 namespace halfbyte::models {
 
@@ -26,22 +27,25 @@ struct LayerDivision {
 
 struct Division {
   int rank = 0, size = 1;
+  Stage stage;
+  Range own_layers;  // of its stage; the others' are empty
   Range vocabulary;  // of the head; empty: it is whole
   std::vector<LayerDivision> layers;
 
-  std::uint64_t whole_bytes = 0;    // of weights that are whole in each rank
+  std::uint64_t whole_bytes = 0;    // of weights that are whole in each rank that has them
   std::string description() const;  // "rank 1 of 2: of 22 layers the attention of 22 and the MLP of 22 are divided ..."
 };
 
 // Decided by shapes alone, so that all ranks agree: heads go with the keys and values that they read, and ranges end at
 // the borders of groups in the matrices whose columns are divided. Neither experts nor what mixes tokens otherwise than
-// by attention is divided, nor an attention with one norm for all heads or whose matrices have an order of columns.
-Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size);
+// by attention is divided, nor an attention with one norm for all heads or whose matrices have an order of columns. The
+// ranks of a stage divide its layers, which `config` and `weights` have alone, and all ranks the head.
+Division divide(const ModelConfig& config, const ModelWeights& weights, int rank, int size, int stages = 1);
 
 // What a rank's modules are made of.
 ModelConfig divided(const ModelConfig& config, const Division& division);
 // Rows that lie in a mapped file stay there where one range of them is taken; all else is copied, and `let_go` is told
-// of what it was copied from. The first rank alone has the biases of what is added up.
+// of what it was copied from. The first rank alone, of each stage, has the biases of what is added up.
 struct MappedFiles {
   std::function<bool(const at::Tensor& tensor)> has;
   std::function<void(const at::Tensor& tensor)> let_go;

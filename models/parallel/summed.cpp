@@ -10,12 +10,16 @@
 
 namespace halfbyte::models {
 
-at::Tensor summed(Group& group, const at::Tensor& x) {
+void check_shareable(const at::Tensor& x) {
   if (!x.is_cpu())
     throw Error(ErrorCode::kUnsupported, "ranks add what they have on the CPU alone; load the model there");
   if (x.requires_grad())
     throw Error(ErrorCode::kUnsupported,
                 "a model that ranks share is not trained: sums between ranks have no gradients");
+}
+
+at::Tensor summed(Group& group, const at::Tensor& x) {
+  check_shareable(x);
   const WorkScope work(WorkKind::kRankSums);
   const at::Tensor wide = x.to(at::kFloat).contiguous();
   group.sum({wide.mutable_data_ptr<float>(), static_cast<std::size_t>(wide.numel())});

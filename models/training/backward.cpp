@@ -104,6 +104,7 @@ class Run {
   std::size_t layers() const { return model_.decoder().layers().size(); }
 
   void begin() {
+    model_.decoder().check_all_layers();
     std::vector<models::Session> sessions;
     models::Pass pass = pass_.begin(sessions);
     models::Decoder::Begun begun = model_.decoder().begin(rows_.tokens.to(model_.device()), pass.sessions);

@@ -10,6 +10,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/json/field_test.cpp
     models/parallel/nested_group_test.cpp
     models/parallel/shared_memory_group_test.cpp
+    models/parallel/stages_test.cpp
     models/profile/profile_test.cpp
     models/serving/schema_test.cpp
     models/tokenizers/fixtures_test.cpp

@@ -38,6 +38,23 @@ class Launch(CommandLineTest):
             together = json.loads(self.succeeds("launch", "-n", ranks, "--", *GENERATE, "--json"))
             self.assertEqual(together["generations"], alone["generations"])
 
+    def test_stages_of_layers(self):
+        alone = json.loads(self.succeeds(*GENERATE, "--json"))
+        for ranks, parallel in ((2, "pipeline=2"), (4, "tensor=2,pipeline=2"), (4, "tensor=2"), (2, "tensor=2")):
+            together = json.loads(self.succeeds("launch", "-n", ranks, "--parallel", parallel, "--", *GENERATE, "--json"))
+            self.assertEqual(together["generations"], alone["generations"], parallel)
+        said = run("launch", "--parallel", "pipeline=2", "--", "generate", TINY_LLAMA, "-v", "--prompt", "x", "--max-gen-len", 1).stderr
+        self.assertRegex(said, r"rank 0 of 2, stage 1 of 2, has layers 0 to \d+ of \d+: ")
+
+    def test_stages_bench_and_perplexity(self):
+        words = ["bench", TINY_LLAMA, "--prompt-tokens", 200, "--gen-tokens", 2, "--json"]
+        self.assertGreater(json.loads(self.succeeds("launch", "--parallel", "pipeline=2", "--", *words))["decode_tokens_per_s"], 0)
+        text = self.scratch / "text"
+        text.write_text("Once upon a time there was a model that many computers ran together. " * 40, encoding="utf-8")
+        words = ["perplexity", TINY_LLAMA, "--text", text, "--ctx", 200, "--dtype", "float32", "--json"]
+        alone, together = json.loads(self.succeeds(*words)), json.loads(self.succeeds("launch", "--parallel", "pipeline=2", "--", *words))
+        self.assertAlmostEqual(together["perplexity"], alone["perplexity"], delta=1e-4 * alone["perplexity"])
+
     def test_perplexity(self):
         text = self.scratch / "text"
         text.write_text("Once upon a time there was a model that many computers ran together. " * 40, encoding="utf-8")
@@ -80,6 +97,12 @@ class Launch(CommandLineTest):
         self.assertIn("no common input", self.fails(2, "--", "generate", TINY_LLAMA, "--prompt", "-"))
         self.assertIn("there is no such file", self.fails(1, "--", "generate", self.scratch / "nowhere", "--prompt", "x"))
         self.assertIn("speculation is not for a model that several ranks run", self.fails(3, "--", *GENERATE, "--speculate", "lookup"))
+
+    def test_wrong_stages_are_one_line(self):
+        for parallel, said in (("tensor=2", "is not for 3 ranks"), ("pipeline=4", "is not for 3 ranks"), ("tensor=3,pipeline=2", "is not for 3 ranks"),
+                               ("layers=3", "is not of the form tensor=A,pipeline=B"), ("pipeline=3,", "is not of the form"), ("pipeline=3,pipeline=3", "is not of the form"),
+                               ("pipeline=x", "has no whole number from 1 on for pipeline"), ("tensor=0", "has no whole number from 1 on for tensor")):
+            self.assertIn(said, self.fails(2, "-n", 3, "--parallel", parallel, "--", *GENERATE), parallel)
 
     def start_with_one_stopped(self, *options):
         """Both wait for their prompt, and the second one will not come on."""

@@ -25,10 +25,14 @@ struct RankedNetwork {
   std::string interface, secret_file;  // empty: the loopback one; no secret
 };
 
+// And in how many stages of layers the ranks are.
+inline constexpr const char* kRanksPipeline = "HALFBYTE_RANKS_PIPELINE";
+
 struct RankedCommand {
   std::vector<std::string> words;  // of this program, without its name
   int ranks = 2;                   // of this machine
   int timeout = 300;               // Units: seconds.
+  int pipeline = 1;                // stages
   RankedNetwork network = {};
 };
 

@@ -93,6 +93,11 @@ std::shared_ptr<Group> launched_group() {
   return group;
 }
 
+int launched_pipeline() {
+  const char* const stages = std::getenv(kRanksPipeline);  // NOLINT(concurrency-mt-unsafe)
+  return stages && launched_group() ? std::atoi(stages) : 1;
+}
+
 bool is_first_rank() { return !launched_group() || launched_group()->rank() == 0; }
 
 void refuse_ranks(const std::string& verb) {

@@ -12,7 +12,8 @@ namespace halfbyte::cli {
 // launcher's rank and count; null: it was started alone. Another rank than the first of a network prints no results
 // from then on. Errors: kInvalidArgument, those of join_shared_memory_file() and join_network(); UsageError.
 std::shared_ptr<Group> launched_group();
-bool is_first_rank();  // or it was started alone
+bool is_first_rank();     // or it was started alone
+int launched_pipeline();  // stages of layers that its ranks are in; 1 where it was started alone
 
 // For verbs that no group of ranks runs. Errors: UsageError where this process is one of several.
 void refuse_ranks(const std::string& verb);

@@ -114,6 +114,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   if (words.threads > 0) set_thread_count(words.threads);
   LoadOptions options = load_options(words);
   options.group = launched_group();
+  options.pipeline = launched_pipeline();
   Model model = load_low_bit(words.checkpoint, options);
   check_room_left();
   log_report(model.report());

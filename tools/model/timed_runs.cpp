@@ -106,6 +106,7 @@ double TimedRuns::cache_value_bytes() const {
     const auto mixer = layers[layer].mixer;
     const bool is_cached = mixer == models::MixerKind::kAttention || mixer == models::MixerKind::kLatent;
     if (!is_cached || layers[layer].keys_of >= 0) continue;
+    if (!state_->model.config().has_layer(static_cast<std::int64_t>(layer))) continue;
     const auto& cache = state_->start.front().state<models::KeyValueCache>(static_cast<std::int64_t>(layer));
     const models::KeyValueCache::Shape& shape = cache.shape();
     const std::int64_t values = shape.kv_heads * (shape.key_dim + shape.value_dim);

@@ -1,7 +1,12 @@
 // halfbyte launch -n N -- VERB ...: one command by several processes, of this machine or of several.
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "tools/cli/errors.h"
@@ -18,6 +23,48 @@ constexpr std::string_view kShared[] = {"generate", "perplexity", "bench"};
 bool reads_stdin(const std::string& word) {
   return word == "-" || word.ends_with("=-") || word.ends_with("/dev/stdin") ||
          word.find("/dev/fd/") != std::string::npos;
+}
+
+// How the ranks divide a model: each a factor of how many there are.
+struct Parallel {
+  std::optional<int> tensor, pipeline;
+};
+struct Factor {
+  std::string_view name;
+  std::optional<int> Parallel::*count;
+};
+constexpr Factor kFactors[] = {{"tensor", &Parallel::tensor}, {"pipeline", &Parallel::pipeline}};
+
+[[noreturn]] void fail_parallel(const std::string& text, const std::string& why) {
+  throw UsageError("launch: --parallel '" + printable(text) + "' " + why);
+}
+
+// "tensor=2,pipeline=2"; what is not there is what is left of the ranks.
+int stages_of(const std::string& text, int ranks) {
+  Parallel found;
+  for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    const auto is_named = [&](const Factor& one) {
+      return word.size() > one.name.size() && word.starts_with(one.name) && word[one.name.size()] == '=';
+    };
+    const auto* const factor = std::ranges::find_if(kFactors, is_named);
+    if (factor == std::end(kFactors) || found.*factor->count)
+      fail_parallel(text, "is not of the form tensor=A,pipeline=B");
+    const std::string_view number = word.substr(factor->name.size() + 1);
+    int count = 0;
+    const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), count);
+    if (error != std::errc() || stop != number.data() + number.size() || count < 1)
+      fail_parallel(text, "has no whole number from 1 on for " + std::string(factor->name));
+    found.*factor->count = count;
+    begin = end + 1;
+  }
+  const int pipeline = found.pipeline.value_or(ranks / found.tensor.value_or(ranks));
+  const std::int64_t tensor = found.tensor.value_or(std::max(1, ranks / pipeline));
+  if (tensor * pipeline != ranks)
+    fail_parallel(
+        text, "is not for " + std::to_string(ranks) + " ranks (-n, of all machines): the two multiply to their number");
+  return pipeline;
 }
 
 void check_command(const std::vector<std::string>& command) {
@@ -45,7 +92,7 @@ void check_network(const RankedCommand& command) {
   if (network.nodes * command.ranks < 2) throw UsageError("launch: one process is not several; see --ranks, --nnodes");
 }
 
-void declare(OptionParser& parser, RankedCommand& command) {
+void declare(OptionParser& parser, RankedCommand& command, std::string& parallel) {
   RankedNetwork& network = command.network;
   parser.add_option("-n,--ranks", command.ranks, "how many processes of this machine, which share its cores")
       .check(whole_number(1, 256))
@@ -69,6 +116,10 @@ void declare(OptionParser& parser, RankedCommand& command) {
                   "the network interface to listen on, and no other; without it the loopback one (lo)")
       .type_name("NAME");
   parser.add_option("--secret-file", network.secret_file, "a secret that all ranks are to know").type_name("FILE");
+  parser
+      .add_option("--parallel", parallel,
+                  "how they divide the model: stages of layers (pipeline), each of so many that divide those (tensor)")
+      .type_name("tensor=A,pipeline=B");
   parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity or bench").required();
 }
 
@@ -76,10 +127,12 @@ void declare(OptionParser& parser, RankedCommand& command) {
 
 Action prepare_launch(OptionParser& parser, const CommonOptions&) {
   const auto command = std::make_shared<RankedCommand>();
-  declare(parser, *command);
-  return [command] {
+  const auto parallel = std::make_shared<std::string>();
+  declare(parser, *command, *parallel);
+  return [command, parallel] {
     check_command(command->words);
     check_network(*command);
+    command->pipeline = stages_of(*parallel, command->network.nodes * command->ranks);
     return static_cast<ExitStatus>(run_ranks(*command));
   };
 }

@@ -47,6 +47,9 @@ struct LoadOptions {
   // Of ranks that run one model together (<halfbyte/group.h>), on the CPU: each loads the same checkpoint by the same
   // options, and keeps its part. Null: all of it is here.
   std::shared_ptr<Group> group = {};
+  // How many stages of layers the ranks are in, for links too slow to add up parts of every layer: the first size() /
+  // pipeline of them have the first layers, and so on, and divide those among them. 1: all ranks divide all layers.
+  int pipeline = 1;
 };
 
 }  // namespace halfbyte

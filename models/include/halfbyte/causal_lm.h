@@ -18,6 +18,7 @@ namespace halfbyte::models {
 
 class Decoder;
 class Linear;
+class Pipeline;
 class Session;
 struct ModelConfig;
 struct StepRow;
@@ -27,10 +28,11 @@ struct Violation;
 class CausalLM : public torch::nn::Module {
  public:
   // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
-  // float32. `group`: of ranks that have parts of the weights, as `config` says; null: they are whole.
+  // float32. `group`: of ranks that have parts of the weights, as `config` says, and are in so many `stages` of layers;
+  // null: the weights are whole.
   CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
            quant::Arithmetic arithmetic = quant::Arithmetic::kFloat, KeyValues key_values = KeyValues::kOperand,
-           std::shared_ptr<Group> group = nullptr);
+           std::shared_ptr<Group> group = nullptr, int stages = 1);
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).
@@ -53,9 +55,9 @@ class CausalLM : public torch::nn::Module {
   Session make_session() const;
   std::vector<Session> make_sessions(std::int64_t count) const;
   // Token ids of all rows one after another, appended to the rows' sessions, which are different ones. Shapes: (tokens)
-  // -> (tokens, hidden_size). Errors: kInvalidArgument for a session twice or ids that are not the rows'; kContract
-  // naming the first module in which an activation left the range of its dtype, kCorrupt naming a weight that is not
-  // finite; the sessions are as before.
+  // -> (tokens, hidden_size), which count in the last stage of layers alone: head() takes them from there. Errors:
+  // kInvalidArgument for a session twice or ids that are not the rows'; kContract naming the first module in which an
+  // activation left the range of its dtype, kCorrupt naming a weight that is not finite; the sessions are as before.
   at::Tensor step(const at::Tensor& tokens, std::span<const StepRow> rows) const;
   // The same with equally many tokens a row. Shapes: (rows, tokens) -> (rows, tokens, hidden_size).
   at::Tensor hidden(const at::Tensor& tokens, std::span<Session> sessions) const;
@@ -69,9 +71,12 @@ class CausalLM : public torch::nn::Module {
 
  private:
   at::Tensor of_all_ranks(const at::Tensor& products) const;
+  at::Tensor pass(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  at::Tensor pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows) const;
 
   std::unique_ptr<const ModelConfig> config_;
   DtypePolicy policy_;
+  std::unique_ptr<const Pipeline> pipeline_;  // null: all layers are here
   std::unique_ptr<const Decoder> model_;
   std::shared_ptr<Linear> lm_head_;
 };

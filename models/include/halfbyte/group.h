@@ -27,7 +27,8 @@ class Group {
   virtual void send(std::span<const float> values, int to);
   virtual void receive(std::span<float> values, int from);
   // The group of those ranks, in their order: this one among them, ascending. Every rank calls it, each with the ranks
-  // of its own part, and no rank is in two. Once for a group, which outlives it.
+  // of its own part, and no rank is in two. Once for a group, which outlives it; called again with the same ranks, it
+  // gives the same one: a process may load two models.
   virtual std::shared_ptr<Group> part(const std::vector<int>& ranks);
 };
 

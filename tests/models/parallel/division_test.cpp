@@ -1,76 +1,27 @@
 // Ranks that have parts of a model give what the whole gives: in every family.
 #include "tests/catch.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
-#include <halfbyte/causal_lm.h>
 #include <halfbyte/convert.h>
 #include <halfbyte/load_low_bit.h>
 
-#include "models/architectures/model_config.h"
+#include "tests/models/parallel/given.h"
 #include "tests/models/parallel/ranks.h"
 #include "tests/models/training/trained_family.h"
 #include "tests/places.h"
 
 namespace halfbyte {
+
+using tests::check_ranks;
+using tests::Given;
+using tests::given_by;
+using tests::given_by_ranks;
+
 namespace {
-
-struct Given {
-  at::Tensor logits;  // (tokens, vocab_size)
-  TokenIds greedy;
-  std::string note;  // of the division; empty: none
-};
-
-TokenIds prompt_of(const Model& model, std::int64_t count) {
-  TokenIds out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back((i * 7919 + 31) % model.config().vocab_size);
-  return out;
-}
-
-Given given_by(const Model& model) {
-  const c10::InferenceMode inference;
-  const TokenIds prompt = prompt_of(model, 13);
-  const at::Tensor ids = at::tensor(at::IntArrayRef(prompt)).unsqueeze(0);
-  Given out{model.module().forward(ids)[0], {}, {}};
-  GenerateOptions options;
-  options.max_gen_len = 24;
-  options.ignore_eos = true;
-  out.greedy = model.generate({prompt}, options).at(0).tokens;
-  for (const std::string& note : model.report().notes) {
-    if (note.starts_with("rank ")) out.note = note;
-  }
-  return out;
-}
-
-// What each of `size` ranks gives.
-std::vector<Given> given_by_ranks(const std::filesystem::path& path, int size, const LoadOptions& options) {
-  std::vector<Given> out(static_cast<std::size_t>(size));
-  tests::Ranks(size).run([&](const std::shared_ptr<Group>& group) {
-    LoadOptions own = options;
-    own.group = group;
-    out[static_cast<std::size_t>(group->rank())] = given_by(load_low_bit(path, own));
-  });
-  return out;
-}
-
-void check_ranks(const std::filesystem::path& path, int size, const LoadOptions& options, double bound) {
-  INFO(path << " in " << size << " ranks under " << options.dtype.name());
-  const Given wanted = given_by(load_low_bit(path, options));
-  const std::vector<Given> found = given_by_ranks(path, size, options);
-  for (const Given& each : found) {
-    CHECK((each.logits - wanted.logits).abs().max().item<double>() < bound);
-    CHECK(each.logits.equal(found[0].logits));
-    CHECK(each.greedy == found[0].greedy);
-    INFO(each.note);
-    CHECK_FALSE(each.note.empty());
-  }
-  CHECK(found[0].greedy == wanted.greedy);
-}
 
 std::filesystem::path packed(const tests::Scratch& scratch, const convert::QuantizeOptions& options) {
   const std::filesystem::path out = scratch / "packed";
@@ -93,8 +44,9 @@ TEST_CASE("ranks: what is divided, and where heads do not suffice", "[ranks]") {
   const auto said = [](const char* family, int size) {
     return given_by_ranks(tests::data("families") / family, size, {.dtype = DtypePolicy::float32()})[0].note;
   };
-  CHECK(said("llama2", 2).starts_with(
-      "rank 0 of 2: of 2 layers the attention of 2 and the MLP of 2 are divided, and the head; all else is whole"));
+  CHECK(said("llama2", 2)
+            .starts_with("rank 0 of 2: of 2 layers the attention of 2 and the MLP of 2 are divided, and the head; all "
+                         "else is whole"));
   CHECK(said("deepseek-v3", 2).find("the attention of 0 ") != std::string::npos);
   CHECK(said("olmo2", 2).find("the attention of 0 ") != std::string::npos);  // one norm for all heads
 }
