@@ -45,7 +45,7 @@ class Experts {
         config_(experts.config()),
         input_(input),
         tokens_(tokens),
-        rows_(tokens * config_.experts_per_token),
+        asked_(tokens * config_.experts_per_token),
         work_(work) {}
 
   bool run(Buffer& output) {
@@ -76,8 +76,8 @@ class Experts {
   bool route(const quant::Product& router) {
     const std::int64_t experts = config_.num_experts, chosen = config_.experts_per_token;
     work_.scores.resize(to_size(2 * tokens_ * experts));
-    work_.chosen.resize(to_size(rows_));
-    work_.shares.resize(to_size(rows_));
+    work_.chosen.resize(to_size(asked_));
+    work_.shares.resize(to_size(asked_));
     float* const scores = work_.scores.data();
     multiply_router(router, scores);
     const float* correction = nullptr;
@@ -119,17 +119,27 @@ class Experts {
     return cost_of(std::span(&product, 1));
   }
 
-  // Rows in the order of their experts.
+  // Rows in the order of their experts. Those of other ranks' experts are one row of zeros after all, without a share.
   void sort() {
     const WorkScope work(WorkKind::kExpertRows);
-    work_.begins.assign(to_size(config_.num_experts) + 1, 0);
-    for (const std::int64_t expert : work_.chosen) ++work_.begins[to_size(expert) + 1];
+    const auto own = static_cast<std::int64_t>(experts_.experts().size());
+    const auto number = [&](std::int64_t i) { return work_.chosen[to_size(i)] - experts_.first_expert(); };
+    const auto is_own = [&](std::int64_t expert) { return expert >= 0 && expert < own; };
+    work_.begins.assign(to_size(own) + 1, 0);
+    for (std::int64_t i = 0; i < asked_; ++i) {
+      if (is_own(number(i))) ++work_.begins[to_size(number(i)) + 1];
+    }
     for (std::size_t e = 1; e < work_.begins.size(); ++e) work_.begins[e] += work_.begins[e - 1];
+    rows_ = work_.begins.back();
     work_.next.assign(work_.begins.begin(), work_.begins.end() - 1);
-    work_.places.resize(to_size(rows_));
+    work_.places.assign(to_size(asked_), rows_);
     work_.token_of.resize(to_size(rows_));
-    for (std::int64_t i = 0; i < rows_; ++i) {
-      const std::int64_t place = work_.next[to_size(work_.chosen[to_size(i)])]++;
+    for (std::int64_t i = 0; i < asked_; ++i) {
+      if (!is_own(number(i))) {
+        work_.shares[to_size(i)] = 0.0f;
+        continue;
+      }
+      const std::int64_t place = work_.next[to_size(number(i))]++;
       work_.places[to_size(i)] = place;
       work_.token_of[to_size(place)] = i / config_.experts_per_token;
     }
@@ -159,6 +169,10 @@ class Experts {
   std::int64_t rows_of(std::size_t expert) const { return work_.begins[expert + 1] - work_.begins[expert]; }
 
   bool run_chosen() {
+    const bool are_all = rows_ == asked_;
+    float* const down = work_.down.floats((are_all ? rows_ : rows_ + 1) * hidden_);
+    if (!are_all) std::fill_n(down + rows_ * hidden_, hidden_, 0.0f);
+    if (rows_ == 0) return true;
     MlpShape shape;
     if (!view_chosen(shape)) return false;
     gather(shape.input);
@@ -174,10 +188,9 @@ class Experts {
     }
     multiply_watched(work_.inputs);
     const std::byte* const between = gate(experts_.experts()[0]->activation(), rows_, shape);
-    work_.down.floats(rows_ * hidden_);
     next = work_.downs.begin();
     for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
-      if (rows_of(expert) > 0) set_rows(*next++, expert, between, 1, work_.down.floats(0));
+      if (rows_of(expert) > 0) set_rows(*next++, expert, between, 1, down);
     }
     multiply_watched(work_.downs);
     return true;
@@ -276,7 +289,9 @@ class Experts {
   const MixtureOfExperts& experts_;
   const MoeConfig& config_;
   const float* input_;
-  std::int64_t tokens_, rows_;  // of all experts
+  std::int64_t tokens_;
+  std::int64_t asked_;     // experts of all tokens
+  std::int64_t rows_ = 0;  // of those that are here
   std::int64_t hidden_ = 0;
   ExpertsWork& work_;
   const std::byte* gathered_ = nullptr;

@@ -199,7 +199,7 @@ class Forward {
 
   const float* experts(const LayerView& view) {
     if (view.experts && run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta))
-      return work_.delta.floats(0);
+      return whole(view.layer->mlp_group());
     const WorkScope work(WorkKind::kModules);
     const at::Tensor x = at::from_blob(normalised_, {1, count_, hidden_}, at::kFloat);
     experts_result_ = view.layer->feed_forward().forward(x).to(at::kFloat).contiguous();

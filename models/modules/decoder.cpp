@@ -53,7 +53,7 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
   const auto norm = [&](ModuleName module) { return add_norm(*this, weights.modules, module, config, compute); };
   input_norm_ = norm(&Naming::input_norm);
   if (layer.is_attention_part) attention_group_ = compute.layer_group;
-  if (layer.is_mlp_part) mlp_group_ = compute.layer_group;
+  if (layer.is_mlp_part && !layer.has_mlp_beside) mlp_group_ = compute.layer_group;
   const MixerRow& mixer = kMixers.at(static_cast<std::size_t>(layer.mixer));
   mixer_ = mixer.make(weights.modules, config, compute, index);
   register_at(*this, names.*mixer.path, mixer_);
@@ -71,7 +71,8 @@ DecoderLayer::DecoderLayer(const LayerWeights& weights, const ModelConfig& confi
 void DecoderLayer::add_feed_forward(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
                                     const LayerConfig& layer) {
   if (layer.has_mlp_beside) {
-    feed_forward_ = std::make_shared<MlpBesideExperts>(*this, weights, config, compute);
+    feed_forward_ = std::make_shared<MlpBesideExperts>(*this, weights, config, compute,
+                                                       layer.is_mlp_part ? compute.group : nullptr);
     return;
   }
   feed_forward_ = make_feed_forward(weights, config, compute);

@@ -30,7 +30,7 @@ class DecoderLayer : public torch::nn::Module {
   bool is_parallel() const noexcept { return is_parallel_; }
   bool is_residual_normalised() const noexcept { return is_residual_normalised_; }
   double residual_scale() const noexcept { return residual_scale_; }
-  // What adds up the parts that ranks have of it; null: it is whole here.
+  // What adds up the parts that ranks have of it; null: it is whole here, or does so by itself.
   Group* attention_group() const noexcept { return attention_group_.get(); }
   Group* mlp_group() const noexcept { return mlp_group_.get(); }
   const Norm* input_norm() const noexcept { return input_norm_.get(); }

@@ -45,7 +45,7 @@ LatentAttention::LatentAttention(const WeightSet& weights, const ModelConfig& co
                                  std::int64_t layer)
     : compute_(compute),
       layer_(layer),
-      heads_(config.num_attention_heads),
+      heads_(config.attention_heads_of(config.layer(layer))),
       config_(config.latent),
       scale_(config.query_scale),
       rope_(config.layer(layer).rope),

@@ -2,6 +2,7 @@
 // turned key that all heads share. Source: "DeepSeek-V2" (2405.04434).
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,6 +19,10 @@ class LatentAttention : public Mixer {
   LatentAttention(const WeightSet& weights, const ModelConfig& config, const Compute& compute, std::int64_t layer);
   at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
   std::unique_ptr<LayerState> make_state(at::Device device) const override;
+  // The products that heads have rows or columns of their own in: to queries, from latents, and of the results.
+  std::array<const Linear*, 3> of_heads() const noexcept {
+    return {query_up_ ? query_up_.get() : queries_[0].get(), up_.get(), output_.get()};
+  }
 
  private:
   // What is attended to, of the keys in range. Shapes: latents (rows, keys, rank), turned (rows, keys, turned_dim).

@@ -5,9 +5,11 @@
 
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "models/modules/activation.h"
 #include "models/modules/children.h"
@@ -15,6 +17,7 @@
 #include "models/modules/overflow.h"
 #include "models/modules/routing.h"
 #include "models/modules/silu_product.h"
+#include "models/parallel/summed.h"
 
 namespace halfbyte::models {
 namespace {
@@ -72,7 +75,7 @@ at::Tensor Mlp::gated(const at::Tensor& gate, const at::Tensor& up) const {
 
 MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfig& config, const Compute& compute,
                                    torch::nn::Module* parent)
-    : config_(config.moe) {
+    : config_(config.moe), first_expert_(weights.first_expert) {
   const Naming& names = *config.naming;
   torch::nn::Module& place = parent ? *parent : *this;
   // Its operands are not rounded: near ties would choose other experts.
@@ -92,8 +95,9 @@ MixtureOfExperts::MixtureOfExperts(const LayerWeights& weights, const ModelConfi
   if (router_scale_.defined()) router_norm_ = std::make_shared<Norm>(at::Tensor(), at::Tensor(), config, compute);
   for (const WeightSet& expert : weights.experts) {
     const std::string above = names.experts.empty() ? "" : std::string(names.experts) + ".";
+    const std::int64_t number = first_expert_ + static_cast<std::int64_t>(experts_.size());
     experts_.push_back(std::make_shared<Mlp>(expert, kExpert, config, compute));
-    register_at(place, above + std::to_string(experts_.size() - 1), experts_.back());
+    register_at(place, above + std::to_string(number), experts_.back());
   }
   if (!weights.modules.has(&Naming::shared_down)) return;
   shared_ = std::make_shared<Mlp>(weights.modules, kShared, config, compute);
@@ -120,7 +124,7 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input, const at::Tensor& 
   const at::Tensor all_shares = routes.shares.reshape({-1, 1});
   at::Tensor out;
   for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
-    const Assignment& assignment = assignments[expert];
+    const Assignment& assignment = assignments[static_cast<std::size_t>(first_expert_) + expert];
     if (assignment.tokens.empty()) continue;
     const at::Tensor tokens = at::tensor(assignment.tokens).to(x.device());
     const at::Tensor shares = all_shares.index_select(0, at::tensor(assignment.places).to(x.device()));
@@ -130,6 +134,7 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input, const at::Tensor& 
     if (!out.defined()) out = at::zeros({x.size(0), own.size(1)}, own.options());
     out.index_add_(0, tokens, config_.scales_input ? own : shared(own));
   }
+  if (!out.defined()) out = at::zeros_like(x);  // tokens chose other ranks' experts
   if (shared_) {
     const at::Tensor result = shared_->forward(x);
     out = out + (shared_router_ ? result * shared_router_->forward(x).sigmoid().to(result.scalar_type()) : result);
@@ -144,7 +149,8 @@ std::shared_ptr<FeedForward> make_feed_forward(const LayerWeights& weights, cons
 }
 
 MlpBesideExperts::MlpBesideExperts(torch::nn::Module& layer, const LayerWeights& weights, const ModelConfig& config,
-                                   const Compute& compute) {
+                                   const Compute& compute, std::shared_ptr<Group> group)
+    : group_(std::move(group)) {
   const auto norm = [&](ModuleName module) { return add_norm(layer, weights.modules, module, config, compute); };
   norm_ = norm(&Naming::mlp_norm);
   mlp_ = std::make_shared<Mlp>(weights.modules, kDense, config, compute);
@@ -156,8 +162,14 @@ MlpBesideExperts::MlpBesideExperts(torch::nn::Module& layer, const LayerWeights&
 }
 
 at::Tensor MlpBesideExperts::forward(const at::Tensor& input) const {
-  const at::Tensor one = result_norm_->forward(mlp_->forward(norm_->forward(input)));
-  return one + experts_result_norm_->forward(experts_->forward(experts_norm_->forward(input), input));
+  at::Tensor one = mlp_->forward(norm_->forward(input));
+  at::Tensor other = experts_->forward(experts_norm_->forward(input), input);
+  if (group_) {
+    const at::Tensor both = summed(*group_, at::stack({one, other}));
+    one = both[0];
+    other = both[1];
+  }
+  return result_norm_->forward(one) + experts_result_norm_->forward(other);
 }
 
 }  // namespace halfbyte::models

@@ -8,6 +8,8 @@
 
 #include <torch/nn/module.h>
 
+#include <halfbyte/group.h>
+
 #include "models/architectures/model_config.h"
 #include "models/modules/model_weights.h"
 #include "models/modules/norm.h"
@@ -61,6 +63,7 @@ class MixtureOfExperts : public FeedForward {
   const Linear& router() const noexcept { return *router_; }
   const at::Tensor& correction() const noexcept { return correction_; }  // undefined: none
   std::span<const std::shared_ptr<Mlp>> experts() const noexcept { return experts_; }
+  std::int64_t first_expert() const noexcept { return first_expert_; }           // the number of experts()[0]
   const Mlp* shared() const noexcept { return shared_.get(); }                   // null: none
   const Linear* shared_router() const noexcept { return shared_router_.get(); }  // null: none
 
@@ -76,19 +79,22 @@ class MixtureOfExperts : public FeedForward {
   std::shared_ptr<Linear> router_;
   at::Tensor correction_;  // undefined: none
   std::vector<std::shared_ptr<Mlp>> experts_;
+  std::int64_t first_expert_;
   std::shared_ptr<Mlp> shared_;            // null: none
   std::shared_ptr<Linear> shared_router_;  // null: its result counts whole
 };
 
 // An MLP and experts side by side: each with norms of what it takes and gives, and what they give is added. The router
-// reads what the layer has before any norm. Its modules stand below the layer's path.
+// reads what the layer has before any norm. Its modules stand below the layer's path. `group`: adds the parts that
+// ranks have of both, before those norms; null: they are whole here.
 class MlpBesideExperts : public FeedForward {
  public:
   MlpBesideExperts(torch::nn::Module& layer, const LayerWeights& weights, const ModelConfig& config,
-                   const Compute& compute);
+                   const Compute& compute, std::shared_ptr<Group> group);
   at::Tensor forward(const at::Tensor& input) const override;
 
  private:
+  std::shared_ptr<Group> group_;
   std::shared_ptr<Norm> norm_, result_norm_, experts_norm_, experts_result_norm_;
   std::shared_ptr<Mlp> mlp_;
   std::shared_ptr<MixtureOfExperts> experts_;

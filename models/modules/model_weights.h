@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -59,6 +60,7 @@ class WeightSet {
 struct LayerWeights {
   WeightSet modules;
   std::vector<WeightSet> experts;  // of a layer that has them
+  std::int64_t first_expert = 0;   // the number of experts[0], where a rank has some of them
 };
 
 struct ModelWeights {
