@@ -25,6 +25,7 @@ if(NOT network_missing)
   endif()
   if(NOT HALFBYTE_NETWORK_WORKS STREQUAL 0)
     set(network_missing "what LibTorch does not do here: two processes did not add by Gloo (${PROJECT_BINARY_DIR}/network_check.log)")
+    unset(HALFBYTE_NETWORK_WORKS CACHE)  # next time it may
   endif()
 endif()
 

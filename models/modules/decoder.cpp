@@ -72,7 +72,7 @@ void DecoderLayer::add_feed_forward(const LayerWeights& weights, const ModelConf
                                     const LayerConfig& layer) {
   if (layer.has_mlp_beside) {
     feed_forward_ = std::make_shared<MlpBesideExperts>(*this, weights, config, compute,
-                                                       layer.is_mlp_part ? compute.group : nullptr);
+                                                       layer.is_mlp_part ? compute.layer_group : nullptr);
     return;
   }
   feed_forward_ = make_feed_forward(weights, config, compute);

@@ -12,7 +12,8 @@
 namespace halfbyte {
 namespace {
 
-constexpr int kTag = 0;  // of what is sent: one rank receives in the order of sending
+constexpr std::int64_t kMostText = 16 << 20;  // bytes of what a rank says
+constexpr int kTag = 0;                       // of what is sent: one rank receives in the order of sending
 
 at::Tensor view_of(std::span<float> values) {
   return at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat);
@@ -34,6 +35,7 @@ class C10dGroup : public Group {
     const std::vector<at::Tensor> lengths = gathered(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong));
     std::int64_t longest = 1;
     for (const at::Tensor& length : lengths) longest = std::max(longest, length.item<std::int64_t>());
+    if (longest > kMostText) throw Error(ErrorCode::kContract, "a rank of the group says more than any of ours does");
     const at::Tensor own = at::zeros({longest}, at::kByte);
     std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
     const std::vector<at::Tensor> texts = gathered(own);

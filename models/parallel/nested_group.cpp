@@ -30,30 +30,38 @@ class NestedGroup : public Group {
   int size() const noexcept override { return whole_->size(); }
 
   void sum(std::span<float> values) override {
-    local_->sum(values);
+    here([&] { local_->sum(values); });
     if (firsts_)
-      firsts_->sum(values);
+      between([&] { firsts_->sum(values); });
     else
       std::ranges::fill(values, 0.0f);
-    local_->sum(values);  // which tells the others, and all the same bits
+    here([&] { local_->sum(values); });  // which tells the others, and all the same bits
   }
 
   std::vector<std::string> gather(const std::string& text) override {
-    const nlohmann::json own = local_->gather(text);
+    nlohmann::json own;
+    here([&] { own = local_->gather(text); });
     std::string all;
-    if (firsts_) all = text_of(firsts_->gather(text_of(own)));
+    if (firsts_) between([&] { all = text_of(firsts_->gather(text_of(own))); });
+    here([&] { all = local_->gather(all).front(); });
     std::vector<std::string> out;
-    for (const auto& machine : nlohmann::json::parse(local_->gather(all).front())) {
+    for (const auto& machine : nlohmann::json::parse(all)) {
       for (auto& each : nlohmann::json::parse(machine.get<std::string>())) out.push_back(each.get<std::string>());
     }
     return out;
   }
 
   void send(std::span<const float> values, int to) override {
-    is_here(to) ? local_->send(values, to - first_) : whole_->send(values, to);
+    if (is_here(to))
+      here([&] { local_->send(values, to - first_); });
+    else
+      whole_->send(values, to);
   }
   void receive(std::span<float> values, int from) override {
-    is_here(from) ? local_->receive(values, from - first_) : whole_->receive(values, from);
+    if (is_here(from))
+      here([&] { local_->receive(values, from - first_); });
+    else
+      whole_->receive(values, from);
   }
 
   std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
@@ -64,6 +72,26 @@ class NestedGroup : public Group {
   }
 
  private:
+  // Those of this machine are counted from its first one on there.
+  template <class Work>
+  void here(const Work& work) const {
+    try {
+      work();
+    } catch (const Error& error) {
+      throw Error(error.code(), "of this machine's ranks, " + std::to_string(first_) + " to " +
+                                    std::to_string(first_ + local_->size() - 1) + ": " + error.what());
+    }
+  }
+  // Who is waited for may wait for another of its machine.
+  template <class Work>
+  static void between(const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      throw Error(error.code(), std::string(error.what()) + " (or for another rank of its machine)");
+    }
+  }
+
   bool is_here(int rank) const { return rank >= first_ && rank < first_ + local_->size(); }
 
   std::shared_ptr<Group> whole_, local_;

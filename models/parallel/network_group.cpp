@@ -47,30 +47,32 @@ class NetworkGroup : public Group {
  public:
   // `ranks`: which of the roster's they are.
   NetworkGroup(std::shared_ptr<Roster> roster, Meeting meeting, std::vector<int> ranks)
-      : roster_(std::move(roster)), meeting_(std::move(meeting)), ranks_(std::move(ranks)) {
-    const auto own = std::ranges::find(ranks_, roster_->rank()) - ranks_.begin();
+      : roster_(std::move(roster)),
+        meeting_(std::move(meeting)),
+        ranks_(std::move(ranks)),
+        rank_(static_cast<int>(std::ranges::find(ranks_, roster_->rank()) - ranks_.begin())) {
     try {
-      group_ = connected(meeting_, static_cast<int>(own), static_cast<int>(ranks_.size()));
+      group_ = connected(meeting_, rank_, size());
     } catch (const std::exception& error) {
       throw roster_->explained(ranks_, "joining", models::one_line(error));
     }
   }
 
-  int rank() const noexcept override { return group_->rank(); }
-  int size() const noexcept override { return group_->size(); }
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return static_cast<int>(ranks_.size()); }
   void sum(std::span<float> values) override {
-    explaining("a sum of all ranks", [&] { group_->sum(values); });
+    explaining(ranks_, "a sum of all ranks", [&] { group_->sum(values); });
   }
   std::vector<std::string> gather(const std::string& text) override {
     std::vector<std::string> out;
-    explaining("what all ranks say to each other", [&] { out = group_->gather(text); });
+    explaining(ranks_, "what all ranks say to each other", [&] { out = group_->gather(text); });
     return out;
   }
   void send(std::span<const float> values, int to) override {
-    explaining("sending to rank " + named(to), [&] { group_->send(values, to); });
+    explaining(own_and(to), "sending to it", [&] { group_->send(values, to); });
   }
   void receive(std::span<float> values, int from) override {
-    explaining("receiving from rank " + named(from), [&] { group_->receive(values, from); });
+    explaining(own_and(from), "receiving from it", [&] { group_->receive(values, from); });
   }
 
   std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
@@ -87,21 +89,25 @@ class NetworkGroup : public Group {
   }
 
  private:
-  std::string named(int rank) const { return std::to_string(ranks_.at(static_cast<std::size_t>(rank))); }
+  std::vector<int> own_and(int rank) const { return {roster_->rank(), ranks_.at(static_cast<std::size_t>(rank))}; }
 
   template <class Work>
-  void explaining(const std::string& doing, const Work& work) {
+  void explaining(const std::vector<int>& ranks, const std::string& doing, const Work& work) {
+    if (!group_) throw Error(ErrorCode::kIo, "this group of ranks has ended by an error");
     try {
       work();
     } catch (const Error& error) {
-      throw roster_->explained(ranks_, doing, error.what());
+      const std::string said = error.what();
+      group_.reset();  // closes what connects them, so that it fails for all
+      throw roster_->explained(ranks, doing, said);
     }
   }
 
   std::shared_ptr<Roster> roster_;
   Meeting meeting_;
   std::vector<int> ranks_;
-  std::shared_ptr<Group> group_;
+  int rank_;
+  std::shared_ptr<Group> group_;  // null: it has failed
   std::map<std::vector<int>, std::shared_ptr<Group>> parts_;
 };
 

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kMourning{2000};  // for ranks to say that a call failed for them too
 constexpr milliseconds kLook{25};
 constexpr milliseconds kAnswer{2000};    // for the store's
+constexpr const char* kLate = "late";    // how a call failed
 constexpr std::size_t kMostText = 4096;  // bytes of what a rank says of itself
 
 std::string hex(const unsigned char* bytes, std::size_t count) {
@@ -80,10 +81,15 @@ Roster::Roster(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const 
   std::vector<int> all(members_.size());
   std::iota(all.begin(), all.end(), 0);
   try {
-    meet();
-    prove(secret);
+    take_seat();
+    try {
+      meet();
+      prove(secret);
+    } catch (const Error&) {
+      part_from("who", all);
+      throw;
+    }
   } catch (const Error&) {
-    part_from("who", all);
     throw;
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kIo, "the ranks' store, which is rank 0's, cannot be reached any more: " + one_line(error));
@@ -108,21 +114,38 @@ std::string Roster::named(int rank) const {
          (member.host.empty() ? "" : " (" + member.host + ", process " + std::to_string(member.process) + ")");
 }
 
+void Roster::take_seat() {
+  if (within(kAnswer, [store = store_, seat = key("seat", rank_)] { return store->add(seat, 1); }) == 1) return;
+  throw Error(ErrorCode::kContract, named(rank_) + " is there already: two processes were given the same rank");
+}
+
 void Roster::meet() {
-  if (within(kAnswer, [store = store_, seat = key("seat", rank_)] { return store->add(seat, 1); }) != 1)
-    throw Error(ErrorCode::kContract, named(rank_) + " is there already: two processes were given the same rank");
-  const nlohmann::json own = {{"host", host_name()}, {"process", ::getpid()}, {"nonce", random_text()}};
+  const nlohmann::json own = {
+      {"host", host_name()}, {"process", ::getpid()}, {"nonce", random_text()}, {"ranks", size()}};
   set(key("who", rank_), own.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   for (int rank = 0; rank < size(); ++rank) {
-    try {
-      within(timeout_ + kAnswer,
-             [store = store_, who = key("who", rank), timeout = timeout_] { store->wait({who}, timeout); });
-    } catch (const std::exception& error) {
-      if (!was_late(one_line(error))) throw;
-      throw Error(ErrorCode::kIo, named(rank) + " has not joined for " + seconds(timeout_));
-    }
+    await("who", rank, " has not joined for ");
     members_[static_cast<std::size_t>(rank)] = read(rank);
   }
+}
+
+// Errors: kIo, the same in all ranks: who gives up first says it for all.
+void Roster::await(const char* what, int rank, const std::string& missing) {
+  const auto end = std::chrono::steady_clock::now() + timeout_;
+  while (!has(key(what, rank))) {
+    if (has("verdict")) throw Error(ErrorCode::kIo, told());
+    if (std::chrono::steady_clock::now() >= end)
+      throw Error(ErrorCode::kIo, tell(named(rank) + missing + seconds(timeout_)));
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+std::string Roster::told() const { return plain(get("verdict")).substr(0, kMostText); }
+
+// What is the truth for all: this, unless another was first.
+std::string Roster::tell(const std::string& verdict) const {
+  return plain(within(kAnswer, [store = store_, verdict] { return store->compareSet("verdict", "", verdict); }))
+      .substr(0, kMostText);
 }
 
 Roster::Member Roster::read(int rank) const {
@@ -132,8 +155,13 @@ Roster::Member Roster::read(int rank) const {
     return said.is_object() && said.contains(field) && (said[field].*kind)();
   };
   if (!is("host", &nlohmann::json::is_string) || !is("nonce", &nlohmann::json::is_string) ||
-      !is("process", &nlohmann::json::is_number_integer)) {
+      !is("process", &nlohmann::json::is_number_integer) || !is("ranks", &nlohmann::json::is_number_integer)) {
     throw Error(ErrorCode::kContract, named(rank) + " does not say who it is: another program uses the ranks' port");
+  }
+  if (const auto ranks = said["ranks"].get<std::int64_t>(); ranks != size()) {
+    throw Error(ErrorCode::kContract, "rank " + std::to_string(rank) + " is one of " + std::to_string(ranks) +
+                                          " ranks, and rank " + std::to_string(rank_) + " one of " +
+                                          std::to_string(size()));
   }
   return {plain(said["host"].get<std::string>()), said["process"].get<std::int64_t>(),
           said["nonce"].get<std::string>()};
@@ -186,18 +214,19 @@ void Roster::part_from(const char* what, const std::vector<int>& ranks) const {
 }
 
 std::string Roster::verdict(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const {
-  set(key("failed", rank_), "1");
+  set(key("failed", rank_), was_late(said) ? kLate : "closed");
   std::vector<int> gone = without("failed", ranks);
   for (milliseconds waited{0}; !gone.empty() && waited < kMourning && !has("verdict"); waited += kLook) {
     std::this_thread::sleep_for(kLook);
     gone = without("failed", ranks);
   }
-  if (has("verdict")) return plain(get("verdict"));
+  if (has("verdict")) return told();
   if (gone.empty()) return "the ranks lost each other in " + doing + ": " + said;
-  const std::string what = was_late(said) ? " has not come on for " + seconds(timeout_) : " has gone";
-  const std::string found =
-      named(gone.front()) + what + "; rank " + std::to_string(rank_) + " waited for it in " + doing;
-  return plain(within(kAnswer, [store = store_, found] { return store->compareSet("verdict", "", found); }));
+  // Who gives up first closes its connections to the others, which were as patient.
+  const bool is_late = std::ranges::any_of(
+      ranks, [&](int rank) { return has(key("failed", rank)) && get(key("failed", rank)) == kLate; });
+  return tell(named(gone.front()) + (is_late ? " has not come on for " + seconds(timeout_) : " has gone") + "; rank " +
+              std::to_string(rank_) + " waited for it in " + doing);
 }
 
 Error Roster::explained(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const {

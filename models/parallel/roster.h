@@ -24,7 +24,8 @@ class Roster {
   std::string named(int rank) const;  // "rank 2 of 4 (node-b, process 77)"
 
   // Why a call of those ranks failed, about which was said `said`: who of them is not there to say so too within two
-  // seconds is the one that all wait for. The first rank to know it tells the others.
+  // seconds is the one that all wait for. The first rank to know it tells the others. Precondition: what this rank has
+  // of the group is gone by then, so that it fails for those too that wait for this one.
   Error explained(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const;
 
  private:
@@ -33,13 +34,18 @@ class Roster {
     std::int64_t process = 0;
     std::string nonce;
   };
+  void take_seat();
   void meet();
+  void await(const char* what, int rank, const std::string& missing);
   void prove(const std::string& secret);
   Member read(int rank) const;
   std::string proof_of(int rank, const std::string& secret) const;
   std::string verdict(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const;
   std::vector<int> without(const char* what, const std::vector<int>& ranks) const;
   void part_from(const char* what, const std::vector<int>& ranks) const;
+
+  std::string told() const;
+  std::string tell(const std::string& verdict) const;
 
   bool has(const std::string& key) const;
   std::string get(const std::string& key) const;

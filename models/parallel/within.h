@@ -10,14 +10,18 @@
 
 namespace halfbyte::models {
 
+struct NoAnswer : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 // What `work` returns, on a thread of its own, which is left behind when it takes longer: `work` owns all that it uses.
-// Errors: what it throws; std::runtime_error("timed out").
+// Errors: what it throws; NoAnswer("timed out").
 template <class Work>
 auto within(std::chrono::milliseconds limit, Work work) -> decltype(work()) {
   auto task = std::make_shared<std::packaged_task<decltype(work())()>>(std::move(work));
   auto future = task->get_future();
   std::thread([task] { (*task)(); }).detach();
-  if (future.wait_for(limit) != std::future_status::ready) throw std::runtime_error("timed out");
+  if (future.wait_for(limit) != std::future_status::ready) throw NoAnswer("timed out");
   return future.get();
 }
 

@@ -168,7 +168,7 @@ class Network(CommandLineTest):
     def setUp(self):
         super().setUp()
         self.port = free_port()
-        if "built without ranks of several machines" in run("launch", "--timeout", 1, "--master-addr", "127.0.0.1", "--", "generate", TINY_LLAMA, "--prompt", "x").stderr:
+        if "built without ranks of several machines" in run("launch", "-n", 1, "--nnodes", 2, "--timeout", 1, "--master-addr", "127.0.0.1", "--master-port", self.port, "--", "generate", TINY_LLAMA, "--prompt", "x").stderr:
             self.skipTest("built without ranks of several machines")
 
     def node(self, node, *words, command=GENERATE, nodes=2, ranks=1, options=()):
@@ -233,12 +233,20 @@ class Network(CommandLineTest):
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}), encoding="utf-8")
         command = ["generate", model, "-q", "--prompt", "Once upon a time", "--ignore-eos", "--max-gen-len", 8000]
-        first, second = (self.node(node, command=command) for node in (0, 1))
-        self.assertTrue(first.stdout.read(1))
-        second.kill()
-        (_, messages, status), _ = self.ends(first, second)
-        self.assertRegex(messages, r"^halfbyte: rank 1 of 2 \([^()]+, process \d+\) has gone; rank 0 waited for it in [^\n]+\n$")
-        self.assertEqual(status, 1)
+        for nodes, killed in ((2, 1), (4, 2)):
+            self.port = free_port()
+            processes = [self.node(node, command=command, nodes=nodes) for node in range(nodes)]
+            self.assertTrue(processes[0].stdout.read(1))
+            processes[killed].kill()
+            results = self.ends(*processes)
+            del results[killed]
+            for _, messages, status in results:
+                self.assertRegex(messages, rf"^halfbyte: rank {killed} of {nodes} \([^()]+, process \d+\) has gone; rank \d waited for it in [^\n]+\n$")
+                self.assertEqual(status, 1)
+
+    def test_other_numbers_of_ranks(self):
+        for messages in self.refused(self.node(0, nodes=2), self.node(1, nodes=3)):
+            self.assertRegex(messages, r"rank [01] is one of [23] ranks, and rank [01] one of [23]")
 
     def test_errors_are_one_line(self):
         self.fails(2, "--nnodes wants --master-addr too", "launch", "--nnodes", 2, "--", *GENERATE)

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""What ranks cost: one process, ranks that share memory, ranks that go by the network, and by a network that takes its time; and what a model of it says.
+"""What ranks cost: one process, ranks that share memory, ranks that go by the network, and by a network that takes its time.
 
     ranks_cost.py HALFBYTE CHECKPOINT [--rounds 3] [--delay-ms 1] [--tokens 32] [--prompt 512] [--slow]
 
 Runs in turn, each rank with one thread: one process of as many threads as there are cores, 2 ranks by memory, 2 by Gloo over loopback.
 --slow (root): also 4 ranks on two machines, which are namespaces, with that delay between them: tensor=4, and tensor=2,pipeline=2.
-Prints medians, the share of sums in a decode step, and the model's prediction of the slow ones from the others:
-
-    step = work / ranks that work at the same time + sums x (latency of a sum) + hand-overs x (delay + latency)
+Prints medians, and the share of sums in a decode step (waiting for others included).
 """
 import argparse
 import contextlib

@@ -22,7 +22,7 @@ struct RankedNetwork {
   int nodes = 1, node = 0;  // machines that have as many ranks each, and which of them this is
   std::string host;         // of rank 0. Empty: all are of this machine, and go by memory that they share alone
   int port = 29'500;
-  std::string interface, secret_file;  // empty: the loopback one; no secret
+  std::string interface, secret_file;  // empty: what the environment says, else the loopback one, and no secret
 };
 
 // And in how many stages of layers the ranks are.

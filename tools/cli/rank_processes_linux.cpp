@@ -153,14 +153,20 @@ class RankProcesses {
   }
 
   static void set_network(const RankedNetwork& network) {
+    const auto unset = [](const char* name) { ::unsetenv(name); };  // NOLINT(concurrency-mt-unsafe): one thread
     const auto set = [](const char* name, const std::string& value) {
-      if (value.empty())
-        ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
-      else
-        ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+      if (!value.empty()) ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
     };
+    // Of a launcher above this one, whose ranks these are not.
+    unset("TORCHELASTIC_USE_AGENT_STORE");
+    unset("TORCHELASTIC_RESTART_COUNT");
+    if (network.host.empty()) {
+      unset(kMasterHost);
+      unset(kMasterPort);
+      return;
+    }
     set(kMasterHost, network.host);
-    set(kMasterPort, network.host.empty() ? "" : std::to_string(network.port));
+    set(kMasterPort, std::to_string(network.port));
     set(kRanksInterface, network.interface);
     set(kRanksSecret, network.secret_file);
   }

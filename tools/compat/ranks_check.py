@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -102,8 +103,8 @@ class Check:
     def moment(self):
         return self.random.choice([0.0, 0.1, 0.3, 0.6, 1.0, 1.5]) + 0.2 * self.random.random()
 
-    def ended(self, kind, machines, wanted=()):
-        """Both end in time, each with a line; one of them says what is wanted."""
+    def ended(self, kind, machines, wanted=(), at_fault=None):
+        """Both end in time, each with a line that names no rank but those of the machine at fault; one of them says what is wanted."""
         results = [machine.end(self.timeout + SLACK) for machine in machines]
         for status, _, messages in results:
             if status is None:
@@ -113,6 +114,11 @@ class Check:
             if not messages.startswith("halfbyte: ") or messages.count("\n") > 1:
                 return f"says {messages!r}"
         text = " ".join(messages for _, _, messages in results)
+        named = {int(one) // RANKS for one in re.findall(r"rank (\d+)(?: of 4(?: \([^)]*\))?)? (?:has|was) ", text)}
+        if "does not reach rank 0" in text:
+            named.add(0)
+        if at_fault is not None and named - {at_fault}:
+            return f"names a rank of the other machine ({at_fault} is at fault): {text!r}"
         if wanted and not any(one in text for one in wanted):
             return f"says {text!r}"
         if kind not in self.reported:
@@ -134,16 +140,18 @@ class Check:
         """One that is there, of either machine."""
         machine = self.random.choice(machines)
         deadline = time.monotonic() + 20
-        while len(machine.ranks()) < RANKS and time.monotonic() < deadline:
+        while len(machine.ranks()) < RANKS and machine.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        return self.random.choice(machine.ranks())
+        return machine, self.random.choice(machine.ranks() or [0])
 
     def signalled(self, kind, which):
         machines = [Machine(self, number, words=self.LONG) for number in (0, 1)]
-        rank = self.a_rank(machines)
+        machine, rank = self.a_rank(machines)
+        if not rank:
+            return f"no rank began: {[one.end(1) for one in machines]}"
         time.sleep(self.moment())
         os.kill(rank, which)
-        return self.ended(kind, machines, ("rank ",))
+        return self.ended(kind, machines, ("rank ",), at_fault=machine.number)
 
     def killed(self):
         return self.signalled("killed", signal.SIGKILL)
@@ -157,7 +165,7 @@ class Check:
         time.sleep(self.moment())
         host = self.random.choice(HOSTS)
         sh("ip", "-n", host, "link", "set", "cable0", "down")
-        found = self.ended("disconnected", machines, ("rank ",))
+        found = self.ended("disconnected", machines, ("rank ",))  # each machine has lost the other
         sh("ip", "-n", host, "link", "set", "cable0", "up")
         return found
 
@@ -173,7 +181,7 @@ class Check:
                 (prefix / name).parent.mkdir(parents=True)
                 shutil.copy2(pathlib.Path(self.halfbyte).resolve().parent.parent / name, prefix / name)
             data = (prefix / "libexec/halfbyte/halfbyte-model").read_bytes()
-            assert b"halfbyte 0.1.0, checkpoint" in data
+            assert b"halfbyte 0.1.0, checkpoint" in data, "what ranks say of themselves is worded otherwise now"
             (prefix / "libexec/halfbyte/halfbyte-model").write_bytes(data.replace(b"halfbyte 0.1.0, checkpoint", b"halfbyte 0.0.9, checkpoint"))
         return self.differing("version", ("another thing than rank 0",), program=prefix / "bin/halfbyte")
 

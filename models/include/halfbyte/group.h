@@ -9,7 +9,7 @@
 namespace halfbyte {
 
 // All ranks call the same methods in the same order, but for send and receive. One thread of a rank at a time. Errors
-// of all: kIo naming the rank that is gone, or was waited for in vain; kContract when ranks are not at the same call.
+// of all: kIo naming the rank that is gone, or was waited for in vain; kContract when ranks are not at the same call, where the group can tell.
 class Group {
  public:
   virtual ~Group() = default;
@@ -26,9 +26,9 @@ class Group {
   // To one other rank, which receives equally many: in the order of sending. May return before they are received.
   virtual void send(std::span<const float> values, int to);
   virtual void receive(std::span<float> values, int from);
-  // The group of those ranks, in their order: this one among them, ascending. Every rank calls it, each with the ranks
-  // of its own part, and no rank is in two. Once for a group, which outlives it; called again with the same ranks, it
-  // gives the same one: a process may load two models.
+  // The group of those ranks, in their order: this one among them, ascending. The ranks of a part call it together; no
+  // rank is in two. The group outlives it, and called again with the same ranks gives the same one: a process may load
+  // two models.
   virtual std::shared_ptr<Group> part(const std::vector<int>& ranks);
 };
 

@@ -16,15 +16,15 @@ struct NetworkOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 29'500;
   // Where this rank listens, and nowhere else. Empty: on the loopback interface, for ranks of one machine.
-  std::string interface;
+  std::string interface = {};
   // Known to all ranks; who has another is refused. What ranks say to each other is neither encrypted nor signed.
-  std::string secret;
+  std::string secret = {};
   // How long a rank is waited for, to join or to go on.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   // Whoever started the ranks listens at that place already, for all its groups: torchrun does.
   bool is_store_there = false;
   // Of groups that one store is for, one after another: which this is.
-  std::string name;
+  std::string name = {};
 };
 
 // Joins when all have come. Errors: kInvalidArgument; kIo naming the rank that has not come; kContract naming one that

@@ -85,7 +85,8 @@ TEST_CASE("rosters: who does not come, comes twice or is another program is name
   const Store taken = store();
   taken->add("seat/1", 1);
   CHECK(has(error_of([&] { Roster(taken, 1, 2, "", kLong); }), "rank 1 of 2 is there already"));
-  for (const std::string text : {"GET / HTTP/1.1", "{}", "[1]", R"({"host": 3, "process": 1, "nonce": ""})"}) {
+  for (const std::string text :
+       {"GET / HTTP/1.1", "{}", "[1]", R"({"host": 3, "process": 1, "nonce": "", "ranks": 2})"}) {
     INFO(text);
     const Store other = store();
     other->set("who/1", text);
