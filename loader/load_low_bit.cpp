@@ -81,12 +81,15 @@ void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadRepor
 }
 
 // What must be the same in all ranks for their sums to be of one model.
-std::string join_text(const LoadReport& report, const LoadOptions& options) {
+std::string join_text(const LoadReport& report, const LoadOptions& options, const models::ModelConfig& config) {
   std::string out = "halfbyte " HALFBYTE_VERSION ", checkpoint " + report.identity + ", policy " + report.policy +
                     ", products in " + report.compute + ", instruction set " + quant::isa_name();
   for (const DtypeOverride& each : options.overrides) out += ", " + each.pattern + "=" + each.policy.name();
   for (const std::string& each : options.keep_float32) out += ", keep_float32 " + each;
   if (options.pipeline != 1) out += ", pipeline " + std::to_string(options.pipeline);
+  // A token's experts are chosen in each rank, from the same bits.
+  if (std::ranges::any_of(config.layers, &models::LayerConfig::has_experts))
+    out += ", threads " + std::to_string(thread_count());
   return out + (options.key_values == KeyValues::kInt8 ? ", keys and values in 8 bits" : "");
 }
 
@@ -118,9 +121,10 @@ std::vector<std::uint64_t> layer_bytes(const models::ModelConfig& config, const 
 Parts gather(const models::ModelConfig& config, CheckpointSource& source, const LoadOptions& options,
              LoadReport& report) {
   if (!options.group) return {config, models::gather_weights(config, source)};
-  check_alike(*options.group, join_text(report, options));
+  check_alike(*options.group, join_text(report, options, config));
   const int rank = options.group->rank(), size = options.group->size();
   const models::Stage stage = models::stage_of(rank, size, options.pipeline);
+  if (stage.count > 1 && stage.places > 1) options.group->part(stage.ranks());  // before there is work to lose
   const models::ModelConfig own = models::staged(config, layer_bytes(config, source), stage);
   models::ModelWeights weights = models::gather_weights(own, source);
   const models::Division division = models::divide(own, weights, rank, size, options.pipeline);

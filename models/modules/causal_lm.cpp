@@ -60,6 +60,15 @@ void check_rows(const at::Tensor& tokens, std::span<const StepRow> rows) {
 }
 
 // Whether no query or key of theirs was otherwise since the last call.
+// In every stage, of which the first alone would look them up.
+void check_ids(const at::Tensor& tokens, const ModelConfig& config) {
+  if (tokens.numel() == 0 ||
+      (tokens.min().item<std::int64_t>() >= 0 && tokens.max().item<std::int64_t>() < config.vocab_size))
+    return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "token ids of this model are from 0 to " + std::to_string(config.vocab_size - 1));
+}
+
 bool were_finite(std::span<const StepRow> rows) {
   bool out = true;
   for (const StepRow& row : rows) out &= row.session->was_finite();
@@ -124,13 +133,16 @@ at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> row
 
 // A stage goes on to the next part while those after it work on what it gave: nothing comes back before head() asks.
 at::Tensor CausalLM::pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  check_ids(tokens, *config_);
   const ExpectedRows expected(rows);
   const std::vector<MicroBatch> parts = micro_batches(rows);
   std::vector<at::Tensor> out;
-  for (const MicroBatch& part : parts) {
-    const PassWatch::Part watched(static_cast<std::int64_t>(out.size()), static_cast<std::int64_t>(parts.size()));
-    out.push_back(pass(tokens.narrow(0, part.first, part.tokens), part.rows));
-  }
+  pipeline_->in_step([&] {
+    for (const MicroBatch& part : parts) {
+      const PassWatch::Part watched(static_cast<std::int64_t>(out.size()), static_cast<std::int64_t>(parts.size()));
+      out.push_back(pass(tokens.narrow(0, part.first, part.tokens), part.rows));
+    }
+  });
   return out.size() == 1 ? out[0] : at::cat(out);
 }
 
@@ -157,7 +169,8 @@ at::Tensor CausalLM::pass(const at::Tensor& tokens, std::span<const StepRow> row
 
 at::Tensor CausalLM::head(const at::Tensor& hidden) const {
   const quant::OwnThreads own_threads;
-  const at::Tensor x = pipeline_ ? pipeline_->of_last(hidden) : hidden;
+  at::Tensor x = hidden;
+  if (pipeline_) pipeline_->in_step([&] { x = pipeline_->of_last(hidden); });
   const auto run = [&] {
     const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, x); });
     return lm_head_->multiply(x, at::kFloat);

@@ -5,6 +5,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <halfbyte/error.h>
+
 #include "models/parallel/summed.h"
 #include "models/profile/recorder.h"
 
@@ -13,6 +15,14 @@ namespace halfbyte::models {
 Pipeline::Pipeline(std::shared_ptr<Group> group, const Stage& stage, std::optional<at::ScalarType> stream,
                    std::int64_t hidden_size)
     : group_(std::move(group)), stage_(stage), stream_(stream), hidden_size_(hidden_size) {}
+
+void Pipeline::check_whole() const {
+  if (is_broken_)
+    throw Error(
+        ErrorCode::kContract,
+        "an earlier pass through this model's stages was broken off, and they are not in step any more; load it "
+        "again in all ranks");
+}
 
 // Wide enough for any stream; which one it was is said where the policy does not.
 void Pipeline::send(const at::Tensor& values, int to) const {
@@ -52,6 +62,11 @@ at::Tensor Pipeline::of_last(const at::Tensor& hidden) const {
 
 std::vector<MicroBatch> micro_batches(std::span<const StepRow> rows, std::int64_t most) {
   std::vector<MicroBatch> out;
+  std::int64_t all = 0;
+  for (const StepRow& row : rows) all += row.tokens;
+  // Even ones: each reads all of a stage's weights.
+  const std::int64_t count_of_them = (all + most - 1) / most;
+  if (count_of_them > 0) most = (all + count_of_them - 1) / count_of_them;
   for (const StepRow& row : rows) {
     for (std::int64_t left = row.tokens; left > 0;) {
       if (out.empty() || out.back().tokens == most)

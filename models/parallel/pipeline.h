@@ -23,6 +23,15 @@ class Pipeline {
            std::int64_t hidden_size);
 
   const Stage& stage() const noexcept { return stage_; }
+  // Of a step that ends by an exception what others sent stays on its way, and sessions are as far as each stage came:
+  // every later one is refused. Errors: kContract then; what `work` throws.
+  template <class Work>
+  void in_step(const Work& work) const {
+    check_whole();
+    is_broken_ = true;
+    work();
+    is_broken_ = false;
+  }
   // What the stage before this one gave for so many tokens; undefined: this is the first. Shape: (tokens, hidden_size).
   at::Tensor received(std::int64_t tokens) const;
   void hand_on(const at::Tensor& stream) const;  // to the next stage, where there is one
@@ -33,7 +42,10 @@ class Pipeline {
   void send(const at::Tensor& values, int to) const;
   at::Tensor receive(at::IntArrayRef shape, int from) const;
 
+  void check_whole() const;
+
   std::shared_ptr<Group> group_;
+  mutable bool is_broken_ = false;
   Stage stage_;
   std::optional<at::ScalarType> stream_;
   std::int64_t hidden_size_;

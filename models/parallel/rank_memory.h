@@ -16,7 +16,7 @@ namespace halfbyte {
 
 inline constexpr std::size_t kLine = 64;         // of a cache
 inline constexpr std::size_t kChunk = 64 << 10;  // floats that are added or sent at once
-inline constexpr std::size_t kLetters = 8;       // chunks that a rank may send before one is received
+inline constexpr std::size_t kLetters = 32;      // chunks that a rank may send before one is received
 
 enum State : std::uint32_t { kAway, kJoined, kLeft };
 

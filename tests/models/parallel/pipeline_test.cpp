@@ -90,9 +90,9 @@ TEST_CASE("stages: one goes on to the next part of a prompt without waiting for 
   const auto of = [&](const std::string& what, std::size_t tokens) { return what + std::to_string(tokens * hidden); };
   const std::string sum = "sum " + std::to_string(vocabulary);
   CHECK(notes[0] ==
-        std::vector<std::string>{of("send ", 128), of("send ", 128), of("send ", 44), of("receive ", 1), sum});
+        std::vector<std::string>{of("send ", 100), of("send ", 100), of("send ", 100), of("receive ", 1), sum});
   CHECK(notes[1] ==
-        std::vector<std::string>{of("receive ", 128), of("receive ", 128), of("receive ", 44), of("send ", 1), sum});
+        std::vector<std::string>{of("receive ", 100), of("receive ", 100), of("receive ", 100), of("send ", 1), sum});
 }
 
 TEST_CASE("stages: every family's logits and greedy tokens are those of one process", "[ranks]") {
