@@ -107,8 +107,7 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
   parser.add_option("--node-rank", network.node, "which of them this is").check(whole_number(0, 4095)).show_default();
   parser
       .add_option("--master-addr", network.host,
-                  "where machine 0 is reached: ranks go by the network then, and those of one of several machines by "
-                  "memory too")
+                  "where machine 0 is reached; ranks then go by the network, and within a machine by memory too")
       .type_name("HOST");
   parser.add_option("--master-port", network.port, "a free port there").check(whole_number(1, 65'535)).show_default();
   parser
