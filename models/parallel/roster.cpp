@@ -182,8 +182,7 @@ void Roster::prove(const std::string& secret) {
   set(key("proof", rank_), proof_of(rank_, secret));
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    within(timeout_ + kAnswer,
-           [store = store_, proof = key("proof", rank), timeout = timeout_] { store->wait({proof}, timeout); });
+    await("proof", rank, " has not come on for ");
     const std::string given = get(key("proof", rank)), wanted = proof_of(rank, secret);
     if (given.size() == wanted.size() && CRYPTO_memcmp(given.data(), wanted.data(), wanted.size()) == 0) continue;
     throw Error(ErrorCode::kContract, named(rank) + " has another secret than rank " + std::to_string(rank_));

@@ -94,8 +94,8 @@ std::shared_ptr<Group> launched_group() {
 }
 
 int launched_pipeline() {
-  const char* const stages = std::getenv(kRanksPipeline);  // NOLINT(concurrency-mt-unsafe)
-  return stages && launched_group() ? std::atoi(stages) : 1;
+  const std::string stages = variable(kRanksPipeline);
+  return !stages.empty() && launched_group() ? std::atoi(stages.c_str()) : 1;
 }
 
 bool is_first_rank() { return !launched_group() || launched_group()->rank() == 0; }
