@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/json/printable.h"
 #include "models/parallel/within.h"
 
 namespace halfbyte::models {
@@ -49,12 +50,6 @@ std::string host_name() {
 }
 
 std::string key(const char* what, int rank) { return std::string(what) + "/" + std::to_string(rank); }
-
-std::string plain(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c >= ' ' && c <= '~' ? c : '?';
-  return out;
-}
 
 std::string seconds(milliseconds time) {
   return std::to_string(std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::seconds>(time).count())) +
@@ -140,12 +135,12 @@ void Roster::await(const char* what, int rank, const std::string& missing) {
   }
 }
 
-std::string Roster::told() const { return plain(get("verdict")).substr(0, kMostText); }
+std::string Roster::told() const { return printable(get("verdict"), kMostText); }
 
 // What is the truth for all: this, unless another was first.
 std::string Roster::tell(const std::string& verdict) const {
-  return plain(within(kAnswer, [store = store_, verdict] { return store->compareSet("verdict", "", verdict); }))
-      .substr(0, kMostText);
+  return printable(within(kAnswer, [store = store_, verdict] { return store->compareSet("verdict", "", verdict); }),
+                   kMostText);
 }
 
 Roster::Member Roster::read(int rank) const {
@@ -163,7 +158,7 @@ Roster::Member Roster::read(int rank) const {
                                           " ranks, and rank " + std::to_string(rank_) + " one of " +
                                           std::to_string(size()));
   }
-  return {plain(said["host"].get<std::string>()), said["process"].get<std::int64_t>(),
+  return {printable(said["host"].get<std::string>()), said["process"].get<std::int64_t>(),
           said["nonce"].get<std::string>()};
 }
 
