@@ -87,6 +87,7 @@ std::string join_text(const LoadReport& report, const LoadOptions& options, cons
   for (const DtypeOverride& each : options.overrides) out += ", " + each.pattern + "=" + each.policy.name();
   for (const std::string& each : options.keep_float32) out += ", keep_float32 " + each;
   if (options.pipeline != 1) out += ", pipeline " + std::to_string(options.pipeline);
+  if (options.reduce_dtype != Dtype::kFloat32) out += ", sums in " + std::string(name(options.reduce_dtype));
   // A token's experts are chosen in each rank, from the same bits.
   if (std::ranges::any_of(config.layers, &models::LayerConfig::has_experts))
     out += ", threads " + std::to_string(thread_count());
@@ -154,9 +155,14 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
     throw Error(ErrorCode::kUnsupported, "ranks run a model together on the CPU alone; load it there");
   if (!options.group && options.pipeline != 1)
     throw Error(ErrorCode::kInvalidArgument, "stages of layers are for ranks; none were given");
+  if (options.reduce_dtype != Dtype::kFloat32 && options.reduce_dtype != Dtype::kBfloat16) {
+    throw Error(ErrorCode::kInvalidArgument, "what ranks add goes between them in float32 or bfloat16, not in " +
+                                                 std::string(name(options.reduce_dtype)));
+  }
   Parts parts = gather(config, source, options, report);
-  auto module = std::make_shared<models::CausalLM>(parts.config, parts.weights, options.dtype, arithmetic,
-                                                   options.key_values, options.group, options.pipeline);
+  auto module =
+      std::make_shared<models::CausalLM>(parts.config, parts.weights, options.dtype, arithmetic, options.key_values,
+                                         options.group, options.pipeline, options.reduce_dtype == Dtype::kBfloat16);
   parts.weights = {};  // what was cut is the module's alone
   note_key_values(*module, options.key_values, report);
   move_derived_buffers(*module, device);

@@ -78,7 +78,8 @@ bool were_finite(std::span<const StepRow> rows) {
 }  // namespace
 
 CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
-                   quant::Arithmetic arithmetic, KeyValues key_values, std::shared_ptr<Group> group, int stages)
+                   quant::Arithmetic arithmetic, KeyValues key_values, std::shared_ptr<Group> group, int stages,
+                   bool rounds_sums)
     : config_(std::make_unique<const ModelConfig>(config)), policy_(policy) {
   Compute compute(policy, arithmetic, key_values);
   compute.group = compute.layer_group = std::move(group);
@@ -87,6 +88,7 @@ CausalLM::CausalLM(const ModelConfig& config, const ModelWeights& weights, const
     compute.layer_group = stage.places > 1 ? compute.group->part(stage.ranks()) : nullptr;
     pipeline_ = std::make_unique<const Pipeline>(compute.group, stage, compute.stream, config.hidden_size);
   }
+  if (rounds_sums && compute.layer_group) compute.layer_group = rounding_group(compute.layer_group);
   model_ = std::make_unique<Decoder>(*this, weights, config, compute);
   lm_head_ = make_linear(weights.modules.linear(&Naming::head), compute);
   register_at(*this, config.naming->head, lm_head_);

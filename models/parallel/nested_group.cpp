@@ -5,16 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <halfbyte/error.h>
+
+#include "models/parallel/framed.h"
 
 namespace halfbyte {
 namespace {
-
-std::string text_of(const nlohmann::json& texts) {
-  return texts.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
 
 class NestedGroup : public Group {
  public:
@@ -29,24 +25,18 @@ class NestedGroup : public Group {
   int rank() const noexcept override { return whole_->rank(); }
   int size() const noexcept override { return whole_->size(); }
 
-  void sum(std::span<float> values) override {
-    here([&] { local_->sum(values); });
-    if (firsts_)
-      between([&] { firsts_->sum(values); });
-    else
-      std::ranges::fill(values, 0.0f);
-    here([&] { local_->sum(values); });  // which tells the others, and all the same bits
-  }
+  void sum(std::span<float> values) override { sum(values, &Group::sum); }
+  void sum_rounded(std::span<float> values) override { sum(values, &Group::sum_rounded); }
 
   std::vector<std::string> gather(const std::string& text) override {
-    nlohmann::json own;
+    std::vector<std::string> own;
     here([&] { own = local_->gather(text); });
     std::string all;
-    if (firsts_) between([&] { all = text_of(firsts_->gather(text_of(own))); });
+    if (firsts_) between([&] { all = models::framed(firsts_->gather(models::framed(own))); });
     here([&] { all = local_->gather(all).front(); });
     std::vector<std::string> out;
-    for (const auto& machine : nlohmann::json::parse(all)) {
-      for (auto& each : nlohmann::json::parse(machine.get<std::string>())) out.push_back(each.get<std::string>());
+    for (const std::string& machine : models::unframed(all)) {
+      for (std::string& each : models::unframed(machine)) out.push_back(std::move(each));
     }
     return out;
   }
@@ -72,6 +62,15 @@ class NestedGroup : public Group {
   }
 
  private:
+  void sum(std::span<float> values, void (Group::*between_machines)(std::span<float>)) const {
+    here([&] { local_->sum(values); });
+    if (firsts_)
+      between([&] { (*firsts_.*between_machines)(values); });
+    else
+      std::ranges::fill(values, 0.0f);
+    here([&] { local_->sum(values); });  // which tells the others, and all the same bits
+  }
+
   // Those of this machine are counted from its first one on there.
   template <class Work>
   void here(const Work& work) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO  // LibTorch's own package says so too
@@ -15,7 +16,9 @@
 #include <halfbyte/c10d_group.h>
 #include <halfbyte/error.h>
 
+#include "models/parallel/broken_pipes.h"
 #include "models/parallel/network_address.h"
+#include "models/parallel/peers.h"
 #include "models/parallel/roster.h"
 #include "models/parallel/within.h"
 
@@ -34,14 +37,23 @@ struct Meeting {
 
 constexpr std::chrono::seconds kAnswer{2};  // of what has a timeout of its own, beyond it
 
-std::shared_ptr<Group> connected(const Meeting& meeting, int rank, int size) {
+c10::intrusive_ptr<c10d::Backend> connected(const Meeting& meeting, int rank, int size) {
   const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
   options->threads = 1;  // calls come one after another
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(meeting.address));
-  return group_of(models::within(meeting.timeout + kAnswer, [store = meeting.store, rank, size, options] {
+  return models::within(meeting.timeout + kAnswer, [store = meeting.store, rank, size, options] {
+    const models::BrokenPipesAreErrors in_its_threads;
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
-  }));
+  });
 }
+
+// What connects a group's members.
+struct Connection {
+  explicit Connection(const c10::intrusive_ptr<c10d::Backend>& backend) : group(group_of(backend)), peers(backend) {}
+
+  std::shared_ptr<Group> group;
+  models::Peers peers;
+};
 
 class NetworkGroup : public Group {
  public:
@@ -52,27 +64,41 @@ class NetworkGroup : public Group {
         ranks_(std::move(ranks)),
         rank_(static_cast<int>(std::ranges::find(ranks_, roster_->rank()) - ranks_.begin())) {
     try {
-      group_ = connected(meeting_, rank_, size());
+      connection_.emplace(connected(meeting_, rank_, size()));
     } catch (const std::exception& error) {
       throw roster_->explained(ranks_, "joining", models::one_line(error));
     }
   }
 
+  ~NetworkGroup() override {
+    if (connection_ && size() == roster_->size()) roster_->leave();
+  }
+  NetworkGroup(const NetworkGroup&) = delete;
+  NetworkGroup& operator=(const NetworkGroup&) = delete;
+
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return static_cast<int>(ranks_.size()); }
   void sum(std::span<float> values) override {
-    explaining(ranks_, "a sum of all ranks", [&] { group_->sum(values); });
+    explaining(ranks_, "a sum of all ranks", [&](Connection& all) {
+      if (all.peers.is_better_for(values.size()))
+        all.peers.sum(values, /*rounded=*/false);
+      else
+        all.group->sum(values);
+    });
+  }
+  void sum_rounded(std::span<float> values) override {
+    explaining(ranks_, "a sum of all ranks", [&](Connection& all) { all.peers.sum(values, /*rounded=*/true); });
   }
   std::vector<std::string> gather(const std::string& text) override {
     std::vector<std::string> out;
-    explaining(ranks_, "what all ranks say to each other", [&] { out = group_->gather(text); });
+    explaining(ranks_, "what all ranks say to each other", [&](Connection& all) { out = all.peers.gather(text); });
     return out;
   }
   void send(std::span<const float> values, int to) override {
-    explaining(own_and(to), "sending to it", [&] { group_->send(values, to); });
+    explaining(own_and(to), "sending to it", [&](Connection& all) { all.group->send(values, to); });
   }
   void receive(std::span<float> values, int from) override {
-    explaining(own_and(from), "receiving from it", [&] { group_->receive(values, from); });
+    explaining(own_and(from), "receiving from it", [&](Connection& all) { all.group->receive(values, from); });
   }
 
   std::shared_ptr<Group> part(const std::vector<int>& ranks) override {
@@ -93,12 +119,13 @@ class NetworkGroup : public Group {
 
   template <class Work>
   void explaining(const std::vector<int>& ranks, const std::string& doing, const Work& work) {
-    if (!group_) throw Error(ErrorCode::kIo, "this group of ranks has ended by an error");
+    if (!connection_) throw Error(ErrorCode::kIo, "this group of ranks has ended by an error");
+    const models::BrokenPipesAreErrors here;
     try {
-      work();
-    } catch (const Error& error) {
-      const std::string said = error.what();
-      group_.reset();  // closes what connects them, so that it fails for all
+      work(*connection_);
+    } catch (const std::exception& error) {
+      const std::string said = models::one_line(error);
+      connection_.reset();  // closes it, so that it fails for all
       throw roster_->explained(ranks, doing, said);
     }
   }
@@ -107,7 +134,7 @@ class NetworkGroup : public Group {
   Meeting meeting_;
   std::vector<int> ranks_;
   int rank_;
-  std::shared_ptr<Group> group_;  // null: it has failed
+  std::optional<Connection> connection_;  // nothing: it has failed
   std::map<std::vector<int>, std::shared_ptr<Group>> parts_;
 };
 

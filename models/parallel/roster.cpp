@@ -22,6 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMourning{2000};  // for ranks to say that a call failed for them too
+constexpr milliseconds kParting{500};   // for ranks that are done to wait for the others
 constexpr milliseconds kLook{25};
 constexpr milliseconds kAnswer{2000};    // for the store's
 constexpr const char* kLate = "late";    // how a call failed
@@ -221,6 +222,18 @@ std::string Roster::verdict(const std::vector<int>& ranks, const std::string& do
       ranks, [&](int rank) { return has(key("failed", rank)) && get(key("failed", rank)) == kLate; });
   return tell(named(gone.front()) + (is_late ? " has not come on for " + seconds(timeout_) : " has gone") + "; rank " +
               std::to_string(rank_) + " waited for it in " + doing);
+}
+
+void Roster::leave() const noexcept {
+  try {
+    std::vector<int> all(members_.size());
+    std::iota(all.begin(), all.end(), 0);
+    set(key("done", rank_), "1");
+    for (milliseconds waited{0}; waited < kParting && !without("done", all).empty() && !has("verdict"); waited += kLook)
+      std::this_thread::sleep_for(kLook);
+    part_from("done", all);
+  } catch (const std::exception&) {  // then the others have left
+  }
 }
 
 Error Roster::explained(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const {

@@ -1,6 +1,7 @@
 #include "models/parallel/summed.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <halfbyte/error.h>
@@ -9,6 +10,27 @@
 #include "models/profile/recorder.h"
 
 namespace halfbyte::models {
+namespace {
+
+class RoundingGroup : public Group {
+ public:
+  explicit RoundingGroup(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  void sum(std::span<float> values) override { group_->sum_rounded(values); }
+  void sum_rounded(std::span<float> values) override { group_->sum_rounded(values); }
+  std::vector<std::string> gather(const std::string& text) override { return group_->gather(text); }
+
+ private:
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace
+
+std::shared_ptr<Group> rounding_group(std::shared_ptr<Group> group) {
+  return std::make_shared<RoundingGroup>(std::move(group));
+}
 
 void check_shareable(const at::Tensor& x) {
   if (!x.is_cpu())

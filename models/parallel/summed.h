@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,9 @@ namespace halfbyte::models {
 // The sum of all ranks' tensors, added in float32. Shape and dtype: kept; memory: perhaps x's. Errors: the group's;
 // kUnsupported on another device than the CPU, or where gradients are wanted.
 at::Tensor summed(Group& group, const at::Tensor& x);
+
+// The same ranks, whose sums are sum_rounded(): what layers give bears it, and logits do not.
+std::shared_ptr<Group> rounding_group(std::shared_ptr<Group> group);
 
 // Errors: kUnsupported for what ranks do not give each other: see summed().
 void check_shareable(const at::Tensor& x);

@@ -28,11 +28,15 @@ struct RankedNetwork {
 // And in how many stages of layers the ranks are.
 inline constexpr const char* kRanksPipeline = "HALFBYTE_RANKS_PIPELINE";
 
+// And the dtype in which sums of layers go between machines.
+inline constexpr const char* kRanksReduceDtype = "HALFBYTE_RANKS_REDUCE_DTYPE";
+
 struct RankedCommand {
   std::vector<std::string> words;  // of this program, without its name
   int ranks = 2;                   // of this machine
   int timeout = 300;               // Units: seconds.
   int pipeline = 1;                // stages
+  std::string reduce_dtype = "float32";
   RankedNetwork network = {};
 };
 

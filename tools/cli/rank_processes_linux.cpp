@@ -147,6 +147,7 @@ class RankProcesses {
       ::unsetenv(kRanksMemory);  // NOLINT(concurrency-mt-unsafe): one thread
     set(kRanksTimeout, command_.timeout);
     set(kRanksPipeline, command_.pipeline);
+    ::setenv(kRanksReduceDtype, command_.reduce_dtype.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
     // What this process was to have, by its user's word or by its cores (usable_cores.h).
     const char* const threads = std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
     set("OMP_NUM_THREADS", std::max(1, (threads ? std::atoi(threads) : usable_cores()) / command_.ranks));

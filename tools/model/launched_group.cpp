@@ -86,16 +86,31 @@ std::shared_ptr<Group> join() {
   return whole ? nested_group(whole, local) : local;
 }
 
+std::shared_ptr<Group>& joined() {
+  static std::shared_ptr<Group> group;
+  return group;
+}
+
 }  // namespace
 
 std::shared_ptr<Group> launched_group() {
-  static const std::shared_ptr<Group> group = join();
-  return group;
+  static const bool has_joined = (joined() = join(), true);
+  static_cast<void>(has_joined);
+  return joined();
 }
+
+void leave_launched_group() { joined().reset(); }
 
 int launched_pipeline() {
   const std::string stages = variable(kRanksPipeline);
   return !stages.empty() && launched_group() ? std::atoi(stages.c_str()) : 1;
+}
+
+Dtype launched_reduce_dtype() {
+  const std::string text = variable(kRanksReduceDtype);
+  if (text.empty() || text == name(Dtype::kFloat32)) return Dtype::kFloat32;
+  if (text == name(Dtype::kBfloat16)) return Dtype::kBfloat16;
+  throw UsageError(std::string(kRanksReduceDtype) + "=" + printable(text) + " is neither float32 nor bfloat16");
 }
 
 bool is_first_rank() { return !launched_group() || launched_group()->rank() == 0; }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <halfbyte/dtype.h>
 #include <halfbyte/group.h>
 
 namespace halfbyte::cli {
@@ -12,8 +13,11 @@ namespace halfbyte::cli {
 // launcher's rank and count; null: it was started alone. Another rank than the first of a network prints no results
 // from then on. Errors: kInvalidArgument, those of join_shared_memory_file() and join_network(); UsageError.
 std::shared_ptr<Group> launched_group();
-bool is_first_rank();     // or it was started alone
-int launched_pipeline();  // stages of layers that its ranks are in; 1 where it was started alone
+// At this process's end, which does without destructors: what it said last is not to be lost to the others.
+void leave_launched_group();
+bool is_first_rank();           // or it was started alone
+Dtype launched_reduce_dtype();  // of sums of layers between machines. Errors: UsageError for a dtype that it is not
+int launched_pipeline();        // stages of layers that its ranks are in; 1 where it was started alone
 
 // For verbs that no group of ranks runs. Errors: UsageError where this process is one of several.
 void refuse_ranks(const std::string& verb);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "tools/cli/verb.h"
+#include "tools/model/launched_group.h"
 #include "tools/model/model_verbs.h"
 
 namespace {
@@ -24,5 +25,7 @@ int main(int argc, char** argv) {
       {"quantize", prepare_quantize}, {"generate", prepare_generate},     {"chat", prepare_chat},
       {"serve", prepare_serve},       {"perplexity", prepare_perplexity}, {"evaluate", prepare_evaluate},
       {"bench", prepare_bench},       {"doctor", prepare_doctor},         {"finetune", prepare_finetune}};
-  end(run_program(kRows, argc, argv));
+  const int status = run_program(kRows, argc, argv);
+  leave_launched_group();
+  end(status);
 }

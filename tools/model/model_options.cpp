@@ -115,6 +115,7 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
   LoadOptions options = load_options(words);
   options.group = launched_group();
   options.pipeline = launched_pipeline();
+  options.reduce_dtype = launched_reduce_dtype();
   Model model = load_low_bit(words.checkpoint, options);
   check_room_left();
   log_report(model.report());

@@ -89,6 +89,8 @@ void check_network(const RankedCommand& command) {
     throw UsageError("launch: --nnodes wants --master-addr too, an address of the machine whose --node-rank is 0");
   if (network.host.empty() && !(network.interface.empty() && network.secret_file.empty()))
     throw UsageError("launch: --interface and --secret-file are for ranks of several machines (--master-addr)");
+  if (network.host.empty() && command.reduce_dtype != "float32")
+    throw UsageError("launch: --reduce-dtype is for ranks of several machines (--master-addr); memory adds in float32");
   if (network.nodes * command.ranks < 2) throw UsageError("launch: one process is not several; see --ranks, --nnodes");
 }
 
@@ -119,6 +121,11 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
       .add_option("--parallel", parallel,
                   "how they divide the model: stages of layers (pipeline), each of so many that divide those (tensor)")
       .type_name("tensor=A,pipeline=B");
+  parser
+      .add_option("--reduce-dtype", command.reduce_dtype,
+                  "how sums of layers go between machines: float32, or bfloat16, which is half as many bytes")
+      .check(one_of({"float32", "bfloat16"}))
+      .show_default();
   parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity or bench").required();
 }
 

@@ -50,6 +50,9 @@ struct LoadOptions {
   // How many stages of layers the ranks are in, for links too slow to add up parts of every layer: the first size() /
   // pipeline of them have the first layers, and so on, and divide those among them. 1: all ranks divide all layers.
   int pipeline = 1;
+  // What layers give goes between machines in this dtype, float32 or bfloat16 (half the bytes), and is added in
+  // float32.
+  Dtype reduce_dtype = Dtype::kFloat32;
 };
 
 }  // namespace halfbyte

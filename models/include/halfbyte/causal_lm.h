@@ -29,10 +29,10 @@ class CausalLM : public torch::nn::Module {
  public:
   // `arithmetic`: of products with packed codes on the CPU, but for those whose own policy leaves activations in
   // float32. `group`: of ranks that have parts of the weights, as `config` says, and are in so many `stages` of layers;
-  // null: the weights are whole.
+  // null: the weights are whole. `rounds_sums`: what layers give is added by sum_rounded().
   CausalLM(const ModelConfig& config, const ModelWeights& weights, const DtypePolicy& policy,
            quant::Arithmetic arithmetic = quant::Arithmetic::kFloat, KeyValues key_values = KeyValues::kOperand,
-           std::shared_ptr<Group> group = nullptr, int stages = 1);
+           std::shared_ptr<Group> group = nullptr, int stages = 1, bool rounds_sums = false);
   ~CausalLM() override;
 
   // Logits of every position, float32. Shapes: token ids (rows, tokens), int64 -> (rows, tokens, vocab_size).

@@ -9,7 +9,8 @@
 namespace halfbyte {
 
 // All ranks call the same methods in the same order, but for send and receive. One thread of a rank at a time. Errors
-// of all: kIo naming the rank that is gone, or was waited for in vain; kContract when ranks are not at the same call, where the group can tell.
+// of all: kIo naming the rank that is gone, or was waited for in vain; kContract when ranks are not at the same call,
+// where the group can tell.
 class Group {
  public:
   virtual ~Group() = default;
@@ -17,6 +18,8 @@ class Group {
   virtual int size() const noexcept = 0;
   // Makes them the sums of all ranks' values, the same bits in each rank. Shape: equally many in each.
   virtual void sum(std::span<float> values) = 0;
+  // The same where values may be rounded to bfloat16 on their way, which a group with a slow one does.
+  virtual void sum_rounded(std::span<float> values) { sum(values); }
   // What each rank says, by rank; some hundred bytes each.
   virtual std::vector<std::string> gather(const std::string& text) = 0;
 

@@ -1,0 +1,187 @@
+#include "models/parallel/peers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <halfbyte/error.h>
+
+#include "models/parallel/framed.h"
+
+namespace halfbyte::models {
+namespace {
+
+constexpr std::int64_t kRoom = 512 << 10;   // bytes of a place
+constexpr int kAhead = 3;                   // places asked for: one is on its way while another is being used
+constexpr int kToPlace = 1, kByItself = 2;  // tags; Group's send and receive have 0
+
+[[noreturn]] void fail_elsewhere() {
+  throw Error(ErrorCode::kContract,
+              "a rank is at another step than this one: ranks are to be given the same input and options");
+}
+
+// Values on their way, of which all have equally many.
+class Values {
+ public:
+  Values(std::span<float> values, bool rounded)
+      : values_(at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat)),
+        rounded_(rounded) {}
+
+  // Of another rank's message; nothing: as long as it says.
+  std::optional<std::int64_t> bytes(bool is_last) const { return values_.nbytes() / (rounded_ && !is_last ? 2 : 1); }
+  void prepare() {  // so that both of a pair add the same two
+    if (rounded_) values_.copy_(values_.to(at::kBFloat16));
+  }
+  at::Tensor packed(bool is_last) const {
+    const at::Tensor out = rounded_ && !is_last ? values_.to(at::kBFloat16) : values_;
+    return at::from_blob(
+        out.mutable_data_ptr(), {static_cast<std::int64_t>(out.nbytes())}, [out](void*) {}, at::kByte);
+  }
+  void take(const at::Tensor& bytes, bool is_last) {
+    const at::ScalarType kind = rounded_ && !is_last ? at::kBFloat16 : at::kFloat;
+    const at::Tensor theirs = at::from_blob(bytes.mutable_data_ptr(), values_.sizes(), kind);
+    if (is_last)
+      values_.copy_(theirs);
+    else
+      values_.add_(theirs);
+  }
+
+ private:
+  at::Tensor values_;
+  bool rounded_;
+};
+
+// What some ranks say.
+class Texts {
+ public:
+  Texts(int size, int rank, const std::string& text) : texts_(static_cast<std::size_t>(size)) {
+    texts_[static_cast<std::size_t>(rank)] = text;
+  }
+
+  static std::optional<std::int64_t> bytes(bool) { return std::nullopt; }
+  static void prepare() {}
+  at::Tensor packed(bool) const {
+    std::vector<std::string> all;
+    for (const auto& text : texts_) all.push_back(text ? "+" + *text : "");
+    const std::string message = framed(all);
+    const at::Tensor out = at::empty({static_cast<std::int64_t>(message.size())}, at::kByte);
+    std::ranges::copy(message, out.mutable_data_ptr<std::uint8_t>());
+    return out;
+  }
+  void take(const at::Tensor& bytes, bool) {
+    const auto all = unframed({reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes()});
+    if (all.size() != texts_.size()) fail_elsewhere();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].empty()) texts_[i] = all[i].substr(1);
+    }
+  }
+
+  std::vector<std::string> all() const {
+    std::vector<std::string> out;
+    for (const auto& text : texts_) out.push_back(text.value());
+    return out;
+  }
+
+ private:
+  std::vector<std::optional<std::string>> texts_;  // by rank
+};
+
+constexpr std::int64_t kHead = sizeof(std::uint64_t);
+
+at::Tensor with_head(const at::Tensor& bytes) {
+  const std::uint64_t length = bytes.nbytes();
+  const at::Tensor out = at::empty({kHead + bytes.numel()}, at::kByte);
+  std::memcpy(out.mutable_data_ptr(), &length, kHead);
+  std::memcpy(out.mutable_data_ptr<std::uint8_t>() + kHead, bytes.const_data_ptr(), length);
+  return out;
+}
+
+at::Tensor without_head(const at::Tensor& message, std::optional<std::int64_t> wanted) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, message.const_data_ptr(), kHead);
+  if (length > message.nbytes() - kHead || (wanted && length != static_cast<std::uint64_t>(*wanted))) fail_elsewhere();
+  return message.narrow(0, kHead, static_cast<std::int64_t>(length));
+}
+
+bool has_place(std::int64_t bytes) { return kHead + bytes <= kRoom; }
+
+}  // namespace
+
+bool Peers::is_better_for(std::size_t values) const {
+  return backend_->getSize() == 2 || has_place(static_cast<std::int64_t>(values * sizeof(float)));
+}
+
+Peers::Place Peers::asked(int other, std::int64_t bytes, int tag) {
+  Place out{at::empty({bytes}, at::kByte), {}};
+  std::vector<at::Tensor> into{out.bytes};
+  out.work = backend_->recv(into, other, tag);
+  return out;
+}
+
+template <class Message>
+void Peers::give(int other, Message& message, bool is_last) {
+  std::vector<at::Tensor> bytes{with_head(message.packed(is_last))};
+  backend_->send(bytes, other, has_place(bytes[0].numel() - kHead) ? kToPlace : kByItself)->wait();
+}
+
+template <class Message>
+void Peers::take(int other, Message& message, bool is_last) {
+  const std::optional<std::int64_t> wanted = message.bytes(is_last);
+  if (wanted && !has_place(*wanted)) {
+    const Place own = asked(other, kHead + *wanted, kByItself);
+    own.work->wait();
+    return message.take(without_head(own.bytes, wanted), is_last);
+  }
+  std::deque<Place>& places = places_[other];
+  while (places.size() < kAhead) places.push_back(asked(other, kRoom, kToPlace));
+  places.front().work->wait();
+  message.take(without_head(places.front().bytes, wanted), is_last);
+  places.pop_front();
+  places.push_back(asked(other, kRoom, kToPlace));
+}
+
+// Both give before they take.
+template <class Message>
+void Peers::exchange(int other, Message& message) {
+  message.prepare();
+  std::vector<at::Tensor> bytes{with_head(message.packed(false))};
+  const bool is_placed = has_place(bytes[0].numel() - kHead);
+  const Work given = backend_->send(bytes, other, is_placed ? kToPlace : kByItself);
+  take(other, message, false);
+  given->wait();
+}
+
+template <class Message>
+void Peers::in_pairs(Message& message) {
+  const int size = backend_->getSize(), rank = backend_->getRank();
+  const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
+  if (rank >= paired) {
+    give(rank - paired, message, false);
+    take(rank - paired, message, true);
+    return;
+  }
+  const bool has_more = rank + paired < size;
+  if (has_more) take(rank + paired, message, false);
+  for (int apart = 1; apart < paired; apart *= 2) exchange(rank ^ apart, message);
+  if (has_more) give(rank + paired, message, true);
+}
+
+void Peers::sum(std::span<float> values, bool rounded) {
+  Values message(values, rounded);
+  in_pairs(message);
+}
+
+std::vector<std::string> Peers::gather(const std::string& text) {
+  const int size = backend_->getSize();
+  if (!has_place(size * static_cast<std::int64_t>(text.size() + 1 + kHead)))
+    throw Error(ErrorCode::kInvalidArgument, "a text of a rank is too long");
+  Texts message(size, backend_->getRank(), text);
+  in_pairs(message);
+  return message.all();
+}
+
+}  // namespace halfbyte::models

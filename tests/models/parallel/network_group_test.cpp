@@ -1,0 +1,138 @@
+#include <halfbyte/network_group.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <halfbyte/error.h>
+
+#include "tests/catch.h"
+
+namespace halfbyte {
+namespace {
+
+std::uint16_t free_port() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool is_bound = ::bind(descriptor, generic, size) == 0 && ::getsockname(descriptor, generic, &size) == 0;
+  ::close(descriptor);
+  if (!is_bound) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+// Threads that are ranks of one group over loopback. Throws what the first of them threw.
+void run(int ranks, const std::function<void(Group& group)>& work) {
+  const NetworkOptions options{.port = free_port(), .secret = "of this test", .timeout = std::chrono::minutes(1)};
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        work(*join_network(rank, ranks, options));
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+float value(int rank, std::size_t i) { return std::sin(static_cast<float>(rank) + 0.37f * static_cast<float>(i)); }
+
+struct Sums {
+  double worst = 0;       // difference to those in double precision
+  bool are_alike = true;  // the same bits in all ranks
+};
+
+// Some of each length, one after another.
+Sums sums_of(int ranks, const std::vector<std::size_t>& counts, void (Group::*sum)(std::span<float>)) {
+  std::vector<std::vector<float>> found(static_cast<std::size_t>(ranks));
+  run(ranks, [&](Group& group) {
+    for (const std::size_t count : counts) {
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i) values[i] = value(group.rank(), i);
+      (group.*sum)(values);
+      auto& all = found[static_cast<std::size_t>(group.rank())];
+      all.insert(all.end(), values.begin(), values.end());
+    }
+  });
+  Sums out;
+  std::size_t at = 0;
+  for (const std::size_t count : counts) {
+    for (std::size_t i = 0; i < count; ++i, ++at) {
+      double wanted = 0;
+      for (int rank = 0; rank < ranks; ++rank) wanted += value(rank, i);
+      out.worst = std::max(out.worst, std::abs(found[0][at] - wanted));
+    }
+  }
+  for (const auto& each : found) out.are_alike &= each == found[0];
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("networks: sums of any number of ranks and values are the same bits in each", "[ranks]") {
+  const int ranks = GENERATE(2, 3, 4, 5);
+  CAPTURE(ranks);
+  // A place's values and more; small ones again and again, so that places come round.
+  const std::vector<std::size_t> counts{1, 2048, 7, 7, 7, 7, 7, 7, 131'070, 131'071, 300'000, 2048};
+  const Sums exact = sums_of(ranks, counts, &Group::sum);
+  CHECK(exact.worst < 1e-6);
+  CHECK(exact.are_alike);
+  const Sums rounded = sums_of(ranks, counts, &Group::sum_rounded);
+  CHECK(rounded.worst < ranks * 0x1p-8);
+  CHECK(rounded.worst > 1e-4);  // they are
+  CHECK(rounded.are_alike);
+}
+
+TEST_CASE("networks: what ranks say, in parts of a group too", "[ranks]") {
+  const int ranks = GENERATE(2, 3, 6);
+  CAPTURE(ranks);
+  run(ranks, [&](Group& group) {
+    const auto said = [](int rank) {
+      return std::string(static_cast<std::size_t>(rank) * 100, '\0') + "\xff" + std::to_string(rank);
+    };
+    const auto is = [](bool is_so) {
+      if (!is_so) throw std::runtime_error("other texts");
+    };
+    for (int round = 0; round < 5; ++round) {
+      const auto all = group.gather(said(group.rank()));
+      is(all.size() == static_cast<std::size_t>(ranks));
+      for (int rank = 0; rank < ranks; ++rank) is(all[static_cast<std::size_t>(rank)] == said(rank));
+    }
+    is(group.gather("").back().empty());
+    std::vector<int> later(static_cast<std::size_t>(ranks - 1));
+    std::iota(later.begin(), later.end(), 1);
+    if (group.rank() == 0 || ranks == 2) return;
+    const auto texts = group.part(later)->gather(std::to_string(group.rank()));
+    is(texts.front() == "1" && texts.back() == std::to_string(ranks - 1));
+  });
+}
+
+TEST_CASE("networks: ranks at different calls are told so", "[ranks]") {
+  CHECK_THROWS_WITH(run(2,
+                        [](Group& group) {
+                          std::vector<float> values(group.rank() == 0 ? 5 : 6);
+                          group.sum(values);
+                        }),
+                    Catch::Contains("is at another step"));
+}
+
+}  // namespace halfbyte
