@@ -25,6 +25,7 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/stored_state_test.cpp
     models/modules/tap_test.cpp
     models/parallel/division_test.cpp
+    models/parallel/drawn_shapes_test.cpp
     models/parallel/pipeline_test.cpp
     models/quiet_families_test.cpp
     models/serving/scheduler_test.cpp
