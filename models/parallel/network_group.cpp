@@ -95,10 +95,10 @@ class NetworkGroup : public Group {
     return out;
   }
   void send(std::span<const float> values, int to) override {
-    explaining(own_and(to), "sending to it", [&](Connection& all) { all.group->send(values, to); });
+    explaining(own_and(to), "sending to it", [&](Connection& all) { all.peers.send(values, to); });
   }
   void receive(std::span<float> values, int from) override {
-    explaining(own_and(from), "receiving from it", [&](Connection& all) { all.group->receive(values, from); });
+    explaining(own_and(from), "receiving from it", [&](Connection& all) { all.peers.receive(values, from); });
   }
 
   std::shared_ptr<Group> part(const std::vector<int>& ranks) override {

@@ -15,9 +15,7 @@
 namespace halfbyte::models {
 namespace {
 
-constexpr std::int64_t kRoom = 512 << 10;   // bytes of a place
-constexpr int kAhead = 3;                   // places asked for: one is on its way while another is being used
-constexpr int kToPlace = 1, kByItself = 2;  // tags; Group's send and receive have 0
+constexpr std::size_t kAhead = 3;  // places asked for: one is on its way while another is being used
 
 [[noreturn]] void fail_elsewhere() {
   throw Error(ErrorCode::kContract,
@@ -107,12 +105,10 @@ at::Tensor without_head(const at::Tensor& message, std::optional<std::int64_t> w
   return message.narrow(0, kHead, static_cast<std::int64_t>(length));
 }
 
-bool has_place(std::int64_t bytes) { return kHead + bytes <= kRoom; }
-
 }  // namespace
 
 bool Peers::is_better_for(std::size_t values) const {
-  return backend_->getSize() == 2 || has_place(static_cast<std::int64_t>(values * sizeof(float)));
+  return backend_->getSize() == 2 || kShared.fits(kHead + static_cast<std::int64_t>(values * sizeof(float)));
 }
 
 Peers::Place Peers::asked(int other, std::int64_t bytes, int tag) {
@@ -122,26 +118,31 @@ Peers::Place Peers::asked(int other, std::int64_t bytes, int tag) {
   return out;
 }
 
+// `bytes`: how many they are; nothing: they say so, and have a place. `use` is done with them when it returns.
+template <class Use>
+void Peers::take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use) {
+  if (bytes && !kind.fits(kHead + *bytes)) {
+    const Place own = asked(other, kHead + *bytes, kind.tag_of(kHead + *bytes));
+    own.work->wait();
+    return use(without_head(own.bytes, bytes));
+  }
+  std::deque<Place>& places = places_[{other, kind.tag}];
+  while (places.size() < kAhead) places.push_back(asked(other, kind.room, kind.tag));
+  places.front().work->wait();
+  use(without_head(places.front().bytes, bytes));
+  places.pop_front();
+  places.push_back(asked(other, kind.room, kind.tag));
+}
+
 template <class Message>
 void Peers::give(int other, Message& message, bool is_last) {
   std::vector<at::Tensor> bytes{with_head(message.packed(is_last))};
-  backend_->send(bytes, other, has_place(bytes[0].numel() - kHead) ? kToPlace : kByItself)->wait();
+  backend_->send(bytes, other, kShared.tag_of(bytes[0].numel()))->wait();
 }
 
 template <class Message>
 void Peers::take(int other, Message& message, bool is_last) {
-  const std::optional<std::int64_t> wanted = message.bytes(is_last);
-  if (wanted && !has_place(*wanted)) {
-    const Place own = asked(other, kHead + *wanted, kByItself);
-    own.work->wait();
-    return message.take(without_head(own.bytes, wanted), is_last);
-  }
-  std::deque<Place>& places = places_[other];
-  while (places.size() < kAhead) places.push_back(asked(other, kRoom, kToPlace));
-  places.front().work->wait();
-  message.take(without_head(places.front().bytes, wanted), is_last);
-  places.pop_front();
-  places.push_back(asked(other, kRoom, kToPlace));
+  take(other, kShared, message.bytes(is_last), [&](const at::Tensor& bytes) { message.take(bytes, is_last); });
 }
 
 // Both give before they take.
@@ -149,8 +150,7 @@ template <class Message>
 void Peers::exchange(int other, Message& message) {
   message.prepare();
   std::vector<at::Tensor> bytes{with_head(message.packed(false))};
-  const bool is_placed = has_place(bytes[0].numel() - kHead);
-  const Work given = backend_->send(bytes, other, is_placed ? kToPlace : kByItself);
+  const Work given = backend_->send(bytes, other, kShared.tag_of(bytes[0].numel()));
   take(other, message, false);
   given->wait();
 }
@@ -177,11 +177,25 @@ void Peers::sum(std::span<float> values, bool rounded) {
 
 std::vector<std::string> Peers::gather(const std::string& text) {
   const int size = backend_->getSize();
-  if (!has_place(size * static_cast<std::int64_t>(text.size() + 1 + kHead)))
+  if (!kShared.fits(kHead + size * static_cast<std::int64_t>(text.size() + 1 + kHead)))
     throw Error(ErrorCode::kInvalidArgument, "a text of a rank is too long");
   Texts message(size, backend_->getRank(), text);
   in_pairs(message);
   return message.all();
+}
+
+void Peers::send(std::span<const float> values, int to) {
+  const at::Tensor bytes = at::from_blob(const_cast<float*>(values.data()),  // it is read
+                                         {static_cast<std::int64_t>(values.size_bytes())}, at::kByte);
+  std::deque<Sent>& sent = letters_[to];
+  for (; sent.size() >= kAhead; sent.pop_front()) sent.front().work->wait();
+  std::vector<at::Tensor> message{with_head(bytes)};
+  sent.push_back({message[0], backend_->send(message, to, kLetters.tag_of(message[0].numel()))});
+}
+
+void Peers::receive(std::span<float> values, int from) {
+  take(from, kLetters, static_cast<std::int64_t>(values.size_bytes()),
+       [&](const at::Tensor& bytes) { std::memcpy(values.data(), bytes.const_data_ptr(), values.size_bytes()); });
 }
 
 }  // namespace halfbyte::models

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,6 +29,10 @@ class Peers {
   void sum(std::span<float> values, bool rounded);
   // What each rank says, by rank. Errors: kInvalidArgument for more than there is a place for.
   std::vector<std::string> gather(const std::string& text);
+  // Values for one other rank, in their order. The receiver may come to them later: some are on their way by then.
+  // Errors: kContract where it wants another number of them.
+  void send(std::span<const float> values, int to);
+  void receive(std::span<float> values, int from);
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -35,6 +41,7 @@ class Peers {
     at::Tensor bytes;
     Work work;
   };
+  using Sent = Place;
 
   template <class Message>
   void in_pairs(Message& message);
@@ -45,10 +52,24 @@ class Peers {
   template <class Message>
   void exchange(int other, Message& message);
 
+  // Where messages of one kind come, and what a place for one has. Units: bytes.
+  struct Kind {
+    int tag;
+    std::int64_t room;
+    bool fits(std::int64_t bytes) const noexcept { return bytes <= room; }
+    // What has no place is asked for by itself.
+    int tag_of(std::int64_t bytes) const noexcept { return fits(bytes) ? tag : tag + 1; }
+  };
+  static constexpr Kind kShared{1, 512 << 10};  // sums and texts; Group's own send has tag 0
+  static constexpr Kind kLetters{3, 8 << 20};
+
+  template <class Use>
+  void take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use);
   Place asked(int other, std::int64_t bytes, int tag);
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::map<int, std::deque<Place>> places_;  // of each rank that anything was ever taken from, in their order
+  std::map<std::pair<int, int>, std::deque<Place>> places_;  // by other rank and kind, in their order
+  std::map<int, std::deque<Sent>> letters_;                  // by receiver
 };
 
 }  // namespace halfbyte::models

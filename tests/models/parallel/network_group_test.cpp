@@ -126,6 +126,29 @@ TEST_CASE("networks: what ranks say, in parts of a group too", "[ranks]") {
   });
 }
 
+TEST_CASE("networks: letters of any length come in their order, some ahead of who takes them", "[ranks]") {
+  run(3, [](Group& group) {
+    const int to = (group.rank() + 1) % 3, from = (group.rank() + 2) % 3;
+    const auto value_of = [](int rank, int round) { return static_cast<float>(10 * rank + round); };
+    const std::vector<std::size_t> counts{1, 2048, 1, 300'000, 3'000'000, 5};
+    const auto sent = [&](int round) {
+      const std::vector<float> values(counts[static_cast<std::size_t>(round)], value_of(group.rank(), round));
+      group.send(values, to);
+    };
+    const int rounds = static_cast<int>(counts.size());
+    for (int round = 0; round < 3; ++round) sent(round);  // nobody has come to take them
+    for (int round = 0; round < rounds; ++round) {
+      if (round + 3 < rounds && group.rank() != 0) sent(round + 3);
+      std::vector<float> values(counts[static_cast<std::size_t>(round)]);
+      group.receive(values, from);
+      if (round + 3 < rounds && group.rank() == 0) sent(round + 3);
+      for (const float value : values) {
+        if (value != value_of(from, round)) throw std::runtime_error("other values");
+      }
+    }
+  });
+}
+
 TEST_CASE("networks: ranks at different calls are told so", "[ranks]") {
   CHECK_THROWS_WITH(run(2,
                         [](Group& group) {
