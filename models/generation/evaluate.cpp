@@ -175,7 +175,7 @@ PerplexityResult perplexity(const CausalLM& model, const TokenIds& text, const T
                             const PerplexityOptions& options, const CausalLM* reference) {
   const c10::InferenceMode guard;
   if (reference) models::check_vocabularies(model, *reference);
-  models::check_same_tokens(model.decoder().compute().group.get(), text);
+  models::check_same_tokens(model.group_in_step(), text);
   Tally tally = translated([&] { return "evaluating under " + model.policy().name() + " on " + model.device().str(); },
                            [&] { return tally_windows(model, text, prefix, options, reference); });
   const auto scored = static_cast<double>(tally.tokens);

@@ -51,13 +51,16 @@ void check_options(const GenerateOptions& options) {
     fail("repetition_penalty is " + std::to_string(options.repetition_penalty) + "; expected more than 0");
 }
 
-// Ranks that run a model together must come to the same passes: a guess is taken by how long passes take.
+// Ranks that run a model together must come to the same passes, unless one of them leads: a guess is taken by how long
+// passes take.
 void check_group(const CausalLM& model, const GenerateOptions& options) {
   if (!model.decoder().compute().group) return;
   const auto refuse = [](const char* what) {
     throw Error(ErrorCode::kUnsupported, std::string(what) + " is not for a model that several ranks run together");
   };
-  if (options.lookup || options.draft) refuse("speculation");
+  if (options.draft) refuse("a draft model");
+  if (!model.group_in_step()) return;
+  if (options.lookup) refuse("speculation");
   if (options.cache) refuse("a prompt cache");
 }
 
@@ -356,7 +359,7 @@ std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts,
     throw Error(ErrorCode::kInvalidArgument, "a prompt cache holds one sequence; generate from one prompt at a time");
   for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
   if (prompts.empty()) return {};
-  for (const TokenIds& prompt : prompts) check_same_tokens(model_->compute().group.get(), prompt);
+  for (const TokenIds& prompt : prompts) check_same_tokens(group_in_step(), prompt);
   const c10::InferenceMode guard;
   try {
     return Generator(*this, prompts, options).run();

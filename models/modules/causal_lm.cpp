@@ -15,6 +15,7 @@
 #include "models/modules/overflow.h"
 #include "models/modules/pass_watch.h"
 #include "models/modules/product_cost.h"
+#include "models/parallel/leader.h"
 #include "models/parallel/pipeline.h"
 #include "models/parallel/summed.h"
 #include "quant/operators/translate.h"
@@ -59,7 +60,6 @@ void check_rows(const at::Tensor& tokens, std::span<const StepRow> rows) {
                   describe(tokens));
 }
 
-// Whether no query or key of theirs was otherwise since the last call.
 // In every stage, of which the first alone would look them up.
 void check_ids(const at::Tensor& tokens, const ModelConfig& config) {
   if (tokens.numel() == 0 ||
@@ -69,10 +69,15 @@ void check_ids(const at::Tensor& tokens, const ModelConfig& config) {
               "token ids of this model are from 0 to " + std::to_string(config.vocab_size - 1));
 }
 
+// Whether no query or key of theirs was otherwise since the last call.
 bool were_finite(std::span<const StepRow> rows) {
   bool out = true;
   for (const StepRow& row : rows) out &= row.session->was_finite();
   return out;
+}
+
+void commit(std::span<const StepRow> rows) {
+  for (const StepRow& row : rows) row.session->commit(row.tokens);
 }
 
 }  // namespace
@@ -103,8 +108,13 @@ CausalLM::~CausalLM() = default;
 at::Device CausalLM::device() const { return lm_head_->device(); }
 
 Session CausalLM::make_session() const {
-  return translated([] { return std::string("making a session"); }, [&] { return model_->make_session(device()); });
+  Session out =
+      translated([] { return std::string("making a session"); }, [&] { return model_->make_session(device()); });
+  if (leader_) out.follow_in(leader_->log());
+  return out;
 }
+
+Group* CausalLM::group_in_step() const noexcept { return leader_ ? nullptr : model_->compute().group.get(); }
 
 std::vector<Session> CausalLM::make_sessions(std::int64_t count) const {
   std::vector<Session> out;
@@ -122,33 +132,43 @@ at::Tensor CausalLM::hidden(const at::Tensor& tokens, Session& session) const {
   return hidden(tokens, std::span(&session, 1));
 }
 
-at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+void CausalLM::check_step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
   check_rows(tokens, rows);
-  const quant::OwnThreads own_threads;
-  const auto work = WorkScope::pass(tokens.size(0));
   if (tokens.device() != device()) {
     throw Error(ErrorCode::kContract, "the token ids are on " + tokens.device().str() + " but the model is on " +
                                           device().str() + "; move one of them with .to()");
   }
-  return pipeline_ ? pass_in_parts(tokens, rows) : pass(tokens, rows);
+  if (pipeline_ || leader_) check_ids(tokens, *config_);
+}
+
+at::Tensor CausalLM::step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+  check_step(tokens, rows);
+  if (leader_) return leader_->step(tokens, rows);
+  const quant::OwnThreads own_threads;
+  const auto work = WorkScope::pass(tokens.size(0));
+  return pipeline_ ? pass_in_parts(tokens, rows, nullptr) : pass(tokens, rows, nullptr);
 }
 
 // A stage goes on to the next part while those after it work on what it gave: nothing comes back before head() asks.
-at::Tensor CausalLM::pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows) const {
-  check_ids(tokens, *config_);
+at::Tensor CausalLM::pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows, Verdict* verdict) const {
   const ExpectedRows expected(rows);
   const std::vector<MicroBatch> parts = micro_batches(rows);
   std::vector<at::Tensor> out;
   pipeline_->in_step([&] {
     for (const MicroBatch& part : parts) {
       const PassWatch::Part watched(static_cast<std::int64_t>(out.size()), static_cast<std::int64_t>(parts.size()));
-      out.push_back(pass(tokens.narrow(0, part.first, part.tokens), part.rows));
+      out.push_back(pass(tokens.narrow(0, part.first, part.tokens), part.rows, verdict));
     }
   });
   return out.size() == 1 ? out[0] : at::cat(out);
 }
 
-at::Tensor CausalLM::pass(const at::Tensor& tokens, std::span<const StepRow> rows) const {
+struct CausalLM::Verdict {
+  bool is_finite = true;
+  bool commits;  // each pass; else who asked for it does
+};
+
+at::Tensor CausalLM::pass(const at::Tensor& tokens, std::span<const StepRow> rows, Verdict* verdict) const {
   const at::Tensor input = pipeline_ ? pipeline_->received(tokens.size(0)) : at::Tensor();
   const auto run = [&] {
     return translated(
@@ -158,28 +178,78 @@ at::Tensor CausalLM::pass(const at::Tensor& tokens, std::span<const StepRow> row
   were_finite(rows);  // what a pass noted that was broken off
   at::Tensor out = run();
   const bool are_keys_finite = were_finite(rows);
-  // Ranks have keys of their own, and would not all run the pass again.
-  if (!are_keys_finite && model_->compute().group) fail_query_or_key(policy_);
-  if (!are_keys_finite || !is_finite(out)) {
-    explain_not_finite(*this, policy_, run);
-    if (!were_finite(rows) || !are_keys_finite) fail_query_or_key(policy_);
+  if (verdict) {
+    verdict->is_finite &= are_keys_finite && is_finite(out);
+  } else {
+    // Ranks have keys of their own, and would not all run the pass again.
+    if (!are_keys_finite && model_->compute().group) fail_query_or_key(policy_);
+    if (!are_keys_finite || !is_finite(out)) {
+      explain_not_finite(*this, policy_, run);
+      if (!were_finite(rows) || !are_keys_finite) fail_query_or_key(policy_);
+    }
   }
-  for (const StepRow& row : rows) row.session->commit(row.tokens);
+  if (!verdict || verdict->commits) commit(rows);
   if (pipeline_) pipeline_->hand_on(out);
   return out;
 }
 
-at::Tensor CausalLM::head(const at::Tensor& hidden) const {
+at::Tensor CausalLM::agreed_step(const at::Tensor& tokens, std::span<const StepRow> rows) const {
   const quant::OwnThreads own_threads;
-  at::Tensor x = hidden;
-  if (pipeline_) pipeline_->in_step([&] { x = pipeline_->of_last(hidden); });
-  const auto run = [&] {
+  const auto work = WorkScope::pass(tokens.size(0));
+  Verdict verdict{.commits = pipeline_ && tokens.size(0) > kMicroTokens};
+  std::vector<Session::Contents> before;
+  for (std::size_t i = 0; verdict.commits && i < rows.size(); ++i) before.push_back(rows[i].session->contents());
+  at::Tensor out = pipeline_ ? pass_in_parts(tokens, rows, &verdict) : pass(tokens, rows, &verdict);
+  float refused = verdict.is_finite ? 0.0f : 1.0f;  // by how many ranks
+  {
+    const WorkScope sums(WorkKind::kRankSums);
+    model_->compute().group->sum({&refused, 1});
+  }
+  if (refused == 0.0f) {
+    if (!verdict.commits) commit(rows);
+    return out;
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) rows[i].session->put_back(std::move(before[i]));
+  return {};
+}
+
+void CausalLM::refuse_values() const {
+  throw Error(ErrorCode::kContract,
+              "in one of this model's ranks an activation, a query or a key does not fit its dtype (policy " +
+                  policy_.name() + "); load with " + Option::kDtype + " amp:bfloat16");
+}
+
+at::Tensor CausalLM::head(const at::Tensor& hidden) const { return leader_ ? leader_->head(hidden) : own_head(hidden); }
+
+at::Tensor CausalLM::states(const at::Tensor& hidden) const { return leader_ ? leader_->states(hidden) : hidden; }
+
+at::Tensor CausalLM::of_last_stage(const at::Tensor& hidden) const {
+  at::Tensor out;
+  pipeline_->in_step([&] { out = pipeline_->of_last(hidden); });
+  return out;
+}
+
+at::Tensor CausalLM::own_head(const at::Tensor& hidden) const {
+  const at::Tensor x = pipeline_ ? of_last_stage(hidden) : hidden;
+  return checked_logits(x, head_products(x));
+}
+
+at::Tensor CausalLM::head_products(const at::Tensor& x) const {
+  const quant::OwnThreads own_threads;
+  at::Tensor products;
+  {
     const WorkScope work(WorkKind::kHead, [&] { return product_cost(*lm_head_, x); });
-    return lm_head_->multiply(x, at::kFloat);
-  };
-  at::Tensor products = run();
-  if (config_->head_rows > 0) products = of_all_ranks(products);
-  if (!is_finite(products)) explain_not_finite(*this, policy_, run);
+    products = lm_head_->multiply(x, at::kFloat);
+  }
+  return config_->head_rows > 0 ? of_all_ranks(products) : products;
+}
+
+at::Tensor CausalLM::checked_logits(const at::Tensor& x, at::Tensor products) const {
+  const quant::OwnThreads own_threads;
+  if (!is_finite(products)) {
+    explain_not_finite(*this, policy_, [&] { return lm_head_->multiply(x, at::kFloat); });
+    if (model_->compute().group) refuse_values();  // another rank's part
+  }
   return logits_of(std::move(products), *config_);
 }
 

@@ -9,6 +9,7 @@
 
 #include "models/cpu/forward.h"
 #include "models/cpu/workspace.h"
+#include "models/modules/absent_state.h"
 #include "models/modules/children.h"
 #include "models/modules/gated_delta.h"
 #include "models/modules/latent_attention.h"
@@ -128,6 +129,7 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
     rotaries_.push_back(rotary);
   }
   for (std::int64_t index = 0; index < all_layers_; ++index) {
+    absent_.push_back(config.has_layer(index) ? nullptr : AbsentState::of(config.layer(index)));
     if (!config.has_layer(index)) continue;
     const LayerWeights& layer = weights.layers.at(static_cast<std::size_t>(index));
     layers_.push_back(std::make_shared<DecoderLayer>(layer, config, compute, index));
@@ -207,7 +209,8 @@ Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens) con
 }
 
 Session Decoder::make_session(at::Device device) const {
-  std::vector<std::unique_ptr<LayerState>> states(static_cast<std::size_t>(all_layers_));
+  std::vector<std::unique_ptr<LayerState>> states;
+  for (const auto& one : absent_) states.push_back(one ? one->fork() : nullptr);
   for (std::size_t i = 0; i < layers_.size(); ++i)
     states[static_cast<std::size_t>(first_layer_) + i] = layers_[i]->mixer().make_state(device);
   return Session(std::move(states), rotaries_, device);

@@ -113,7 +113,8 @@ class Decoder {
   std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
   std::shared_ptr<LayerInputs> layer_inputs_;            // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
-  std::shared_ptr<Norm> norm_;  // null: none
+  std::vector<std::unique_ptr<const LayerState>> absent_;  // of each layer that another stage has; null: nothing
+  std::shared_ptr<Norm> norm_;                             // null: none
   std::unique_ptr<cpu::Workspaces> workspaces_;
 };
 

@@ -104,20 +104,30 @@ at::Tensor KeyValueCache::gathered(at::Tensor Block::*part, std::int64_t begin, 
   return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
 }
 
+std::int64_t KeyValueCache::blocks_of(std::int64_t length) noexcept { return (length + kTokens - 1) / kTokens; }
+
+std::int64_t KeyValueCache::let_go(const Reach& reach, std::int64_t length) noexcept {
+  return reach.first_seen(std::max<std::int64_t>(0, length - kSlack)) / kTokens;
+}
+
+std::int64_t KeyValueCache::least(const Reach& reach, std::int64_t let_go) noexcept {
+  return reach.least_past(let_go * kTokens);
+}
+
 void KeyValueCache::commit(std::int64_t length) {
-  const std::int64_t seen = shape_.reach.first_seen(std::max<std::int64_t>(0, length - kSlack));
-  for (; let_go_ < block_of(seen); ++let_go_) {
+  const auto end = static_cast<std::size_t>(let_go(shape_.reach, length));
+  for (; let_go_ < end; ++let_go_) {
     blocks_[let_go_].reset();
     keys_[let_go_] = values_[let_go_] = nullptr;
   }
 }
 
 std::int64_t KeyValueCache::least(std::int64_t) const noexcept {
-  return shape_.reach.least_past(static_cast<std::int64_t>(let_go_) * kTokens);
+  return least(shape_.reach, static_cast<std::int64_t>(let_go_));
 }
 
 void KeyValueCache::cut(std::int64_t length) {
-  const std::size_t left = static_cast<std::size_t>((length + kTokens - 1) / kTokens);
+  const auto left = static_cast<std::size_t>(blocks_of(length));
   if (left < blocks_.size()) {
     blocks_.resize(left);
     keys_.resize(left);

@@ -51,6 +51,12 @@ class KeyValueCache final : public LayerState {
   // What a token takes. Units: bytes.
   std::int64_t bytes_of_token() const noexcept;
 
+  // Blocks of a sequence, and how many of its first ones are let go once it has so many tokens.
+  static std::int64_t blocks_of(std::int64_t length) noexcept;
+  static std::int64_t let_go(const Reach& reach, std::int64_t length) noexcept;
+  // least() once as many blocks are.
+  static std::int64_t least(const Reach& reach, std::int64_t let_go) noexcept;
+
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<KeyValueCache>(*this); }
   void commit(std::int64_t length) override;
   std::int64_t least(std::int64_t length) const noexcept override;

@@ -1,6 +1,7 @@
 #include "models/modules/pass_watch.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/cat.h>
@@ -12,6 +13,7 @@ namespace {
 
 constinit thread_local PassWatch* innermost = nullptr;
 constinit thread_local std::int64_t part = 0, parts = 1;
+constinit thread_local bool is_whole = false;
 
 // Fewer rows than this cost more to unpack the weights for than to multiply.
 constexpr std::int64_t kLeastRows = 64;
@@ -27,14 +29,17 @@ PassWatch::PassWatch(std::stop_token stop, Progress progress, std::int64_t produ
 PassWatch::~PassWatch() { innermost = outer_; }
 
 void PassWatch::check() {
-  if (innermost && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+  if (innermost && !is_whole && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
 }
 
-bool PassWatch::is_there() noexcept { return innermost != nullptr; }
+bool PassWatch::is_there() noexcept { return innermost != nullptr && !is_whole; }
 
 void PassWatch::layer_done(std::int64_t done, std::int64_t layers) {
   if (innermost && innermost->progress_) innermost->progress_(part * layers + done, parts * layers);
 }
+
+PassWatch::Whole::Whole() noexcept : before_(std::exchange(is_whole, true)) {}
+PassWatch::Whole::~Whole() { is_whole = before_; }
 
 PassWatch::Part::Part(std::int64_t index, std::int64_t count) noexcept {
   part = index;

@@ -30,6 +30,18 @@ class PassWatch {
   static void layer_done(std::int64_t done, std::int64_t layers);
   static std::int64_t products_between_looks() noexcept;
 
+  // Passes of this thread are not asked to stop while it lives, but say how far they are: others take part in them.
+  class Whole {
+   public:
+    Whole() noexcept;
+    ~Whole();
+    Whole(const Whole&) = delete;
+    Whole& operator=(const Whole&) = delete;
+
+   private:
+    bool before_;
+  };
+
   // Passes of this thread while it lives are one of `count` equal parts of what their progress is told as.
   class Part {
    public:

@@ -15,13 +15,23 @@ Session::Session(std::vector<std::unique_ptr<LayerState>> layers, std::vector<st
                  at::Device device)
     : layers_(std::move(layers)), rotaries_(std::move(rotaries)), device_(device) {}
 
-Session Session::fork() const {
+std::vector<std::unique_ptr<LayerState>> Session::forked() const {
   std::vector<std::unique_ptr<LayerState>> layers;
   for (const auto& layer : layers_) layers.push_back(layer ? layer->fork() : nullptr);
-  Session out(std::move(layers), rotaries_, device_);
+  return layers;
+}
+
+Session Session::fork() const {
+  Session out(forked(), rotaries_, device_);
   out.length_ = length_;
   out.expected_ = expected_;
+  out.trace_ = trace_.fork();
   return out;
+}
+
+void Session::put_back(Contents contents) {
+  layers_ = std::move(contents.layers);
+  length_ = contents.length;
 }
 
 std::int64_t Session::bytes() const noexcept {
@@ -77,6 +87,7 @@ void Session::cut(std::int64_t length) {
                                                  std::to_string(length) + "; it can to 0, and to " +
                                                  std::to_string(least()) + " and more");
   }
+  trace_.cut(length);
   length_ = length;
   for (const auto& layer : layers_) {
     if (layer) layer->cut(length);
@@ -103,7 +114,13 @@ bool Session::is_cut_of(const Session* whole, std::size_t layer, std::int64_t le
   return whole && whole->expected_ == expected_ && whole->layers_[layer]->least(whole->length_) <= length;
 }
 
+void Session::check_alone() const {
+  if (trace_.is_followed())
+    throw Error(ErrorCode::kUnsupported, "ranks of a model have parts of what a file of a prompt would hold");
+}
+
 std::vector<StateTensor> Session::tensors(const Session* whole) const {
+  check_alone();
   std::vector<StateTensor> out;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i] || is_cut_of(whole, i, length_)) continue;
@@ -117,6 +134,7 @@ std::vector<StateTensor> Session::tensors(const Session* whole) const {
 
 void Session::restore(std::int64_t length, std::int64_t expected, const StateSource& source, const std::string& prefix,
                       const Session* whole) {
+  check_alone();
   expected_ = expected;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i]) continue;

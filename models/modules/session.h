@@ -13,6 +13,7 @@
 #include "models/modules/layer_state.h"
 #include "models/modules/rotary.h"
 #include "models/modules/stored_state.h"
+#include "models/parallel/session_log.h"
 
 namespace halfbyte::models {
 
@@ -27,6 +28,10 @@ class Session {
   // Another of the same tokens, which costs little: what both have they share. A snapshot, or a sequence that goes on
   // otherwise.
   Session fork() const;
+
+  // From now on others follow what becomes of it and of its forks.
+  void follow_in(const std::shared_ptr<SessionLog>& log) { trace_ = SessionTrace(log); }
+  const SessionTrace& trace() const noexcept { return trace_; }
 
   std::int64_t length() const noexcept { return length_; }
   at::Device device() const noexcept { return device_; }
@@ -62,6 +67,14 @@ class Session {
   // The last pass's tokens are part of the sequence.
   void commit(std::int64_t tokens);
 
+  // All that it is of its tokens, as it is now; and the same again.
+  struct Contents {
+    std::vector<std::unique_ptr<LayerState>> layers;
+    std::int64_t length;
+  };
+  Contents contents() const { return {forked(), length_}; }
+  void put_back(Contents contents);
+
   // To how few tokens, but none, it can be cut.
   std::int64_t least() const noexcept;
   // To its first `length` tokens. Errors: kInvalidArgument where it has fewer, or something of a layer is missing then.
@@ -74,11 +87,14 @@ class Session {
   // these tokens; what cutting it gives is left out. Lives no longer than this session.
   std::vector<StateTensor> tensors(const Session* whole = nullptr) const;
   // The same taken back by a session without tokens; names begin with `prefix`, and `whole` is the same again.
-  // Errors: kCorrupt naming what is missing or not what these layers keep; the session is then to be thrown away.
+  // Errors: kCorrupt naming what is missing or not what these layers keep; the session is then to be thrown away. Of
+  // both: kUnsupported where other ranks follow it, which have parts of their own.
   void restore(std::int64_t length, std::int64_t expected, const StateSource& source, const std::string& prefix = "",
                const Session* whole = nullptr);
 
  private:
+  std::vector<std::unique_ptr<LayerState>> forked() const;
+  void check_alone() const;
   bool is_cut_of(const Session* whole, std::size_t layer, std::int64_t length) const;
 
   std::vector<std::unique_ptr<LayerState>> layers_;
@@ -87,6 +103,7 @@ class Session {
   std::int64_t length_ = 0;
   std::int64_t expected_ = 0;
   bool is_finite_ = true;
+  SessionTrace trace_ = {};
 };
 
 // The new tokens of one sequence in a pass.

@@ -13,7 +13,9 @@ namespace halfbyte {
 namespace {
 
 constexpr std::int64_t kMostText = 16 << 20;  // bytes of what a rank says
-constexpr int kTag = 0;                       // of what is sent: one rank receives in the order of sending
+constexpr std::int64_t kFirst = 256;          // bytes of the first message, with the text's length
+constexpr std::int64_t kFirstText = kFirst - static_cast<std::int64_t>(sizeof(std::int64_t));
+constexpr int kTag = 0;  // of what is sent: one rank receives in the order of sending
 
 at::Tensor view_of(std::span<float> values) {
   return at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat);
@@ -31,17 +33,30 @@ class C10dGroup : public Group {
     complete([&] { return backend_->allreduce(tensors); });
   }
 
+  // Short texts by one message, longer ones by another.
   std::vector<std::string> gather(const std::string& text) override {
-    const std::vector<at::Tensor> lengths = gathered(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong));
-    std::int64_t longest = 1;
-    for (const at::Tensor& length : lengths) longest = std::max(longest, length.item<std::int64_t>());
-    if (longest > kMostText) throw Error(ErrorCode::kContract, "a rank of the group says more than any of ours does");
-    const at::Tensor own = at::zeros({longest}, at::kByte);
-    std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
-    const std::vector<at::Tensor> texts = gathered(own);
+    const at::Tensor first = at::zeros({kFirst}, at::kByte);
+    const auto length = static_cast<std::int64_t>(text.size());
+    std::memcpy(first.mutable_data_ptr(), &length, sizeof length);
+    std::memcpy(first.mutable_data_ptr<std::uint8_t>() + sizeof length, text.data(),
+                std::min(text.size(), static_cast<std::size_t>(kFirstText)));
+    std::vector<at::Tensor> texts = gathered(first);
+    std::vector<std::int64_t> lengths;
+    for (at::Tensor& each : texts) {
+      std::memcpy(&lengths.emplace_back(), each.const_data_ptr(), sizeof length);
+      each = each.narrow(0, sizeof length, kFirstText);
+    }
+    const std::int64_t longest = *std::ranges::max_element(lengths);
+    if (longest > kMostText || std::ranges::min(lengths) < 0)
+      throw Error(ErrorCode::kContract, "a rank of the group says more than any of ours does");
+    if (longest > kFirstText) {
+      const at::Tensor own = at::zeros({longest}, at::kByte);
+      std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
+      texts = gathered(own);
+    }
     std::vector<std::string> out;
     for (std::size_t i = 0; i < texts.size(); ++i)
-      out.emplace_back(static_cast<const char*>(texts[i].const_data_ptr()), lengths[i].item<std::int64_t>());
+      out.emplace_back(static_cast<const char*>(texts[i].const_data_ptr()), static_cast<std::size_t>(lengths[i]));
     return out;
   }
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kAhead = 3;  // places asked for: one is on its way while another is being used
 
+constexpr std::size_t kMostTexts = 500 << 10;  // bytes of all ranks': they have a place
+
 [[noreturn]] void fail_elsewhere() {
   throw Error(ErrorCode::kContract,
               "a rank is at another step than this one: ranks are to be given the same input and options");
@@ -66,6 +68,7 @@ class Texts {
     std::vector<std::string> all;
     for (const auto& text : texts_) all.push_back(text ? "+" + *text : "");
     const std::string message = framed(all);
+    if (message.size() > kMostTexts) throw Error(ErrorCode::kInvalidArgument, "what ranks say is too long");
     const at::Tensor out = at::empty({static_cast<std::int64_t>(message.size())}, at::kByte);
     std::ranges::copy(message, out.mutable_data_ptr<std::uint8_t>());
     return out;
@@ -176,10 +179,7 @@ void Peers::sum(std::span<float> values, bool rounded) {
 }
 
 std::vector<std::string> Peers::gather(const std::string& text) {
-  const int size = backend_->getSize();
-  if (!kShared.fits(kHead + size * static_cast<std::int64_t>(text.size() + 1 + kHead)))
-    throw Error(ErrorCode::kInvalidArgument, "a text of a rank is too long");
-  Texts message(size, backend_->getRank(), text);
+  Texts message(backend_->getSize(), backend_->getRank(), text);
   in_pairs(message);
   return message.all();
 }

@@ -27,7 +27,7 @@ class Peers {
   // Makes them the sums of all ranks' values, the same bits in each rank. `rounded`: they go as bfloat16, and are added
   // in float32. Errors: kContract where another rank has not as many.
   void sum(std::span<float> values, bool rounded);
-  // What each rank says, by rank. Errors: kInvalidArgument for more than there is a place for.
+  // What each rank says, by rank. Errors: kInvalidArgument for more than there is a place for in all.
   std::vector<std::string> gather(const std::string& text);
   // Values for one other rank, in their order. The receiver may come to them later: some are on their way by then.
   // Errors: kContract where it wants another number of them.

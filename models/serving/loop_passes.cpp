@@ -142,8 +142,8 @@ void Scheduler::Loop::note_read(Sequence& sequence, const at::Tensor& states) {
 // Of states (tokens, hidden_size): their sum, or the last one.
 void Scheduler::Loop::pool_states(Sequence& sequence, const at::Tensor& states) {
   const bool is_mean = sequence.request.pooling == Pooling::kMean;
-  const at::Tensor part =
-      (is_mean ? states.to(at::kFloat).sum(0) : states.select(0, states.size(0) - 1)).to(at::kFloat).cpu();
+  const at::Tensor given = model_.states(is_mean ? states : states.narrow(0, states.size(0) - 1, 1));
+  const at::Tensor part = (is_mean ? given.to(at::kFloat).sum(0) : given.select(0, 0)).to(at::kFloat).cpu();
   const at::Tensor values = part.contiguous();
   if (!is_mean) sequence.sum.clear();
   sequence.sum.resize(static_cast<std::size_t>(values.numel()));

@@ -26,6 +26,8 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/tap_test.cpp
     models/parallel/division_test.cpp
     models/parallel/drawn_shapes_test.cpp
+    models/parallel/leading_failures_test.cpp
+    models/parallel/leading_test.cpp
     models/parallel/pipeline_test.cpp
     models/quiet_families_test.cpp
     models/serving/scheduler_test.cpp

@@ -91,7 +91,7 @@ class Launch(CommandLineTest):
         return result.stderr
 
     def test_errors_are_one_line(self):
-        self.assertIn("'chat' is not run by several processes", self.fails(2, "--", "chat", TINY_LLAMA))
+        self.assertIn("'evaluate' is not run by several processes", self.fails(2, "--", "evaluate", TINY_LLAMA))
         self.assertIn("'quantize' is not run by several processes", self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x"))
         self.assertIn("one process is not several; see --ranks", self.fails(2, "-n", 1, "--", "generate", TINY_LLAMA))
         self.assertIn("no common input", self.fails(2, "--", "generate", TINY_LLAMA, "--prompt", "-"))
@@ -259,7 +259,7 @@ class Network(CommandLineTest):
 
     def test_verbs_that_are_not_for_ranks(self):
         environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
-        self.fails(2, "chat: is not run by several processes, and RANK and WORLD_SIZE say that this is one of 2", "chat", TINY_LLAMA, env=environment)
+        self.fails(2, "evaluate: is not run by several processes, and RANK and WORLD_SIZE say that this is one of 2", "evaluate", TINY_LLAMA, "--text", self.scratch / "text", env=environment)
 
 
 @unittest.skipUnless(shutil.which("torchrun") and MODEL_PROGRAM.exists(), "torchrun is not installed")

@@ -29,6 +29,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGrace{5};  // for the first rank to end in when it was told to
+// For a first rank that leads to end in when another has failed: it finds out by itself, and tells whom it serves.
+constexpr std::chrono::seconds kLastWords{4};
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
 // For the first rank to fail in as another did, and to say why: less than a group waits for a rank that is gone.
 constexpr std::chrono::milliseconds kSameFailure{300};
@@ -188,7 +190,11 @@ class RankProcesses {
     siginfo_t info{};
     const int signal = ::sigtimedwait(&signals_, &info, &slice);
     if (signal < 0 || signal == SIGCHLD) return;
-    if (!is_stopping_) kill_at_ = Clock::now() + kGrace;
+    // A rank that leads goes on for as long as it takes, until it is told twice; a terminal's Ctrl-C may be for an
+    // answer alone.
+    const bool leads = command_.is_led && command_.network.node == 0;
+    const bool is_patient = leads && (!is_stopping_ || info.si_code == SI_KERNEL);
+    if (!is_patient && !kill_at_) kill_at_ = Clock::now() + kGrace;
     is_stopping_ = true;
     const pid_t first = processes_.front().id;
     if (first == 0) return note_stopped(128 + SIGINT);
@@ -210,13 +216,16 @@ class RankProcesses {
 
   void note_end(int rank, int status) {
     if (is_stopping_ && rank == 0) return note_stopped(status);
-    if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_;
+    if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_ || (command_.is_led && status == 1);
     if (status == 0 || failed_ || is_stopping_) return;
     failed_ = rank;
     status_ = status;
     // Nothing that a rank has is lost so.
     kill_at_ = Clock::now();
     if (rank > 0 && status < 128) *kill_at_ += kSameFailure;
+    if (rank == 0 || !command_.is_led || processes_.front().id == 0) return;
+    *kill_at_ += kLastWords;
+    ::kill(processes_.front().id, SIGTERM);
   }
 
   void note_stopped(int status) {

@@ -191,6 +191,7 @@ void Chat::ask(const std::string& text) {
   try {
     answer(text);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kIo) throw;  // of ranks that answer together one is gone
     note(said(error));
   }
 }
@@ -266,9 +267,19 @@ ExitStatus Chat::run() {
   return is_stopped() ? say_stopped() : ExitStatus::kDone;
 }
 
+void check_for_ranks(const Words& words) {
+  if (!words.adapters.empty())
+    refuse_for_ranks("--adapter", "they have parts of the products; merge it first (`halfbyte merge`)");
+  if (!words.cache.path.empty()) refuse_for_ranks("--prompt-cache", "they have parts of what its file would hold");
+  if (!words.speculation.draft.empty())
+    refuse_for_ranks("--draft", "they run one model; --speculate lookup needs no other");
+}
+
 ExitStatus run(Words& words, const CommonOptions& common) {
   if (!words.cache.path.empty() && !words.adapters.empty())
     throw UsageError("--prompt-cache keeps what the model makes of a conversation without --adapter");
+  check_for_ranks(words);
+  if (is_later_rank()) return follow_first_rank(words.model, common);
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
   InterruptWatch interrupt;  // before OpenMP's threads
@@ -276,6 +287,8 @@ ExitStatus run(Words& words, const CommonOptions& common) {
   std::optional<models::ChatTemplate> chat;
   if (std::filesystem::exists(checkpoint)) chat = chat_template_of(checkpoint, tokenizer.get(), words.chat);
   const Model model = load_model(words.model, common);
+  std::optional<Leading> leading;
+  if (launched_group()) leading.emplace(model.module(), launched_lead());
   const auto adapters = beside(model, words.adapters);
   const TokenIds stops = stop_tokens_of(checkpoint, &*chat, tokenizer.get());
   GenerateOptions& options = words.sampling.options;
@@ -304,10 +317,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 Action prepare_chat(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common] {
-    refuse_ranks("chat");
-    return run(*words, common);
-  };
+  return [words, &common] { return run(*words, common); };
 }
 
 }  // namespace halfbyte::cli

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include <halfbyte/nested_group.h>
 #include <halfbyte/network_group.h>
@@ -26,6 +27,13 @@ std::string variable(const char* name) {
 }
 
 bool is_of_network() { return !variable(kMasterHost).empty() && !variable(kMasterPort).empty(); }
+
+// The rank of this process in a group; nothing: it was started alone.
+std::optional<int> rank_in_group() {
+  const auto launched = launched_rank();
+  if (!launched || (!is_of_network() && variable(kRanksMemory).empty())) return std::nullopt;
+  return launched->rank;
+}
 
 std::chrono::milliseconds timeout() {
   const std::string seconds = variable(kRanksTimeout);
@@ -111,6 +119,14 @@ Dtype launched_reduce_dtype() {
   if (text.empty() || text == name(Dtype::kFloat32)) return Dtype::kFloat32;
   if (text == name(Dtype::kBfloat16)) return Dtype::kBfloat16;
   throw UsageError(std::string(kRanksReduceDtype) + "=" + printable(text) + " is neither float32 nor bfloat16");
+}
+
+bool is_later_rank() { return rank_in_group().value_or(0) > 0; }
+
+LeadOptions launched_lead() { return {.beat = timeout() / 4}; }
+
+void refuse_for_ranks(const std::string& option, const std::string& why) {
+  if (rank_in_group()) throw UsageError(option + " is not for ranks: " + why);
 }
 
 bool is_first_rank() { return !launched_group() || launched_group()->rank() == 0; }

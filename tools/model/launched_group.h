@@ -6,6 +6,7 @@
 
 #include <halfbyte/dtype.h>
 #include <halfbyte/group.h>
+#include <halfbyte/leading.h>
 
 namespace halfbyte::cli {
 
@@ -18,6 +19,12 @@ void leave_launched_group();
 bool is_first_rank();           // or it was started alone
 Dtype launched_reduce_dtype();  // of sums of layers between machines. Errors: UsageError for a dtype that it is not
 int launched_pipeline();        // stages of layers that its ranks are in; 1 where it was started alone
+
+// Of verbs that rank 0 leads: whether this is another of its ranks, of which nothing is joined for the answer.
+bool is_later_rank();
+LeadOptions launched_lead();  // as often as who started the ranks lets them wait for each other
+// Errors: UsageError naming an option that ranks do not have. Nothing where it was started alone.
+void refuse_for_ranks(const std::string& option, const std::string& why);
 
 // For verbs that no group of ranks runs. Errors: UsageError where this process is one of several.
 void refuse_ranks(const std::string& verb);

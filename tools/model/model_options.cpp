@@ -1,6 +1,7 @@
 #include "tools/model/model_options.h"
 
 #include <halfbyte/adapter.h>
+#include <halfbyte/leading.h>
 
 #include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
@@ -9,6 +10,7 @@
 #include "tools/cli/habits.h"
 #include "tools/cli/log.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/platform.h"
 #include "tools/cli/policy.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/sudden_ends.h"
@@ -126,6 +128,13 @@ Model load_model(const ModelWords& words, const CommonOptions&) {
                 " with: only checkpoints that halfbyte wrote record hashes");
   }
   return model;
+}
+
+ExitStatus follow_first_rank(const ModelWords& words, const CommonOptions& common) {
+  const InterruptWatch interrupt;  // before OpenMP's threads
+  const Model model = load_model(words, common);
+  follow(model.module());
+  return ExitStatus::kDone;
 }
 
 }  // namespace halfbyte::cli

@@ -24,6 +24,10 @@ std::shared_ptr<const void> beside(const Model& model, const std::vector<std::st
 // Sets the threads, loads the model, and logs what the load report says with -v.
 Model load_model(const ModelWords& words, const CommonOptions& common);
 
+// What a rank after the first does of a verb that rank 0 leads: loads the model, and follows. The first Ctrl-C or
+// SIGTERM is rank 0's to obey. Errors: as load_model() and follow().
+ExitStatus follow_first_rank(const ModelWords& words, const CommonOptions& common);
+
 // The report as a table on stderr's log (-v).
 void log_report(const LoadReport& report);
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -170,13 +171,44 @@ class Network {
   std::thread thread_;
 };
 
+void check_for_ranks(const Words& words) {
+  if (!words.adapters.empty())
+    refuse_for_ranks("--adapter", "they have parts of the products; merge it first (`halfbyte merge`)");
+  if (!words.checkpoints.empty()) refuse_for_ranks("a second model", "they serve one; start others by themselves");
+}
+
+// Why ranks do not follow this one any more.
+class Loss {
+ public:
+  void note(const std::string& problem) {
+    const std::lock_guard lock(mutex_);
+    problem_ = problem;
+  }
+  void check() const {
+    const std::lock_guard lock(mutex_);
+    if (!problem_.empty()) throw Error(ErrorCode::kIo, problem_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string problem_;
+};
+
 ExitStatus run(Words& words, const CommonOptions& common) {
+  check_for_ranks(words);
+  if (is_later_rank()) return follow_first_rank(words.model, common);
   complete(words, common);
   if (words.model.threads > 0) set_thread_count(words.model.threads);
   InterruptWatch interrupt;  // before all threads
   interrupt.end_at_once();
+  Loss loss;
   Server server(words.server);
   Network network(server);
+  words.serve.loading.group = launched_group();
+  words.serve.loading.pipeline = launched_pipeline();
+  words.serve.loading.reduce_dtype = launched_reduce_dtype();
+  words.serve.lead = launched_lead();
+  words.serve.lead.on_lost = [&](const std::string& problem) { loss.note(problem); };
   for (std::size_t i = 0; i < words.checkpoints.size(); ++i) {
     words.serve.name = words.names[i];
     const Serving serving = server.serve(words.checkpoints[i], words.serve);
@@ -189,6 +221,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
     server.drain(std::chrono::seconds(words.drain));
   });
   network.wait();
+  loss.check();
   return ExitStatus::kDone;
 }
 
@@ -197,10 +230,7 @@ ExitStatus run(Words& words, const CommonOptions& common) {
 Action prepare_serve(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<Words>();
   declare(parser, *words);
-  return [words, &common] {
-    refuse_ranks("serve");
-    return run(*words, common);
-  };
+  return [words, &common] { return run(*words, common); };
 }
 
 }  // namespace halfbyte::cli

@@ -2,7 +2,9 @@
 #include <halfbyte/server.h>
 
 #include <algorithm>
+#include <chrono>
 #include <list>
+#include <mutex>
 
 #include <nlohmann/json.hpp>
 
@@ -23,6 +25,8 @@ namespace {
 
 // Where nobody says how long a context is, it is this long at least.
 constexpr std::int64_t kLeastContext = 64;
+// For answers that are cut because ranks are gone to be told so.
+constexpr std::chrono::seconds kLastWords{5};
 
 std::filesystem::path directory_of(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_directory(checkpoint) ? checkpoint : checkpoint.parent_path();
@@ -33,7 +37,8 @@ serving::SchedulerOptions scheduling(const Model& model, const ServeOptions& opt
   const models::Session session = model.module().make_session();
   const std::int64_t most = model.config().max_position_embeddings;
   const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
-  const std::int64_t quarter = static_cast<std::int64_t>(files::memory_bytes() / 4);
+  const std::int64_t ranks = options.loading.group ? options.loading.group->size() : 1;  // perhaps all of this machine
+  const std::int64_t quarter = static_cast<std::int64_t>(files::memory_bytes() / 4) / ranks;
   const std::int64_t wanted = session.bytes_for(context) * std::max<std::int64_t>(options.parallel, 1);
   out.kept_bytes =
       options.kept_bytes > 0 ? options.kept_bytes : std::min(wanted, std::max<std::int64_t>(quarter, 64 << 20));
@@ -59,30 +64,54 @@ class Server::State {
  public:
   explicit State(ServerOptions options) : http_(std::make_unique<server::HttpServer>(std::move(options))) {}
   // What is being answered ends before what answers it.
-  ~State() { http_.reset(); }
+  ~State() {
+    {
+      const std::lock_guard lock(ending_);
+      is_ending_ = true;
+    }
+    http_.reset();
+  }
 
   server::HttpServer& http() { return *http_; }
 
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options) {
     if (!std::filesystem::exists(checkpoint))
       throw Error(ErrorCode::kNotFound, checkpoint.string() + " does not exist");
-    if (options.loading.group)
-      throw Error(ErrorCode::kUnsupported,
-                  "ranks that run a model together do not serve it: their passes would differ");
+    check_ranks(options);
     server::ServedModel served;
     served.tokenizer = models::load_tokenizer(files::TokenizerDirectory(checkpoint.string()).path());
     if (!served.tokenizer)
       throw Error(ErrorCode::kNotFound, checkpoint.string() + " has no tokenizer, so no text can be served");
     models_.push_back(load_low_bit(checkpoint, options.loading));
     try {
+      if (options.loading.group) leading_ = std::make_unique<Leading>(models_.back().module(), lead(options.lead));
       return serve(models_.back(), checkpoint, std::move(served), options);
     } catch (...) {
+      if (options.loading.group) leading_.reset();
       models_.pop_back();
       throw;
     }
   }
 
  private:
+  void check_ranks(const ServeOptions& options) const {
+    if (leading_ || (options.loading.group && !models_.empty()))
+      throw Error(ErrorCode::kUnsupported, "a model that ranks run together is the only one of its server");
+    if (options.loading.group && !options.adapters.empty())
+      throw Error(ErrorCode::kUnsupported, "ranks have parts of the products, and no adapters beside them");
+  }
+
+  // What is being answered is told so before the server ends.
+  LeadOptions lead(const LeadOptions& options) {
+    LeadOptions out = options;
+    out.on_lost = [this, told = options.on_lost](const std::string& problem) {
+      if (told) told(problem);
+      const std::lock_guard lock(ending_);
+      if (!is_ending_) http_->drain(kLastWords);
+    };
+    return out;
+  }
+
   Serving serve(const Model& model, const std::filesystem::path& checkpoint, server::ServedModel served,
                 const ServeOptions& options) {
     serving::SchedulerOptions how = scheduling(model, options);
@@ -115,6 +144,9 @@ class Server::State {
   }
 
   std::list<Model> models_;
+  std::unique_ptr<Leading> leading_;  // null: no ranks
+  std::mutex ending_;
+  bool is_ending_ = false;
   std::unique_ptr<server::HttpServer> http_;
 };
 

@@ -18,7 +18,9 @@ namespace halfbyte::cli {
 namespace {
 
 // Verbs whose model ranks run together.
-constexpr std::string_view kShared[] = {"generate", "perplexity", "bench"};
+constexpr std::string_view kShared[] = {"generate", "perplexity", "bench", "chat", "serve"};
+// Of those, that wait for what is asked: the first rank hears it, and leads the others.
+constexpr std::string_view kLed[] = {"chat", "serve"};
 
 bool reads_stdin(const std::string& word) {
   return word == "-" || word.ends_with("=-") || word.ends_with("/dev/stdin") ||
@@ -126,7 +128,8 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
                   "how sums of layers go between machines: float32, or bfloat16, which is half as many bytes")
       .check(one_of({"float32", "bfloat16"}))
       .show_default();
-  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity or bench").required();
+  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity, bench, chat or serve")
+      .required();
 }
 
 }  // namespace
@@ -137,6 +140,7 @@ Action prepare_launch(OptionParser& parser, const CommonOptions&) {
   declare(parser, *command, *parallel);
   return [command, parallel] {
     check_command(command->words);
+    command->is_led = std::ranges::find(kLed, command->words.front()) != std::end(kLed);
     check_network(*command);
     command->pipeline = stages_of(*parallel, command->network.nodes * command->ranks);
     return static_cast<ExitStatus>(run_ranks(*command));

@@ -14,9 +14,15 @@
 #include <halfbyte/key_values.h>
 #include <halfbyte/linear.h>
 
+namespace halfbyte {
+class Leading;
+}
+
 namespace halfbyte::models {
 
 class Decoder;
+class Follower;
+class Leader;
 class Linear;
 class Pipeline;
 class Session;
@@ -64,21 +70,41 @@ class CausalLM : public torch::nn::Module {
   at::Tensor hidden(const at::Tensor& tokens, Session& session) const;
   // Shape: (..., hidden_size) -> (..., vocab_size), float32. Errors: as hidden().
   at::Tensor head(const at::Tensor& hidden) const;
+  // What step() gave, or rows of it, as it is in the last stage of layers, where this rank leads
+  // (<halfbyte/leading.h>). Shape: kept, (.., hidden_size).
+  at::Tensor states(const at::Tensor& hidden) const;
+  // Of ranks that call everything alike; null: it is whole, or led.
+  Group* group_in_step() const noexcept;
 
   // Walks the modules: every operator's operands agree in dtype and device. Errors: kContract naming the first module
   // that breaks it, the tensor, its dtype, the wanted one and the cure.
   void check_contract() const;
 
  private:
+  friend class Leader;
+  friend class Follower;
+  friend class ::halfbyte::Leading;
+  struct Verdict;
+
+  void check_step(const at::Tensor& tokens, std::span<const StepRow> rows) const;
   at::Tensor of_all_ranks(const at::Tensor& products) const;
-  at::Tensor pass(const at::Tensor& tokens, std::span<const StepRow> rows) const;
-  at::Tensor pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  // `verdict`: where what is not finite is noted instead of thrown; null: it is thrown.
+  at::Tensor pass(const at::Tensor& tokens, std::span<const StepRow> rows, Verdict* verdict) const;
+  at::Tensor pass_in_parts(const at::Tensor& tokens, std::span<const StepRow> rows, Verdict* verdict) const;
+  // What leading and following ranks do of a step, all or none of them; undefined: none.
+  at::Tensor agreed_step(const at::Tensor& tokens, std::span<const StepRow> rows) const;
+  at::Tensor of_last_stage(const at::Tensor& hidden) const;
+  at::Tensor head_products(const at::Tensor& x) const;
+  at::Tensor checked_logits(const at::Tensor& x, at::Tensor products) const;
+  at::Tensor own_head(const at::Tensor& hidden) const;
+  [[noreturn]] void refuse_values() const;
 
   std::unique_ptr<const ModelConfig> config_;
   DtypePolicy policy_;
   std::unique_ptr<const Pipeline> pipeline_;  // null: all layers are here
   std::unique_ptr<const Decoder> model_;
   std::shared_ptr<Linear> lm_head_;
+  mutable std::unique_ptr<Leader> leader_;  // null: no rank follows this one
 };
 
 }  // namespace halfbyte::models

@@ -119,6 +119,34 @@ TEST_CASE("stages: prompts longer than what goes from stage to stage at once", "
   }
 }
 
+TEST_CASE("stages: each knows to how few tokens a session can be cut, whatever layers it has", "[ranks]") {
+  for (const char* family : {"cohere2", "llama4", "lfm2", "qwen3-next"}) {
+    const auto path = tests::data("families") / family;
+    const auto least_of = [](const Model& model) {
+      const c10::InferenceMode inference;
+      models::Session session = model.module().make_session();
+      std::vector<std::int64_t> out;
+      for (const std::int64_t count : {90, 7, 200}) {
+        const TokenIds ids = tests::prompt_of(model, count);
+        model.module().hidden(at::tensor(at::IntArrayRef(ids)).unsqueeze(0), session);
+        out.push_back(session.least());
+        if (count == 7) session.cut(session.least());
+      }
+      session.cut(0);
+      out.push_back(session.least());
+      return out;
+    };
+    const int stages = static_cast<int>(load_low_bit(path, in_stages(1)).config().num_hidden_layers);
+    const auto wanted = least_of(load_low_bit(path, in_stages(1)));
+    CHECK(wanted[2] > 0);
+    tests::Ranks(stages).run([&](const std::shared_ptr<Group>& group) {
+      LoadOptions options = in_stages(stages);
+      options.group = group;
+      if (least_of(load_low_bit(path, options)) != wanted) throw std::runtime_error(std::string(family) + ": another");
+    });
+  }
+}
+
 TEST_CASE("stages: every policy, and what ranks say of their layers", "[ranks]") {
   for (const char* policy : {"amp:bfloat16", "amp:float16", "bfloat16", "original"}) {
     INFO(policy);

@@ -10,7 +10,8 @@ namespace {
 std::uint64_t any_seed() { return (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}(); }
 
 Problem problem_of(const serving::AnswerEnd& end) {
-  const bool is_busy = end.outcome == serving::Outcome::kCancelled || end.code == ErrorCode::kNoResources;
+  const bool is_busy = end.outcome == serving::Outcome::kCancelled || end.code == ErrorCode::kNoResources ||
+                       end.code == ErrorCode::kIo;  // of ranks that answer together one is gone
   return {is_busy ? 503 : 500, end.problem.empty() ? "the server is going down" : end.problem};
 }
 

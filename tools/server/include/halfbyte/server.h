@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <halfbyte/error.h>
+#include <halfbyte/leading.h>
 #include <halfbyte/load_options.h>
 #include <halfbyte/load_report.h>
 #include <halfbyte/server_options.h>
@@ -27,6 +28,10 @@ struct ServeOptions {
   std::int64_t context = 0;   // tokens of a prompt with its answer; 0: the model's, or what kept_bytes has room for
   std::int64_t kept_bytes =
       0;  // memory of keys and values; 0: what `parallel` contexts take, a quarter of this machine's memory at most
+  // Of a model that ranks run together (LoadOptions::group), of which this is rank 0, and the others follow (follow()):
+  // kept_bytes is then this rank's, of a quarter its share. Once they do not follow any more, what is being answered
+  // ends with status 503, and run() returns.
+  LeadOptions lead = {};
 };
 
 // The checkpoint's last folder: its name where ServeOptions say none.
@@ -54,7 +59,7 @@ class Server {
 
   // Loads the checkpoint, and answers from now on, where requests name it; the first one also where they name none.
   // Errors: as load_low_bit, and as convert::Adapters; kNotFound without a tokenizer; kInvalidArgument for options out
-  // of range, or a name that another has.
+  // of range, or a name that another has; kUnsupported for adapters, or another model, beside one of several ranks.
   Serving serve(const std::filesystem::path& checkpoint, const ServeOptions& options = {});
 
   std::uint16_t port() const noexcept;
