@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,11 +18,18 @@
 
 namespace halfbyte::convert {
 
+// One of several runs that calibrate together, at the same time.
+struct CalibrationPart {
+  WorkPart part;
+  files::fs::path work;  // NAME.partial, which all of them see, with a folder for each
+};
+
 // Where a calibration works, and what it finds there.
 struct CalibrationPlace {
   files::fs::path directory;                                // of its own; it is there
   Journal& journal;                                         // a line a layer that is finished from now on
   const std::map<std::int64_t, models::HeldJson>& earlier;  // recorded by an earlier run; used where the bytes agree
+  std::optional<CalibrationPart> part = {};                 // nothing: alone
 };
 
 class Calibrator {
@@ -33,8 +41,8 @@ class Calibrator {
   // What its directory takes on the disk, about.
   virtual std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan) const = 0;
   // Chooses the codes of all that it has, into files, a layer after another. Before anything below. Errors:
-  // kUnsupported where the model cannot be run; kInterrupted; kIo; kNoResources, also for a memory limit that is too
-  // low.
+  // kUnsupported where the model cannot be run; kInterrupted; kIo, also where another part is gone; kNoResources, also
+  // for a memory limit that is too low.
   virtual void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
                    const CalibrationPlace& place) = 0;
   // Whether it has codes of this tensor of the plan; else the tensor is quantised from its weights alone.

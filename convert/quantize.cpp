@@ -1,7 +1,9 @@
 // Quantises the tensors of a prepared conversion into a new checkpoint.
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +19,7 @@
 #include "convert/output/journal.h"
 #include "convert/output/small_files.h"
 #include "convert/output/work_parts.h"
+#include "convert/output/write_progress.h"
 #include "convert/provenance.h"
 #include "convert/quantization_config.h"
 #include "convert/result_manifest.h"
@@ -29,6 +32,9 @@
 
 namespace halfbyte::convert {
 namespace {
+
+constexpr std::chrono::milliseconds kPause{20};  // from one look whether another part is done to the next
+constexpr int kTries = 250;
 
 void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles& out) {
   if (!source.has_config()) return;
@@ -87,6 +93,13 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const std::vector<bo
   return out;
 }
 
+// Whether somebody else has it.
+bool is_claimed(const fs::path& file) try {
+  return files::is_regular_file(file) && !files::DirectoryLock::of_file(file, files::DirectoryLock::Sharing::kSole);
+} catch (const Error& error) {
+  return error.code() == ErrorCode::kAlreadyExists;
+}
+
 // One run of a conversion that was prepared: goes on, finds it complete, or begins.
 class Run {
  public:
@@ -113,7 +126,7 @@ class Run {
     if (!options_.part) return whole(destination);
     const JournalContents journal = convert_part(destination);
     const std::vector<int> left = parts_left(plan_, options_.part->count, journal);
-    if (left.empty() && destination.take_over()) return whole(destination);
+    if (left.empty() && take_over(destination)) return whole(destination);
     QuantizeSummary summary = summary_of(source_, share_of(plan_, *options_.part), plan_, journal);
     summary.is_whole = false;
     summary.parts_left = left;
@@ -162,7 +175,7 @@ class Run {
         files::DirectoryLock::of_file(folder / kPartsLock, files::DirectoryLock::Sharing::kSole);
     find_shared(destination, work_, identity);
     destination.write([&] {
-      destination.check_space(layout_.size_bytes + small_file_bytes(source_));
+      destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration_bytes());
       const auto own = read_journal(folder);
       if (!own) empty_part_folder(folder);
       Journal journal = own ? Journal(folder, *own) : Journal(folder, identity);
@@ -170,9 +183,38 @@ class Run {
       const Workplace workplace{destination.partial_path(), journal,
                                 done ? done->finished : std::map<std::size_t, FinishedTensor>(),
                                 share_of(plan_, *options_.part)};
+      calibrate_part(destination, journal, own, done);
       convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
+      wait_for_others(destination);
     });
     return *find_shared(destination, work_, identity);
+  }
+
+  bool is_at_work(const Destination& destination, int part) const {
+    const fs::path folder = part_folder(destination.work_path(), {part, options_.part->count});
+    return is_claimed(folder / kPartsLock);
+  }
+
+  // Parts that calibrate are done at about the same time, and a launcher shows what the first one says: it waits for
+  // the others, which leave the rest to it.
+  void wait_for_others(const Destination& destination) const {
+    if (!options_.calibrator || options_.part->index > 1) return;
+    for (int part = 2; part <= options_.part->count; ++part) {
+      while (is_at_work(destination, part)) {
+        check_stop(options_.stop);
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+
+  bool take_over(Destination& destination) const {
+    if (!options_.calibrator) return destination.take_over();
+    if (options_.part->index > 1) return !is_at_work(destination, 1) && destination.take_over();
+    for (int tries = 0; tries < kTries; ++tries) {  // the others are on their way out
+      if (destination.take_over()) return true;
+      std::this_thread::sleep_for(kPause);
+    }
+    return false;
   }
 
   // Again, once others see this part's identity too: of those that begin at the same moment by other options, all are
@@ -190,8 +232,7 @@ class Run {
     const auto unfinished = find_unfinished(destination, work_, options_, identity);
     ConversionResult result;
     destination.fill([&] {
-      const std::uint64_t calibration = options_.calibrator ? options_.calibrator->disk_bytes(source_, plan_) : 0;
-      destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration);
+      destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration_bytes());
       Journal journal =
           unfinished ? Journal(destination.work_path(), *unfinished) : Journal(destination.work_path(), identity);
       if (goes_on(options_)) destination.keep();
@@ -205,14 +246,30 @@ class Run {
     return result;
   }
 
+  std::uint64_t calibration_bytes() const {
+    return options_.calibrator ? options_.calibrator->disk_bytes(source_, plan_) : 0;
+  }
+
   void calibrate(const Destination& destination, Journal& journal,
                  const std::optional<JournalContents>& unfinished) const {
     if (!options_.calibrator) return;
     const fs::path directory = destination.calibration_path();
-    if (files::type_of(directory) != fs::file_type::directory) files::remove_tree(directory);
-    files::make_directory(directory);
+    make_part_folder(directory);
     const std::map<std::int64_t, models::HeldJson> none;
     options_.calibrator->run(source_, plan_, options_, {directory, journal, unfinished ? unfinished->layers : none});
+  }
+
+  // Beside the other parts. What this one has recorded says of its own states too.
+  void calibrate_part(const Destination& destination, Journal& journal, const std::optional<JournalContents>& own,
+                      const std::optional<JournalContents>& all) const {
+    if (!options_.calibrator) return;
+    std::map<std::int64_t, models::HeldJson> earlier;
+    if (own) earlier = own->layers;
+    if (all) earlier.insert(all->layers.begin(), all->layers.end());
+    const fs::path directory = destination.calibration_path();
+    make_part_folder(directory);
+    options_.calibrator->run(source_, plan_, options_,
+                             {directory, journal, earlier, CalibrationPart{*options_.part, destination.work_path()}});
   }
 
   const files::Checkpoint& source_;

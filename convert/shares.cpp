@@ -66,10 +66,6 @@ void check_part(const QuantizeOptions& options) {
   if (options.restart) {
     refuse("not with " + Option::kRestart + ", which would delete what other parts did; delete the folder yourself");
   }
-  if (options.calibrator)
-    refuse(
-        "codes that are chosen by what layers are given depend on the layers before them, so they cannot be shared "
-        "out");
   if (options.sensitivity || options.mix)
     refuse(
         "not with a target, for which the whole model is measured; measure once, and say what came of it to each part");

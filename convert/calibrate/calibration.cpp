@@ -55,6 +55,9 @@ std::uint64_t Calibration::disk_bytes(const files::Checkpoint& source, const Pla
 void Calibration::run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
                       const CalibrationPlace& place) {
   operators::register_operators();
+  tensors_.clear();  // of a part that completes the result after it
+  open_.clear();
+  matrices_ = searched_ = 0;
   const models::PassWatch watch(options.stop);
   guarded(source.directory.string(), [&] {
     Run run({tokens_, method_, options_, source, plan, options, place});

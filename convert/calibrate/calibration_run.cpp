@@ -11,6 +11,7 @@
 
 #include "convert/calibrate/expert_path.h"
 #include "loader/files/file_tree.h"
+#include "loader/files/hash.h"
 #include "models/modules/pass_watch.h"
 #include "quant/threads.h"
 
@@ -52,6 +53,24 @@ void give_back_pages() {
 
 at::ScalarType factors() { return has_fast_bfloat16() ? at::kBFloat16 : at::kFloat; }
 
+std::unique_ptr<Meeting> meeting_of(const Run::Job& job) {
+  if (!job.place.part) return nullptr;
+  return std::make_unique<Meeting>(
+      job.place.part->work,
+      Meeting::Options{job.place.part->part, std::chrono::seconds(job.options.part_timeout), job.options.stop});
+}
+
+// Neighbouring batches, as one run would take them.
+std::span<const std::vector<std::int64_t>> own_sequences(std::span<const std::vector<std::int64_t>> all,
+                                                         const Meeting* meeting) {
+  if (!meeting) return all;
+  const std::int64_t batch = std::max<std::int64_t>(1, LayerPass::kTokens / std::ssize(all.front()));
+  const std::int64_t batches = (std::ssize(all) + batch - 1) / batch;
+  const auto begin = [&](int part) { return std::min(std::ssize(all), batches * part / meeting->count() * batch); };
+  const std::int64_t first = begin(meeting->index()), end = begin(meeting->index() + 1);
+  return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
+}
+
 // The product computes from here on with what its codes stand for.
 void put_back(const models::Linear& linear, const PackedMatrix& matrix, int threads) {
   const auto [rows, columns] = matrix.size();
@@ -71,12 +90,19 @@ std::int64_t token_count(const CalibrationTokens& tokens) {
 
 Run::Run(const Job& job)
     : job_(job),
+      meeting_(meeting_of(job)),
+      own_(own_sequences(job.tokens.sequences, meeting_.get())),
       runner_(job.source, policy_of(job)),
       layers_(runner_.config().num_hidden_layers),
-      files_(job.place.directory, {std::ssize(job.tokens.sequences), std::ssize(job.tokens.sequences.front()),
-                                   runner_.config().hidden_size}),
-      memory_(plan_memory(job.source, job.plan, runner_.config(), in_memory(job, files_.shape()),
-                          job.calibrate.memory_limit)) {
+      files_(job.place.directory, meeting_ ? meeting_->own_folder() : job.place.directory,
+             {std::ssize(own_), std::ssize(job.tokens.sequences.front()), runner_.config().hidden_size}) {
+  try {
+    memory_ =
+        plan_memory(job.source, job.plan, runner_.config(), in_memory(job, files_.shape()), job.calibrate.memory_limit);
+  } catch (const Error&) {
+    if (job.place.earlier.empty()) throw;
+    refused_ = std::current_exception();
+  }
   if (job.method.follows_quantized) quantized_.emplace(job.source, policy_of(job));
   for (std::size_t i = 0; i < job.plan.tensors.size(); ++i) {
     const PlannedTensor& planned = job.plan.tensors[i];
@@ -84,9 +110,9 @@ Run::Run(const Job& job)
   }
 }
 
-std::string Run::embed(StatesWriter out) const {
+std::string Run::embed(Sequences sequences, StatesWriter out) const {
   const models::Embedding embedding = runner_.embedding();
-  for (std::span rest(job_.tokens.sequences); !rest.empty();) {
+  for (std::span rest(sequences); !rest.empty();) {
     models::PassWatch::check();
     const std::span some = rest.first(std::min(kSequences, rest.size()));
     out.write(embedding.forward(tensor_of(some)));
@@ -95,18 +121,28 @@ std::string Run::embed(StatesWriter out) const {
   return out.hash();
 }
 
+std::string Run::embed_own() const { return embed(own_, StatesWriter(files_.states(0), files_.shape())); }
+
 void Run::run(const Take& take) {
-  files_.remove_links();
+  std::optional<models::PassWatch> watch;
+  if (meeting_) {
+    watch.emplace(job_.options.stop, models::PassWatch::Progress(), models::PassWatch::kProducts,
+                  [this] { meeting_->beat(); });
+  }
+  if (is_first()) files_.remove_links();
   const bool goes_on = !job_.place.earlier.empty();
-  std::string given = embed(goes_on ? StatesWriter() : StatesWriter(files_.states(0), files_.shape()));
-  const std::vector<LayerRecord> done = earlier_layers(given);
+  std::string given = goes_on || meeting_ ? embed(job_.tokens.sequences, StatesWriter()) : embed_own();
+  std::vector<LayerRecord> done = earlier_layers(given);
+  // Where all are there a part needs no others any more.
+  if (meeting_ && std::ssize(done) < layers_) done.resize(static_cast<std::size_t>(agree(done)));
   const std::int64_t finished = std::ssize(done);
   for (std::int64_t layer = 0; layer < finished; ++layer) take(layer, done[static_cast<std::size_t>(layer)]);
   report(finished);
   if (finished == layers_) return;
+  if (refused_) std::rethrow_exception(refused_);
   if (!done.empty()) given = done.back().states;
-  if (goes_on && !holds_states(finished, done)) {
-    embed(StatesWriter(files_.states(0), files_.shape()));
+  if ((goes_on || meeting_) && !holds_states(finished, done)) {
+    embed_own();
     for (std::int64_t layer = 0; layer < finished; ++layer) advance(layer, done[static_cast<std::size_t>(layer)]);
   }
   for (std::int64_t layer = finished; layer < layers_; ++layer) {
@@ -117,6 +153,40 @@ void Run::run(const Take& take) {
     take(layer, record);
     report(layer + 1);
   }
+}
+
+// From the layer before, where one ran into it when others had not: each keeps the states of two.
+std::int64_t Run::agree(const std::vector<LayerRecord>& done) const {
+  std::vector<LayerRecord> own = done;
+  while (!own.empty() && std::ssize(own) + 1 >= std::ssize(done) && !holds_states(std::ssize(own), own)) own.pop_back();
+  const bool holds = !own.empty() && std::ssize(own) + 1 >= std::ssize(done);
+  const nlohmann::json said{std::ssize(done), holds ? std::ssize(own) : 0};
+  std::int64_t least = layers_, least_held = layers_;
+  for (const std::string& each : meeting_->meet(said.dump())) {
+    const nlohmann::json theirs = nlohmann::json::parse(each);
+    least = std::min(least, theirs.at(0).get<std::int64_t>());
+    least_held = std::min(least_held, theirs.at(1).get<std::int64_t>());
+  }
+  return least_held > 0 ? std::min(least, least_held) : least;
+}
+
+void Run::meet(LayerRecord& record, std::int64_t layer) const {
+  const nlohmann::json own{record.source, record.codes, record.states, record.quantized};
+  std::string states, quantized;
+  const std::vector<std::string> said = meeting_->meet(own.dump());
+  for (std::size_t part = 0; part < said.size(); ++part) {
+    const nlohmann::json theirs = nlohmann::json::parse(said[part]);
+    for (const auto& [i, what] : {std::pair(0, "its tensors"), std::pair(1, "its codes")}) {
+      if (theirs.at(i) != own.at(i))
+        throw Error(ErrorCode::kContract, "layer " + std::to_string(layer) + ": " + what + " are others in part " +
+                                              std::to_string(part + 1) + " than in part " +
+                                              std::to_string(meeting_->index() + 1));
+    }
+    states += theirs.at(2);
+    quantized += theirs.at(3);
+  }
+  record.part_states = std::exchange(record.states, files::hash_hex(states));
+  record.part_quantized = std::exchange(record.quantized, files::hash_hex(quantized));
 }
 
 void Run::report(std::int64_t layers_done) const {
@@ -144,8 +214,9 @@ bool Run::holds_states(std::int64_t layer, const std::vector<LayerRecord>& done)
     return files_.holds(path, hash, job_.options.stop);
   };
   if (done.empty()) return false;
-  if (!holds(files_.states(layer), done.back().states)) return false;
-  return !quantized_ || holds(files_.quantized_states(layer), done.back().quantized);
+  const LayerRecord& last = done.back();
+  if (!holds(files_.states(layer), meeting_ ? last.part_states : last.states)) return false;
+  return !quantized_ || holds(files_.quantized_states(layer), meeting_ ? last.part_quantized : last.quantized);
 }
 
 bool Run::is_sound(const LayerRecord& record, std::int64_t layer) const {
@@ -172,7 +243,7 @@ std::function<bool(const models::Linear&)> Run::is_wanted() const {
   return [this](const models::Linear& linear) { return place_of(linear).has_value(); };
 }
 
-LayerPass Run::pass(const LayerRunner& runner) const { return {runner, is_wanted(), factors()}; }
+LayerPass Run::pass(const LayerRunner& runner) { return {runner, is_wanted(), factors(), meeting_.get()}; }
 
 void Run::advance(std::int64_t layer, const LayerRecord& record) {
   runner_.load(layer);
@@ -198,9 +269,12 @@ StatesWriter Run::next_states(std::int64_t layer) const {
 LayerRecord Run::run_layer(std::int64_t layer) {
   LayerRecord record;
   record.source = hash_of_tensors(job_.source, prefix_of(layer), job_.options.stop);
-  CodesWriter codes(files_.codes(layer));
-  quantized_ ? choose_in_turn(layer, codes, record) : choose_by_original(layer, codes, record);
-  record.codes = codes.hash();
+  {
+    CodesWriter codes = is_first() ? CodesWriter(files_.codes(layer)) : CodesWriter();
+    quantized_ ? choose_in_turn(layer, codes, record) : choose_by_original(layer, codes, record);
+    record.codes = codes.hash();
+  }
+  if (meeting_) meet(record, layer);
   return record;
 }
 
@@ -223,7 +297,8 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
   const StatesFile quantized(files_.quantized_states(layer), files_.shape());
   const bool is_last = layer + 1 == layers_;
   StatesWriter next = next_states(layer);
-  PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors(), is_last ? nullptr : &next);
+  PairedPass pass({runner_, given}, {*quantized_, quantized}, is_wanted(), factors(), is_last ? nullptr : &next,
+                  meeting_.get());
   while (!pass.has_all()) {
     runner_.load(layer);
     std::optional<Moments> stage = pass.next_stage(memory_.moments);
@@ -238,7 +313,7 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
 }
 
 // "X.weight", or the tensor that an expert's matrix is stacked in: "A.experts.3.B" lies in "A.experts.B".
-std::optional<Run::Place> Run::place_of(const models::Linear& linear) const {
+std::optional<Place> Run::place_of(const models::Linear& linear) const {
   const std::string& path = linear.path();
   if (const auto found = planned_.find(path + ".weight"); found != planned_.end()) return Place{found->second, 0};
   const auto expert = expert_path(path);
@@ -247,32 +322,15 @@ std::optional<Run::Place> Run::place_of(const models::Linear& linear) const {
   return Place{found->second, expert->expert};
 }
 
-void Run::choose(Moments& moments, CodesWriter& codes, LayerRecord& record) const {
+void Run::choose(Moments& moments, CodesWriter& codes, LayerRecord& record) {
   give_back_pages();
-  for (Part& part : moments.parts()) choose(part, codes, record);
-}
-
-void Run::choose(Part& part, CodesWriter& codes, LayerRecord& record) const {
   const int threads = threads_of(job_.options);
-  std::vector<at::Tensor> weights;
-  std::vector<Place> places;
-  std::vector<PackedMatrix> matrices;
-  std::vector<PackedMatrix*> out;
-  for (const models::Linear* linear : part.linears) {
-    weights.push_back(dense(*linear).weight().to(at::kFloat).contiguous());
-    places.push_back(place_of(*linear).value());
-    const PlannedTensor& planned = job_.plan.tensors[places.back().tensor];
-    matrices.emplace_back(planned, stack_of(job_.source, planned).size);
-  }
-  for (PackedMatrix& each : matrices) out.push_back(&each);
-  const Method& method = method_for(job_.method, part.tokens, weights.front().size(1));
-  record.searched += &method == &job_.method ? 0 : std::ssize(matrices);
-  Inputs inputs{part.take_moments(), std::move(part.drift), part.tokens};
-  method.run(inputs, weights, out, threads);
-  for (std::size_t i = 0; i < matrices.size(); ++i) {
-    record.matrices.push_back({places[i].tensor, places[i].matrix, codes.add(matrices[i].bytes())});
-    if (quantized_) put_back(*part.linears[i], matrices[i], threads);
-  }
+  Choosing choosing({job_.method, job_.source, job_.plan, threads, meeting_.get(),
+                     [this](const models::Linear& linear) { return place_of(linear).value(); }});
+  record.searched += choosing.run(moments, [&](const models::Linear& linear, Place place, const PackedMatrix& matrix) {
+    record.matrices.push_back({place.tensor, place.matrix, codes.add(matrix.bytes())});
+    if (quantized_) put_back(linear, matrix, threads);
+  });
 }
 
 void Run::put_back_all(const LayerRecord& record, std::int64_t layer) const {

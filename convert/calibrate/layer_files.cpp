@@ -31,9 +31,11 @@ void hash_bytes(const files::DataFile& file, std::uint64_t begin, std::uint64_t 
 json json_of(const LayerRecord& record) {
   json matrices = json::array();
   for (const StoredMatrix& each : record.matrices) matrices.push_back({each.tensor, each.matrix, each.begin});
-  return {{"given", record.given},   {"source", record.source},       {"codes", record.codes},
-          {"states", record.states}, {"quantized", record.quantized}, {"searched", record.searched},
-          {"matrices", matrices}};
+  json out{{"given", record.given},   {"source", record.source},       {"codes", record.codes},
+           {"states", record.states}, {"quantized", record.quantized}, {"searched", record.searched},
+           {"matrices", matrices}};
+  if (!record.part_states.empty()) out["part"] = {record.part_states, record.part_quantized};
+  return out;
 }
 
 std::optional<LayerRecord> layer_record(const json& value) try {
@@ -42,17 +44,26 @@ std::optional<LayerRecord> layer_record(const json& value) try {
                   value.at("codes"),
                   value.at("states"),
                   value.at("quantized"),
+                  {},
+                  {},
                   value.at("searched"),
                   {}};
+  if (const auto part = value.find("part"); part != value.end()) {
+    out.part_states = part->at(0);
+    out.part_quantized = part->at(1);
+  }
   for (const json& each : value.at("matrices")) out.matrices.push_back({each.at(0), each.at(1), each.at(2)});
   return out;
 } catch (const json::exception&) {
   return std::nullopt;
 }
 
+CodesWriter::CodesWriter(const path& path)
+    : file_(std::make_unique<files::OutputFile>(path, 0, files::OutputFile::Existing::kGoOn)) {}
+
 std::uint64_t CodesWriter::add(std::span<const std::byte> bytes) {
   const std::uint64_t begin = written_;
-  file_.write(begin, bytes);
+  if (file_) file_->write(begin, bytes);
   hash_.update(bytes);
   written_ += bytes.size();
   return begin;
@@ -60,10 +71,10 @@ std::uint64_t CodesWriter::add(std::span<const std::byte> bytes) {
 
 path LayerFiles::codes(std::int64_t layer) const { return directory_ / ("codes-" + std::to_string(layer)); }
 
-path LayerFiles::states(std::int64_t layer) const { return directory_ / ("states-" + std::to_string(layer % 2)); }
+path LayerFiles::states(std::int64_t layer) const { return own_ / ("states-" + std::to_string(layer % 2)); }
 
 path LayerFiles::quantized_states(std::int64_t layer) const {
-  return layer == 0 ? states(0) : directory_ / ("quantized-" + std::to_string(layer % 2));
+  return layer == 0 ? states(0) : own_ / ("quantized-" + std::to_string(layer % 2));
 }
 
 bool LayerFiles::holds(const path& path, const std::string& hash, const std::stop_token& stop) const try {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -24,12 +25,13 @@ struct StoredMatrix {
 
 // A line of the journal. The hashes decide whether it is believed.
 struct LayerRecord {
-  std::string given;          // the hidden states that the layer was given
-  std::string source;         // its tensors
-  std::string codes;          // the file of its codes
-  std::string states;         // the hidden states that it gave; of the last layer nobody's
-  std::string quantized;      // those of the quantised model, where the method follows it
-  std::int64_t searched = 0;  // matrices that had too few tokens for the method
+  std::string given;                                  // the hidden states that the layer was given
+  std::string source;                                 // its tensors
+  std::string codes;                                  // the file of its codes
+  std::string states;                                 // the hidden states that it gave; of the last layer nobody's
+  std::string quantized;                              // those of the quantised model, where the method follows it
+  std::string part_states = {}, part_quantized = {};  // of the sequences of the part that wrote this; empty: of all
+  std::int64_t searched = 0;                          // matrices that had too few tokens for the method
   std::vector<StoredMatrix> matrices;
 };
 nlohmann::json json_of(const LayerRecord& record);
@@ -40,20 +42,23 @@ std::optional<LayerRecord> layer_record(const nlohmann::json& json);  // nothing
 // One matrix after another.
 class CodesWriter {
  public:
-  explicit CodesWriter(const files::fs::path& path) : file_(path, 0, files::OutputFile::Existing::kGoOn) {}
+  CodesWriter() = default;  // hashes alone
+  explicit CodesWriter(const files::fs::path& path);
   // Returns where it begins.
   std::uint64_t add(std::span<const std::byte> bytes);
   std::string hash() const { return hash_.hex(); }
 
  private:
-  files::OutputFile file_;
+  std::unique_ptr<files::OutputFile> file_;
   std::uint64_t written_ = 0;
   files::Hash128 hash_;
 };
 
 class LayerFiles {
  public:
-  LayerFiles(files::fs::path directory, StatesShape shape) : directory_(std::move(directory)), shape_(shape) {}
+  // `own`: where the states of this run's sequences are; `directory` itself where it has all.
+  LayerFiles(files::fs::path directory, files::fs::path own, StatesShape shape)
+      : directory_(std::move(directory)), own_(std::move(own)), shape_(shape) {}
 
   files::fs::path codes(std::int64_t layer) const;
   // What the layer is given: in one file and in another by turns, so that a layer's stay until the next ones are whole.
@@ -68,7 +73,7 @@ class LayerFiles {
   void remove_links() const;
 
  private:
-  files::fs::path directory_;
+  files::fs::path directory_, own_;
   StatesShape shape_;
 };
 

@@ -81,6 +81,12 @@ void LayerRunner::load(std::int64_t layer) {
   }
 }
 
+const models::DenseLinear& LayerRunner::linear(const std::string& path) const {
+  const auto found = std::ranges::find(linears_, path, [](const models::DenseLinear* each) { return each->path(); });
+  if (found != linears_.end()) return **found;
+  throw Error(ErrorCode::kContract, path + " is no product of layer " + std::to_string(layer_));
+}
+
 // Only the layer that is loaded keeps anything.
 models::Session LayerRunner::session() const {
   std::vector<std::unique_ptr<models::LayerState>> states(config_.layers.size());

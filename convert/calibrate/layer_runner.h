@@ -34,6 +34,8 @@ class LayerRunner {
   void unload();
   // Those of the layer, by the names that the checkpoint has for them.
   const std::vector<models::DenseLinear*>& linears() const noexcept { return linears_; }
+  // Precondition: it is one of them.
+  const models::DenseLinear& linear(const std::string& path) const;
   // Shape: (windows, tokens, hidden_size), kept.
   at::Tensor forward(const at::Tensor& input) const;
 

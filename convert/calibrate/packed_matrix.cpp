@@ -76,6 +76,17 @@ void PackedLayout::read(const files::DataFile& file, std::uint64_t begin, std::u
   read_piece(stats, group_stats.data());
 }
 
+void PackedLayout::put(const PackedLayout& rows, std::span<const std::byte> bytes, std::uint64_t first,
+                       std::span<std::byte> out) const {
+  for (const auto piece : {&PackedLayout::codes, &PackedLayout::scales, &PackedLayout::row_scales,
+                           &PackedLayout::zero_points, &PackedLayout::offsets, &PackedLayout::stats}) {
+    const Piece &to = this->*piece, &from = rows.*piece;
+    if (to.bytes_a_unit == 0) continue;
+    std::memcpy(out.data() + to.begin + first / to.groups * to.bytes_a_unit, bytes.data() + from.begin,
+                rows.groups / from.groups * from.bytes_a_unit);
+  }
+}
+
 PackedMatrix::PackedMatrix(const PlannedTensor& planned, MatrixSize size)
     : scheme_(planned.scheme),
       size_(size),

@@ -34,6 +34,10 @@ class PackedLayout {
   // goes. Errors: as of reading the file.
   void read(const files::DataFile& file, std::uint64_t begin, std::uint64_t first, std::uint64_t count,
             std::uint64_t to, const quant::PackedRows& out, std::span<quant::ErrorStats> group_stats) const;
+  // Bytes of some whole rows, as their own layout has them, to where they stand in bytes of all, from that group on.
+  // Precondition: no scale is nested.
+  void put(const PackedLayout& rows, std::span<const std::byte> bytes, std::uint64_t first,
+           std::span<std::byte> out) const;
 
   std::uint64_t groups = 0;  // of the matrix
   std::size_t size_bytes = 0;

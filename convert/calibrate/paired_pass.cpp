@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include <halfbyte/error.h>
+
 #include "convert/calibrate/expert_path.h"
+#include "convert/calibrate/kept_inputs.h"
 #include "convert/calibrate/layer_pass.h"
 #include "models/modules/tap.h"
 
@@ -65,6 +68,8 @@ class Stage {
     return out;
   }
 
+  // Whether it ran at all.
+  bool is_known() const noexcept { return is_known_; }
   // Whether nothing is left behind them, by the first run; experts that it did not choose may be.
   bool is_last() const noexcept { return is_last_; }
   // Whether something else that is left was seen.
@@ -104,27 +109,75 @@ at::Tensor input_of(const std::string& path, const std::vector<Given>& all) {
 
 }  // namespace
 
-std::optional<Moments> PairedPass::next_stage(std::uint64_t most_bytes) {
-  if (has_all_) return std::nullopt;
-  Moments moments(factors_);
-  bool has_room = true;
-  Stage stage([&](const models::Linear& linear) { return is_wanted_(linear) && !done_.contains(linear.path()); });
+namespace {
+
+// What a part that shares the work says of its batches: nothing where it had none.
+std::string words_of(bool is_known, bool is_last, bool has_others) {
+  return is_known ? std::string(is_last ? "last" : "more") + (has_others ? "+" : "") : "";
+}
+
+}  // namespace
+
+// Each product of the stage with its input, and that of the original where it is compared.
+template <class Stage, class Add>
+void PairedPass::run_stage(Stage& stage, const Add& add) {
   for_each_batch(original_.given.shape(), LayerPass::kTokens, [&](std::int64_t begin, std::int64_t count) {
     const std::vector<Given> inputs = stage.of_quantized(quantized_.runner, quantized_.given.read(begin, count));
     StatesSink* output = stage.is_last() ? output_ : nullptr;
     std::vector<Given> originals;
     if (output || !(inputs.empty() || stage.is_of_experts()))
       originals = stage.of_original(original_.runner, original_.given.read(begin, count), output);
-    for (const Given& given : inputs) {
-      const at::Tensor original = input_of(given.linear->path(), originals);
-      if (moments.bytes_with(*given.linear, given.input, original.defined()) <= most_bytes || moments.parts().empty())
-        moments.add(*given.linear, given.input, original);
-      else
-        has_room = false;
-    }
+    for (const Given& given : inputs) add(given, input_of(given.linear->path(), originals));
   });
-  if (stage.is_last()) output_ = nullptr;  // it has all
-  has_all_ = stage.is_last() && has_room && !stage.has_others();
+}
+
+Moments PairedPass::gather_alone(Ahead& ahead, std::uint64_t most_bytes) {
+  Moments moments(factors_);
+  Stage stage([&](const models::Linear& linear) { return is_left(linear); });
+  run_stage(stage, [&](const Given& given, const at::Tensor& original) {
+    if (moments.bytes_with(*given.linear, given.input, original.defined()) <= most_bytes || moments.parts().empty())
+      moments.add(*given.linear, given.input, original);
+    else
+      ahead.has_room = false;
+  });
+  ahead.is_last = stage.is_last();
+  ahead.has_others = stage.has_others();
+  return moments;
+}
+
+Moments PairedPass::gather_together(Ahead& ahead, std::uint64_t most_bytes) {
+  KeptInputs inputs(*meeting_, factors_);
+  Stage stage([&](const models::Linear& linear) { return is_left(linear); });
+  run_stage(stage,
+            [&](const Given& given, const at::Tensor& original) { inputs.add(*given.linear, given.input, original); });
+  const std::vector<std::string> said = inputs.meet(words_of(stage.is_known(), stage.is_last(), stage.has_others()));
+  const auto first = std::ranges::find_if(said, [](const std::string& one) { return !one.empty(); });
+  ahead.is_last = first != said.end() && first->starts_with("last");  // by the first batch of all
+  ahead.has_others = std::ranges::any_of(said, [](const std::string& one) { return one.ends_with("+"); });
+  if (stage.is_known() && stage.is_last() != ahead.is_last)
+    throw Error(ErrorCode::kContract, "parts of a calibration see the products of a layer in another order");
+  Moments moments(factors_, {meeting_->index(), meeting_->count()});
+  inputs.for_each([&](const std::string& path, const KeptInput& kept) {
+    const models::Linear& linear = quantized_.runner.linear(path);
+    if (moments.bytes_with(linear, kept) <= most_bytes || moments.parts().empty())
+      moments.add(linear, kept);
+    else
+      ahead.has_room = false;
+  });
+  share_sums(moments, *meeting_);
+  return moments;
+}
+
+bool PairedPass::is_left(const models::Linear& linear) const {
+  return is_wanted_(linear) && !done_.contains(linear.path());
+}
+
+std::optional<Moments> PairedPass::next_stage(std::uint64_t most_bytes) {
+  if (has_all_) return std::nullopt;
+  Ahead ahead;
+  Moments moments = meeting_ ? gather_together(ahead, most_bytes) : gather_alone(ahead, most_bytes);
+  if (ahead.is_last) output_ = nullptr;  // it has all
+  has_all_ = ahead.is_last && ahead.has_room && !ahead.has_others;
   for (const Part& part : moments.parts())
     for (const models::Linear* linear : part.linears) done_.insert(linear->path());
   if (moments.parts().empty()) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "convert/calibrate/layer_runner.h"
+#include "convert/calibrate/meeting.h"
 #include "convert/calibrate/moments.h"
 #include "convert/calibrate/states.h"
 
@@ -23,13 +24,15 @@ class PairedPass {
 
   // `is_wanted`: whether the product's inputs are to be gathered; asked by its path. `factors`: as of Moments.
   // `output`: may take what the original layer gives, in the last stage; null: nobody does.
+  // `meeting`: of the parts that have other sequences, and gather together; null: alone.
   PairedPass(Layer original, Layer quantized, std::function<bool(const models::Linear&)> is_wanted,
-             at::ScalarType factors, StatesSink* output)
+             at::ScalarType factors, StatesSink* output, Meeting* meeting = nullptr)
       : original_(original),
         quantized_(quantized),
         is_wanted_(std::move(is_wanted)),
         factors_(factors),
-        output_(output) {}
+        output_(output),
+        meeting_(meeting) {}
 
   // Of the first products of the quantised layer whose inputs were not gathered yet: those that share their input, and
   // of experts all that stand alike; with their drift, but for experts, which the two layers may give different tokens.
@@ -42,10 +45,22 @@ class PairedPass {
   bool lacks_output() const noexcept { return output_ != nullptr; }
 
  private:
+  // What a stage leaves for later ones.
+  struct Ahead {
+    bool is_last = false, has_others = false, has_room = true;
+  };
+
+  bool is_left(const models::Linear& linear) const;
+  template <class Stage, class Add>
+  void run_stage(Stage& stage, const Add& add);
+  Moments gather_alone(Ahead& ahead, std::uint64_t most_bytes);
+  Moments gather_together(Ahead& ahead, std::uint64_t most_bytes);
+
   Layer original_, quantized_;
   std::function<bool(const models::Linear&)> is_wanted_;
   at::ScalarType factors_;
-  StatesSink* output_;          // null: it has all
+  StatesSink* output_;  // null: it has all
+  Meeting* meeting_;
   std::set<std::string> done_;  // paths
   bool has_all_ = false;
 };

@@ -80,6 +80,7 @@ std::optional<JournalContents> read_journals(const path& work, const nlohmann::j
     }
     if (expected && *out->identity == *expected) out->identity = journal->identity;
     for (auto& [tensor, finished] : journal->finished) out->finished.insert_or_assign(tensor, std::move(finished));
+    for (auto& [layer, calibrated] : journal->layers) out->layers.insert_or_assign(layer, std::move(calibrated));
   }
   return out;
 }

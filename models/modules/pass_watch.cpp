@@ -20,16 +20,19 @@ constexpr std::int64_t kLeastRows = 64;
 
 }  // namespace
 
-PassWatch::PassWatch(std::stop_token stop, Progress progress, std::int64_t products)
+PassWatch::PassWatch(std::stop_token stop, Progress progress, std::int64_t products, std::function<void()> look)
     : stop_(std::move(stop)),
       progress_(std::move(progress)),
       products_(products),
+      look_(std::move(look)),
       outer_(std::exchange(innermost, this)) {}
 
 PassWatch::~PassWatch() { innermost = outer_; }
 
 void PassWatch::check() {
-  if (innermost && !is_whole && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+  if (!innermost) return;
+  if (!is_whole && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+  if (innermost->look_) innermost->look_();
 }
 
 bool PassWatch::is_there() noexcept { return innermost != nullptr && !is_whole; }

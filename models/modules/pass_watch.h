@@ -17,8 +17,10 @@ class PassWatch {
   // Multiplications from one look at the stop token to the next: 0.1 s for two slow cores.
   static constexpr std::int64_t kProducts = std::int64_t{6} << 30;
 
-  // `progress` is called after each layer of a pass, with how many of them are done.
-  explicit PassWatch(std::stop_token stop, Progress progress = {}, std::int64_t products = kProducts);
+  // `progress` is called after each layer of a pass, with how many of them are done; `look` at each look at the stop
+  // token.
+  explicit PassWatch(std::stop_token stop, Progress progress = {}, std::int64_t products = kProducts,
+                     std::function<void()> look = {});
   ~PassWatch();
   PassWatch(const PassWatch&) = delete;
   PassWatch& operator=(const PassWatch&) = delete;
@@ -55,6 +57,7 @@ class PassWatch {
   std::stop_token stop_;
   Progress progress_;
   std::int64_t products_;
+  std::function<void()> look_;
   PassWatch* outer_;
 };
 

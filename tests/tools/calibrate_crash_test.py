@@ -20,6 +20,13 @@ def convert(destination, *words, text=HELDOUT, **environment):
     return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
 
 
+def convert_parts(destination, *environments):
+    """Two parts at the same time: what became of each."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        runs = [pool.submit(convert, destination, "--part", f"{part + 1}/2", **more) for part, more in enumerate(environments)]
+        return [run.result() for run in runs]
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -70,6 +77,26 @@ class CalibrateCrash(CommandLineTest):
             left = pool.map(lambda number: self.killed(f"at{number}", number), range(1 + step // 2, self.calls, step))
             for result in pool.map(self.resumes, left):
                 self.assertNotIn("rror", result.stdout.replace("relative error", ""))
+
+    def test_a_part_that_is_killed_at_many_moments(self):
+        log = self.scratch / "calls of a part"
+        for result in convert_parts(self.scratch / "parts", {}, {"HALFBYTE_CRASH_COUNT": log}):
+            self.done(result)
+        self.assertEqual(contents(self.scratch / "parts"), self.wanted)
+        calls = len(log.read_text(encoding="ascii").split())
+        for number in range(1 + calls // 10, calls, calls // 5):
+            destination = self.scratch / f"part{number}" / "result"
+            destination.parent.mkdir()
+            moment = {"HALFBYTE_CRASH_AT": number, "HALFBYTE_CRASH_WHEN": ("before", "after", "torn")[number % 3]}
+            other, killed = convert_parts(destination, {"HALFBYTE_RANKS_TIMEOUT": 5}, moment)
+            self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
+            if other.returncode != 0:  # it was done with what they do together
+                self.assertEqual((other.returncode, other.stderr.count("\n")), (1, 1), other.stderr)
+                self.assertRegex(other.stderr, "part 2 of 2 (ended before it was done|did not come within 5 s)")  # before it had said anything
+            for result in convert_parts(destination, {}, {}):
+                self.done(result)
+            self.assertEqual(contents(destination), self.wanted)
+            self.assertEqual(os.listdir(destination.parent), ["result"])
 
     def test_what_was_damaged_is_made_again(self):
         left, work = self.half_done("whole")

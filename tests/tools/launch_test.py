@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import unittest
 
 from command_line import LONGEST, MODEL_PROGRAM, PROGRAM, TINY_LLAMA, CommandLineTest, messages_of, run, wait_until
+from held_out import HELDOUT
 
 GENERATE = ["generate", "-q", TINY_LLAMA, "--prompt", "Once upon a time", "--max-gen-len", 24, "--temperature", 0, "--dtype", "float32"]
 
@@ -84,6 +86,34 @@ class Launch(CommandLineTest):
         for name in names:
             self.assertEqual((self.scratch / "result" / name).read_bytes(), (self.scratch / "wanted" / name).read_bytes(), name)
 
+    def calibrated(self, destination, *words, launch=(), **environment):
+        """`halfbyte launch` or one process, on one thread each."""
+        words = ["quantize", TINY_LLAMA, self.scratch / destination, "--calibrate", HELDOUT, "--calibration-ctx", 64, "--calibration-tokens", 3072, *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        done = subprocess.run([PROGRAM, *map(str, [*launch, *words])], env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_a_calibrated_conversion(self):
+        self.calibrated("wanted", "-q")
+        environment = {"OMP_NUM_THREADS": "2"}
+        done = json.loads(self.calibrated("result", "--json", launch=("launch", "-n", "2", "--"), **environment))
+        self.assertEqual((done["is_whole"], done["parts_left"]), (True, []))
+        self.assertIn("; gptaq on 3072 tokens", self.calibrated("again", launch=("launch", "-n", "2", "--"), **environment))
+        for result in ("result", "again"):
+            for name in sorted(os.listdir(self.scratch / "wanted")):
+                self.assertEqual((self.scratch / result / name).read_bytes(), (self.scratch / "wanted" / name).read_bytes(), name)
+        self.assertEqual(sorted(os.listdir(self.scratch)), ["again", "result", "wanted"])
+
+    def test_a_calibrated_conversion_keeps_to_a_limit(self):
+        words = ["quantize", TINY_LLAMA, self.scratch / "result", "--calibrate", HELDOUT, "--calibration-tokens", 3072, "-q"]
+        least = int(re.search(r"give --memory-limit (\d+)MB", self.fails(4, "--", *words, "--memory-limit", "16MB"))[1])
+        self.succeeds("launch", "--", *words, "--memory-limit", f"{least + 8}MB")
+
+    def test_a_target_is_refused(self):
+        said = self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x", "--target-bpw", 5, "--calibrate", HELDOUT)
+        self.assertIn("--part: not with a target", said)
+
     def fails(self, status, *words):
         result = run("launch", *words)
         self.assertEqual(result.returncode, status, result.stderr)
@@ -92,7 +122,7 @@ class Launch(CommandLineTest):
 
     def test_errors_are_one_line(self):
         self.assertIn("'evaluate' is not run by several processes", self.fails(2, "--", "evaluate", TINY_LLAMA))
-        self.assertIn("'quantize' is not run by several processes", self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x"))
+        self.assertIn("'export' is not run by several processes", self.fails(2, "--", "export", TINY_LLAMA, self.scratch / "x"))
         self.assertIn("one process is not several; see --ranks", self.fails(2, "-n", 1, "--", "generate", TINY_LLAMA))
         self.assertIn("no common input", self.fails(2, "--", "generate", TINY_LLAMA, "--prompt", "-"))
         self.assertIn("there is no such file", self.fails(1, "--", "generate", self.scratch / "nowhere", "--prompt", "x"))

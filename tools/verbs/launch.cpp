@@ -17,8 +17,8 @@
 namespace halfbyte::cli {
 namespace {
 
-// Verbs whose model ranks run together.
-constexpr std::string_view kShared[] = {"generate", "perplexity", "bench", "chat", "serve"};
+// Verbs whose model ranks run together, or whose work they share.
+constexpr std::string_view kShared[] = {"generate", "perplexity", "bench", "chat", "serve", "quantize"};
 // Of those, that wait for what is asked: the first rank hears it, and leads the others.
 constexpr std::string_view kLed[] = {"chat", "serve"};
 
@@ -128,7 +128,7 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
                   "how sums of layers go between machines: float32, or bfloat16, which is half as many bytes")
       .check(one_of({"float32", "bfloat16"}))
       .show_default();
-  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity, bench, chat or serve")
+  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity, bench, chat, serve or quantize")
       .required();
 }
 

@@ -1,5 +1,6 @@
 // halfbyte quantize SRC DST
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/rank_processes.h"
 #include "tools/cli/scheme_names.h"
 #include "tools/cli/spelling.h"
 #include "tools/verbs/calibration_words.h"
@@ -168,8 +170,8 @@ void declare(OptionParser& parser, Words& words) {
       .add_option(
           "--part", words.part,
           "do one of N shares of the work, on any machine that sees SRC and DST; the same command goes on where "
-          "it was stopped, and the last one that is done completes DST. A launcher (torchrun, mpirun, srun) "
-          "says it by its variables")
+          "it was stopped, and the last one that is done completes DST. With --calibrate all run at the same time. "
+          "A launcher (halfbyte launch, torchrun, mpirun, srun) says it by its variables")
       .type_name("I/N")
       .check(part_of_all());
   parser.add_flag("--finish", words.finish, "complete DST from what --part has written");
@@ -184,6 +186,9 @@ quant::Search search_of(const std::string& word) {
   return std::ranges::find(quant::searches(), word, &quant::SearchName::name)->search;
 }
 
+// Nobody of ours sets them here.
+const char* variable(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
+
 // Whoever was started with others does its share, unless the words say what is to be done.
 std::optional<convert::WorkPart> part_of(const Words& words) {
   if (!words.part.empty()) {
@@ -193,8 +198,9 @@ std::optional<convert::WorkPart> part_of(const Words& words) {
   }
   const auto launched = words.finish ? std::nullopt : launched_rank();
   if (!launched) return std::nullopt;
-  log_warning("this is part " + std::to_string(launched->rank + 1) + " of " + std::to_string(launched->count) +
-              ", as " + launched->said_by + " say (--part 1/1 does all of it)");
+  if (!variable(kRanksMemory))
+    log_warning("this is part " + std::to_string(launched->rank + 1) + " of " + std::to_string(launched->count) +
+                ", as " + launched->said_by + " say (--part 1/1 does all of it)");
   return convert::WorkPart{launched->rank + 1, launched->count};
 }
 
@@ -223,6 +229,7 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
   options.halfbyte_only = words.halfbyte_only;
   options.keep_packed = words.keep_packed;
   options.part = part_of(words);
+  if (const char* const seconds = variable(kRanksTimeout)) options.part_timeout = std::max(1, std::atoi(seconds));
   options.finish = words.finish;
   options.resume = words.resume;
   options.restart = words.restart;

@@ -95,8 +95,11 @@ struct QuantizeOptions {
   // One of several runs of the same conversion, at the same time or one after another, on any machines that see SRC and
   // DST: it converts its share of the tensors, all shares of about as many bytes, and goes on by itself where an
   // earlier run of the same part was stopped. Whichever is done last reads all again, checks it, and gives DST its
-  // name; the bytes are those of a single run. Not with `restart`, `calibrator`, a target, or codes that are kept.
+  // name; the bytes are those of a single run. With a calibrator all parts run at the same time: each reads its share
+  // of the text and chooses codes for its share of every layer. Not with `restart`, a target, or codes that are kept.
   std::optional<WorkPart> part = {};
+  // How long a part of a calibration waits for another that gives no sign. Units: seconds.
+  int part_timeout = 300;
   // What parts have written is checked and gets its name. Errors: kInvalidArgument naming the parts that are not done.
   bool finish = false;
   // Null: codes are chosen by the weights alone. It serves one conversion.
