@@ -16,6 +16,7 @@
 #include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
 #include "models/modules/session.h"
+#include "models/parallel/alike.h"
 #include "models/parallel/division.h"
 #include "models/parallel/stages.h"
 #include "quant/kernels/cpu_products.h"
@@ -81,27 +82,21 @@ void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadRepor
 }
 
 // What must be the same in all ranks for their sums to be of one model.
-std::string join_text(const LoadReport& report, const LoadOptions& options, const models::ModelConfig& config) {
-  std::string out = "halfbyte " HALFBYTE_VERSION ", checkpoint " + report.identity + ", policy " + report.policy +
-                    ", products in " + report.compute + ", instruction set " + quant::isa_name();
-  for (const DtypeOverride& each : options.overrides) out += ", " + each.pattern + "=" + each.policy.name();
-  for (const std::string& each : options.keep_float32) out += ", keep_float32 " + each;
-  if (options.pipeline != 1) out += ", pipeline " + std::to_string(options.pipeline);
-  if (options.reduce_dtype != Dtype::kFloat32) out += ", sums in " + std::string(name(options.reduce_dtype));
+std::vector<std::string> ranks_things(const LoadReport& report, const LoadOptions& options,
+                                      const models::ModelConfig& config) {
+  std::vector<std::string> out = {"halfbyte " HALFBYTE_VERSION, "checkpoint " + report.identity,
+                                  "policy " + report.policy, "products in " + report.compute,
+                                  std::string("instruction set ") + quant::isa_name()};
+  for (const DtypeOverride& each : options.overrides) out.push_back(each.pattern + "=" + each.policy.name());
+  for (const std::string& each : options.keep_float32) out.push_back("keep_float32 " + each);
+  out.push_back("pipeline " + std::to_string(options.pipeline));
+  out.push_back("sums in " + std::string(name(options.reduce_dtype)));
   // A token's experts are chosen in each rank, from the same bits.
   if (std::ranges::any_of(config.layers, &models::LayerConfig::has_experts))
-    out += ", threads " + std::to_string(thread_count());
-  return out + (options.key_values == KeyValues::kInt8 ? ", keys and values in 8 bits" : "");
-}
-
-// Errors: kContract naming the first rank that runs something else.
-void check_alike(Group& group, const std::string& own) {
-  const std::vector<std::string> all = group.gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw Error(ErrorCode::kContract, "rank " + std::to_string(rank) + " runs another thing than rank 0: " +
-                                          files::printable(all[rank]) + "; there it is " + files::printable(all[0]));
-  }
+    out.push_back("threads " + std::to_string(thread_count()));
+  out.emplace_back(options.key_values == KeyValues::kInt8 ? "keys and values in 8 bits"
+                                                          : "keys and values as they are");
+  return out;
 }
 
 struct Parts {
@@ -122,7 +117,7 @@ std::vector<std::uint64_t> layer_bytes(const models::ModelConfig& config, const 
 Parts gather(const models::ModelConfig& config, CheckpointSource& source, const LoadOptions& options,
              LoadReport& report) {
   if (!options.group) return {config, models::gather_weights(config, source)};
-  check_alike(*options.group, join_text(report, options, config));
+  check_alike(*options.group, ranks_things(report, options, config), "runs another thing");
   const int rank = options.group->rank(), size = options.group->size();
   const models::Stage stage = models::stage_of(rank, size, options.pipeline);
   if (stage.count > 1 && stage.places > 1) options.group->part(stage.ranks());  // before there is work to lose

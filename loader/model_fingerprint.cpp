@@ -39,13 +39,18 @@ void add_slot(files::Hash128& hash, const Slot& slot) {
   }
 }
 
+void add_slots(files::Hash128& hash, const models::CausalLM& model) {
+  auto& module = const_cast<models::CausalLM&>(model);  // slots can be filled; these are read
+  for (const Slot& slot : slots_of(module)) add_slot(hash, slot);
+}
+
 // Where the checkpoint has no hashes of its values, what some of them are belongs to it.
 std::string model_hash(const Model& model) {
   const LoadReport& report = model.report();
   if (report.identity_has_values) return report.identity;
   files::Hash128 hash;
   hash.update(report.identity);
-  for (const Slot& slot : slots_of(model.module())) add_slot(hash, slot);
+  add_slots(hash, model.module());
   return hash.hex();
 }
 
@@ -58,6 +63,12 @@ std::string dtypes_hash(const LoadReport& report) {
 }
 
 }  // namespace
+
+std::string rows_hash(const models::CausalLM& model) {
+  files::Hash128 hash;
+  add_slots(hash, model);
+  return hash.hex();
+}
 
 std::vector<FingerprintPart> fingerprint_of(const Model& model) {
   const LoadReport& report = model.report();

@@ -15,6 +15,9 @@ struct FingerprintPart {
   std::string value = {};
 };
 
+// Of names and some rows of all weights.
+std::string rows_hash(const models::CausalLM& model);
+
 // Not what only rounds otherwise: kernels, threads, devices. Reads some rows of every weight where not all hashes are
 // on record.
 std::vector<FingerprintPart> fingerprint_of(const Model& model);

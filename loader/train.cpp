@@ -1,6 +1,9 @@
 #include <halfbyte/train.h>
 
+#include <iomanip>
 #include <optional>
+#include <span>
+#include <sstream>
 #include <utility>
 
 #include <torch/optim/lbfgs.h>
@@ -8,7 +11,11 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "loader/model_fingerprint.h"
+#include "models/modules/decoder.h"
 #include "models/modules/pass_watch.h"
+#include "models/parallel/alike.h"
+#include "models/training/ranks.h"
 #include "models/training/step_gradients.h"
 
 namespace halfbyte {
@@ -22,6 +29,11 @@ void check(const models::CausalLM& model, torch::optim::Optimizer& optimizer, co
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer))
     refuse("LBFGS asks for a loss several times a step; take an optimizer that updates by gradients alone");
   assert_trainable(model, optimizer, options.adapters);
+  if (options.group && model.decoder().compute().group)
+    throw Error(ErrorCode::kUnsupported,
+                "train: ranks have parts of this model, and each trains all of it; load it without a group");
+  if (options.group && !model.device().is_cpu())
+    throw Error(ErrorCode::kUnsupported, "train: ranks train on the CPU alone; load the model there");
 }
 
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
@@ -39,16 +51,71 @@ training::StepPasses passes_of(const Lora* adapters) {
   }};
 }
 
+std::uint64_t likeness_of(const Lora& adapters) {
+  std::uint64_t hash = adapters.adapters().size();
+  const auto add = [&](double value) { hash = likeness(std::as_bytes(std::span(&value, 1)), hash); };
+  for (const Lora::Adapter& one : adapters.adapters()) {
+    hash = likeness(std::as_bytes(std::span(one.name)), hash);
+    add(*one.scaling);
+    add(one.weight);
+  }
+  return hash;
+}
+
+std::uint64_t likeness_of(std::span<const training::Sequence> sequences) {
+  std::uint64_t hash = sequences.size();
+  for (const training::Sequence& one : sequences) {
+    for (const auto& numbers : {one.tokens, one.labels, one.lengths})
+      hash = likeness(std::as_bytes(std::span(numbers)), hash);
+  }
+  return hash;
+}
+
+// What must be the same in all ranks for them to make the same steps.
+void check_ranks(const models::CausalLM& model, std::span<const at::Tensor> parameters,
+                 std::span<const training::Sequence> sequences, const TrainOptions& options) {
+  std::vector<std::string> things = training::rounding_things();
+  const auto add = [&](const char* what, const auto& value) {
+    std::ostringstream text;
+    text << what << ' ' << std::setprecision(17) << value;
+    things.push_back(text.str());
+  };
+  things.insert(things.begin(), "halfbyte " HALFBYTE_VERSION);
+  add("policy", model.policy().name());
+  add("weights of", rows_hash(model));
+  add("sequences of", likeness_text(likeness_of(sequences)));
+  add("steps", options.steps);
+  add("batch", options.batch);
+  add("accumulate", options.accumulate);
+  add("clip", options.clip);
+  add("seed", options.seed);
+  add("recomputing", options.recomputes);
+  add("adapters of", options.adapters ? likeness_text(likeness_of(*options.adapters)) : "none");
+  add("dropout", options.adapters ? options.adapters->options().dropout : 0);
+  check_alike(*options.group, things, "trains otherwise");
+  training::check_same_values(*options.group, parameters);
+}
+
 // Nothing: it is to stop.
 std::optional<training::StepLoss> next_of(training::StepGradients& gradients, const training::StepPasses& passes,
-                                          const std::stop_token& stop) {
+                                          const std::stop_token& stop, bool is_one_of_several) {
   const models::PassWatch watch(stop);
   try {
-    if (!stop.stop_requested()) return gradients.next(passes);
+    if (is_one_of_several || !stop.stop_requested()) return gradients.next(passes);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted) throw;
   }
   return std::nullopt;
+}
+
+training::StepOptions step_options(const TrainOptions& options) {
+  return {.batch = options.batch,
+          .accumulate = options.accumulate,
+          .clip = options.clip,
+          .seed = options.seed,
+          .recomputes = options.recomputes,
+          .group = options.group,
+          .is_one_a_pass = options.adapters && options.adapters->options().dropout > 0};
 }
 
 TrainStep told(std::int64_t number, training::StepLoss step) {
@@ -65,22 +132,20 @@ TrainStep told(std::int64_t number, training::StepLoss step) {
 std::vector<double> train(const models::CausalLM& model, torch::optim::Optimizer& optimizer,
                           std::span<const training::Sequence> sequences, const TrainOptions& options) {
   check(model, optimizer, options);
-  training::StepGradients gradients(model, sequences, parameters_of(optimizer),
-                                    {.batch = options.batch,
-                                     .accumulate = options.accumulate,
-                                     .clip = options.clip,
-                                     .seed = options.seed,
-                                     .recomputes = options.recomputes});
+  const std::vector<at::Tensor> parameters = parameters_of(optimizer);
+  training::StepGradients gradients(model, sequences, parameters, step_options(options));
+  if (options.group) check_ranks(model, parameters, sequences, options);
   const training::StepPasses passes = passes_of(options.adapters);
   std::vector<double> losses;
   while (std::ssize(losses) < options.steps) {
-    std::optional<training::StepLoss> gone = next_of(gradients, passes, options.stop);
+    std::optional<training::StepLoss> gone = next_of(gradients, passes, options.stop, options.group != nullptr);
     if (!gone) break;
     const TrainStep step = told(std::ssize(losses) + 1, *std::move(gone));
     if (step.was_updated) optimizer.step();
     losses.push_back(step.loss);
     if (options.on_step) options.on_step(step);
   }
+  if (options.group) training::check_same_values(*options.group, parameters);
   return losses;
 }
 

@@ -68,7 +68,9 @@ fs::path destination_path(const fs::path& path) {
 
 fs::path Destination::calibration_path() const { return work_ / kCalibration; }
 
-fs::path Destination::training_path() const { return work_ / kTraining; }
+fs::path Destination::training_path() const { return convert::training_path(final_); }
+
+fs::path training_path(const fs::path& destination) { return work_path(destination) / kTraining; }
 
 fs::path work_path(const fs::path& destination) { return destination.string() + ".partial"; }
 

@@ -114,6 +114,9 @@ fs::path destination_path(const fs::path& path);
 // NAME.partial for NAME.
 fs::path work_path(const fs::path& destination);
 
+// What Destination::training_path() is, for NAME.
+fs::path training_path(const fs::path& destination);
+
 // Deletes NAME.partial, unless a process works in it or it is somebody else's; for when NAME itself is known to be
 // whole. Returns what a user must hear when it cannot be deleted, else nothing.
 Text remove_leftovers(const fs::path& destination);

@@ -23,6 +23,7 @@
 #include "loader/torch_runtime.h"
 #include "models/architectures/model_config.h"
 #include "models/training/documents.h"
+#include "models/training/ranks.h"
 
 namespace halfbyte::convert {
 namespace {
@@ -115,19 +116,22 @@ std::optional<TrainingState> earlier(Destination& destination, const TrainingSta
   return out;
 }
 
-// Of drawn weights, in what is left behind by a run that is stopped.
-fs::path drawn(const fs::path& config, const Destination& destination, const FinetuneOptions& options) {
-  const fs::path folder = destination.training_path(), out = folder / "drawn";
-  files::make_directory(folder);
-  if (!files::is_directory(out)) synth(out, {.config = config, .seed = options.seed, .stop = options.stop});
+// Of drawn weights, in what is left behind by a run that is stopped. `is_ours`: to draw them, or else to wait for them.
+fs::path drawn(const fs::path& config, const fs::path& folder, bool is_ours, const FinetuneOptions& options) {
+  const fs::path out = folder / "drawn";
+  if (is_ours) files::make_directory(folder);
+  if (is_ours && !files::is_directory(out)) synth(out, {.config = config, .seed = options.seed, .stop = options.stop});
+  if (options.group) options.group->gather("drawn");
   return out;
 }
 
-FinetuneSummary train(const fs::path& given, const fs::path& text, Destination& destination,
+// `destination`: null in ranks that do not write.
+FinetuneSummary train(const fs::path& given, const fs::path& text, const fs::path& path, Destination* destination,
                       const TrainingStates& states, const FinetuneOptions& options) {
   std::vector<Text> notes;
-  const std::optional<TrainingState> before = earlier(destination, states, options, notes);
-  const fs::path checkpoint = options.begins_anew ? drawn(given, destination, options) : given;
+  const auto before = destination ? earlier(*destination, states, options, notes) : std::nullopt;
+  const fs::path checkpoint =
+      options.begins_anew ? drawn(given, training_path(path), destination != nullptr, options) : given;
   const Model model =
       load_low_bit(checkpoint, {.dtype = options.dtype, .device = options.device, .compute = ComputeMode::kFloat});
   const Trainer::Texts texts = read_texts(checkpoint, text, model.config(), options);
@@ -136,15 +140,15 @@ FinetuneSummary train(const fs::path& given, const fs::path& text, Destination& 
   if (!model.module().device().is_cpu()) learned = with_host_masters(std::move(learned));
   Trainer trainer(model.module(), *learned, texts, options, states,
                   identity_of(model, *learned, texts.learnt, options));
-  if (before) trainer.go_on_from(*before);
+  trainer.begin(before);
   FinetuneSummary out = trainer.run();
   out.device = model.report().device;
   out.notes = std::move(notes);
   for (const Corpus* corpus : {&texts.learnt, &texts.evaluated})
     out.notes.insert(out.notes.end(), corpus->notes.begin(), corpus->notes.end());
-  if (out.was_stopped) return out;
-  learned->write(destination);
-  destination.commit();
+  if (out.was_stopped || !destination) return out;
+  learned->write(*destination);
+  destination->commit();
   return out;
 }
 
@@ -154,12 +158,16 @@ FinetuneSummary finetune(const fs::path& checkpoint, const fs::path& text, const
                          const FinetuneOptions& options) {
   check(options);
   check_apart(checkpoint, destination_path(path));
-  static_cast<void>(usable_device(options.device));  // before what an earlier run left is deleted
+  const Device device = usable_device(options.device).device;  // before what an earlier run left is deleted
+  if (options.group && !device.is_cpu())
+    throw Error(ErrorCode::kUnsupported, "finetune: ranks train on the CPU alone, not on " + device.name());
   if (options.threads > 0) set_thread_count(options.threads);
+  const TrainingStates states(training_path(destination_path(path)), options.keep);
+  if (!training::is_first(options.group.get()))
+    return train(checkpoint, text, destination_path(path), nullptr, states, options);
   Destination destination(path, {.overwrite = options.overwrite, .keep_leftovers = true});
-  const TrainingStates states(destination.training_path(), options.keep);
   try {
-    FinetuneSummary out = train(checkpoint, text, destination, states, options);
+    FinetuneSummary out = train(checkpoint, text, destination.final_path(), &destination, states, options);
     if (out.was_stopped && states.is_there()) destination.keep();
     return out;
   } catch (...) {

@@ -34,6 +34,8 @@ class HostMasters final : public Learned {
 
   double see(std::int64_t pass, const std::function<double()>& run) const override { return learned_->see(pass, run); }
 
+  bool draws() const override { return learned_->draws(); }
+
   void write(const Destination& destination) const override {
     show();
     learned_->write(destination);

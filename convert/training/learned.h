@@ -28,6 +28,8 @@ class Learned {
   virtual void end_backward() {}
   // Runs a pass that sees what is learnt. `pass`: how manieth of the training; -1: one that is not learnt from.
   virtual double see(std::int64_t pass, const std::function<double()>& run) const = 0;
+  // Passes draw at random, by their number.
+  virtual bool draws() const { return false; }
   // All files of the result.
   virtual void write(const Destination& destination) const = 0;
 };

@@ -41,6 +41,7 @@ class Adapters final : public Learned {
     return run();
   }
 
+  bool draws() const override { return lora_->options().dropout > 0; }
   void write(const Destination& destination) const override { write_peft_adapter(*lora_, base_, destination); }
 
  private:

@@ -9,11 +9,16 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/error.h>
 
+#include "convert/provenance.h"
 #include "convert/training/schedule.h"
 #include "models/modules/pass_watch.h"
+#include "models/parallel/alike.h"
+#include "models/training/ranks.h"
 
 namespace halfbyte::convert {
 namespace {
+
+constexpr const char* kRanks = "number of ranks";
 
 using Clock = std::chrono::steady_clock;
 
@@ -41,12 +46,14 @@ std::vector<at::Tensor> tensors_of(const std::vector<training::NamedTensor>& par
   return out;
 }
 
-training::StepOptions step_options(const FinetuneOptions& options) {
+training::StepOptions step_options(const FinetuneOptions& options, const Learned& learned) {
   return {.batch = options.batch,
           .accumulate = options.accumulate,
           .clip = options.clip,
           .seed = options.seed,
-          .recomputes = options.recomputes};
+          .recomputes = options.recomputes,
+          .group = options.group,
+          .is_one_a_pass = learned.draws()};
 }
 
 }  // namespace
@@ -61,16 +68,58 @@ Trainer::Trainer(const models::CausalLM& model, Learned& learned, const Texts& t
       identity_(std::move(identity)),
       parameters_(learned.parameters()),
       optimizer_(training::make_optimizer(parameters_, optimizer_options(options))),
-      gradients_(model, texts.learnt.sequences, tensors_of(parameters_), step_options(options)),
+      gradients_(model, texts.learnt.sequences, tensors_of(parameters_), step_options(options, learned)),
       steps_(steps_of(options, texts.learnt.sequences.size())) {
   identity_["steps"] = steps_;
+  identity_[kRanks] = options.group ? options.group->size() : 1;
   for (const training::NamedTensor& one : parameters_) out_.parameters += one.tensor.numel();
   out_.sequences = static_cast<std::int64_t>(texts.learnt.sequences.size());
   out_.documents = texts.learnt.documents;
 }
 
+void Trainer::begin(const std::optional<TrainingState>& state) {
+  if (options_.group) check_alike();
+  if (state) go_on_from(*state);
+  if (options_.group) take_from_first();
+  gradients_.pass_over(out_.steps);
+}
+
+// All that decides which steps are made, and what ranks do together beside them.
+void Trainer::check_alike() const {
+  std::vector<std::string> things = training::rounding_things();
+  const auto add = [&](const std::string& what, const nlohmann::json& value) {
+    things.push_back(what + " " + value.dump());
+  };
+  things.insert(things.begin(), program_and_version());
+  for (const auto& [key, value] : identity_.items()) add(key, value);
+  add("evaluation", texts_.evaluated.hash);
+  add("evaluate_every", options_.evaluate_every);
+  add("save_every", options_.save_every);
+  halfbyte::check_alike(*options_.group, things, "trains otherwise");
+}
+
+// Where rank 0 goes on, and the values there: the others need not see its files.
+void Trainer::take_from_first() {
+  Group& group = *options_.group;
+  const nlohmann::json own = {{"steps", out_.steps}, {"losses", out_.losses}, {"evaluations", out_.evaluations}};
+  const nlohmann::json first = nlohmann::json::parse(training::taken_from_first(group, own.dump()));
+  first.at("steps").get_to(out_.steps);
+  first.at("losses").get_to(out_.losses);
+  first.at("evaluations").get_to(out_.evaluations);
+  out_.resumed = out_.steps;
+  if (out_.steps > 0) {
+    std::vector<at::Tensor> values = tensors();
+    const std::vector<training::NamedTensor> state = this->state();
+    for (const training::NamedTensor& one : state) values.push_back(one.tensor);
+    training::take_from_first(group, values);
+    restore(state);
+  }
+  training::check_same_values(group, tensors());
+}
+
 void Trainer::go_on_from(const TrainingState& state) {
-  const nlohmann::json& before = state.record.at("identity");
+  nlohmann::json before = state.record.at("identity");
+  before.emplace(kRanks, 1);  // one that does not say was alone
   for (const auto& [key, value] : identity_.items()) {
     if (before.contains(key) && before[key] == value) continue;
     throw Error(ErrorCode::kInvalidArgument,
@@ -88,12 +137,26 @@ void Trainer::go_on_from(const TrainingState& state) {
                                            " does not fit: '" + one.name + "' is another");
     at::Tensor(one.tensor).copy_(found->tensor);
   }
-  optimizer_->restore(state.optimizer);
-  if (gradients_.scaler()) gradients_.scaler()->restore(state.optimizer);
+  restore(state.optimizer);
   out_.losses = state.record.at("losses").get<std::vector<double>>();
   out_.evaluations = state.record.at("evaluations").get<std::vector<std::pair<std::int64_t, double>>>();
   out_.steps = out_.resumed = state.step;
-  gradients_.pass_over(state.step);
+}
+
+std::vector<at::Tensor> Trainer::tensors() const { return tensors_of(parameters_); }
+
+// Of the optimizer, and what else the next step depends on.
+std::vector<training::NamedTensor> Trainer::state() {
+  std::vector<training::NamedTensor> out = optimizer_->state();
+  if (training::LossScaler* scaler = gradients_.scaler()) {
+    for (training::NamedTensor& one : scaler->state()) out.push_back(std::move(one));
+  }
+  return out;
+}
+
+void Trainer::restore(const std::vector<training::NamedTensor>& state) {
+  optimizer_->restore(state);
+  if (training::LossScaler* scaler = gradients_.scaler()) scaler->restore(state);
 }
 
 FinetuneSummary Trainer::run() {
@@ -111,6 +174,8 @@ FinetuneSummary Trainer::run() {
   }
   out_.seconds = seconds_since(start);
   if (out_.was_stopped && out_.steps > 0) write_state();
+  // Who ends while rank 0 writes may have it ended too.
+  if (options_.group) training::check_same_values(*options_.group, tensors());
   return std::move(out_);
 }
 
@@ -157,24 +222,28 @@ void Trainer::evaluate_if_due(FinetuneStep& step) {
 
 double Trainer::evaluate() const {
   learned_.begin_step();
-  double sum = 0;
+  const std::span<const training::Sequence> all = texts_.evaluated.sequences;
+  const training::Share own = training::share_of(all.size(), options_.group.get());
+  const double sum = training::summed(options_.group.get(), [&] {
+    double out = 0;
+    for (const training::Sequence& one : all.subspan(own.begin, own.end - own.begin)) {
+      const training::Sequence* row = &one;
+      out += learned_.see(-1, [&] { return training::summed_loss(model_, std::span(&row, 1)); });
+    }
+    return out;
+  });
   std::int64_t scored = 0;
-  for (const training::Sequence& one : texts_.evaluated.sequences) {
-    const training::Sequence* row = &one;
-    sum += learned_.see(-1, [&] { return training::summed_loss(model_, std::span(&row, 1)); });
-    scored += training::scored_of(one);
-  }
+  for (const training::Sequence& one : all) scored += training::scored_of(one);
   return sum / static_cast<double>(scored);
 }
 
 void Trainer::write_state() {
-  TrainingState state{out_.steps, nlohmann::json::object(), parameters_, optimizer_->state()};
+  if (options_.group) training::check_same_values(*options_.group, tensors());
+  if (!training::is_first(options_.group.get())) return;
+  TrainingState state{out_.steps, nlohmann::json::object(), parameters_, this->state()};
   state.record["identity"] = identity_;
   state.record["losses"] = out_.losses;
   state.record["evaluations"] = out_.evaluations;
-  if (training::LossScaler* scaler = gradients_.scaler()) {
-    for (training::NamedTensor& one : scaler->state()) state.optimizer.push_back(std::move(one));
-  }
   states_.write(state);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -26,17 +28,24 @@ class Trainer {
   Trainer(const models::CausalLM& model, Learned& learned, const Texts& texts, const FinetuneOptions& options,
           const TrainingStates& states, nlohmann::json identity);
 
-  // Errors: kInvalidArgument naming what is another there.
-  void go_on_from(const TrainingState& state);
+  // From the beginning, or from there. Errors: kInvalidArgument naming what is another there, kContract a rank that
+  // trains otherwise than rank 0. `state`: rank 0's, which the others take over.
+  void begin(const std::optional<TrainingState>& state);
   // To the last step, or until it is to stop. Errors: as finetune().
   FinetuneSummary run();
 
  private:
+  void go_on_from(const TrainingState& state);
+  void check_alike() const;
+  void take_from_first();
   void do_step();
   training::StepLoss learn(double rate);
   void evaluate_if_due(FinetuneStep& step);
   double evaluate() const;
   void write_state();
+  std::vector<at::Tensor> tensors() const;
+  std::vector<training::NamedTensor> state();
+  void restore(const std::vector<training::NamedTensor>& state);
 
   const models::CausalLM& model_;
   Learned& learned_;

@@ -32,6 +32,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 struct Meeting {
   Store store;
   std::string address;  // where this rank listens
+  bool is_here;         // all ranks are of this machine: a sum takes processor time, and no way
   std::chrono::milliseconds timeout;
 };
 
@@ -80,7 +81,7 @@ class NetworkGroup : public Group {
   int size() const noexcept override { return static_cast<int>(ranks_.size()); }
   void sum(std::span<float> values) override {
     explaining(ranks_, "a sum of all ranks", [&](Connection& all) {
-      if (all.peers.is_better_for(values.size()))
+      if (!meeting_.is_here && all.peers.is_better_for(values.size()))
         all.peers.sum(values, /*rounded=*/false);
       else
         all.group->sum(values);
@@ -177,7 +178,8 @@ std::shared_ptr<Group> join_network(int rank, int size, const NetworkOptions& op
   auto roster = std::make_shared<Roster>(store, rank, size, options.secret, options.timeout);
   std::vector<int> ranks;
   for (int i = 0; i < size; ++i) ranks.push_back(i);
-  return std::make_shared<NetworkGroup>(std::move(roster), Meeting{store, address, options.timeout}, std::move(ranks));
+  return std::make_shared<NetworkGroup>(
+      std::move(roster), Meeting{store, address, options.interface.empty(), options.timeout}, std::move(ranks));
 }
 
 }  // namespace halfbyte

@@ -114,27 +114,27 @@ bool Peers::is_better_for(std::size_t values) const {
   return backend_->getSize() == 2 || kShared.fits(kHead + static_cast<std::int64_t>(values * sizeof(float)));
 }
 
-Peers::Place Peers::asked(int other, std::int64_t bytes, int tag) {
-  Place out{at::empty({bytes}, at::kByte), {}};
-  std::vector<at::Tensor> into{out.bytes};
-  out.work = backend_->recv(into, other, tag);
-  return out;
+Peers::Place Peers::asked(int other, const at::Tensor& into, int tag) {
+  std::vector<at::Tensor> bytes{into};
+  return {into, backend_->recv(bytes, other, tag)};
 }
 
 // `bytes`: how many they are; nothing: they say so, and have a place. `use` is done with them when it returns.
 template <class Use>
 void Peers::take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use) {
   if (bytes && !kind.fits(kHead + *bytes)) {
-    const Place own = asked(other, kHead + *bytes, kind.tag_of(kHead + *bytes));
+    const std::int64_t size = kHead + *bytes;
+    const Place own = asked(other, at::empty({size}, at::kByte), kind.tag_of(size));
     own.work->wait();
     return use(without_head(own.bytes, bytes));
   }
   std::deque<Place>& places = places_[{other, kind.tag}];
-  while (places.size() < kAhead) places.push_back(asked(other, kind.room, kind.tag));
-  places.front().work->wait();
-  use(without_head(places.front().bytes, bytes));
+  while (places.size() < kAhead) places.push_back(asked(other, at::empty({kind.room}, at::kByte), kind.tag));
+  const Place first = std::move(places.front());
   places.pop_front();
-  places.push_back(asked(other, kind.room, kind.tag));
+  first.work->wait();
+  use(without_head(first.bytes, bytes));
+  places.push_back(asked(other, first.bytes, kind.tag));
 }
 
 template <class Message>

@@ -65,7 +65,7 @@ class Peers {
 
   template <class Use>
   void take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use);
-  Place asked(int other, std::int64_t bytes, int tag);
+  Place asked(int other, const at::Tensor& into, int tag);
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::map<std::pair<int, int>, std::deque<Place>> places_;  // by other rank and kind, in their order

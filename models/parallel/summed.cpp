@@ -2,11 +2,11 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <halfbyte/error.h>
 #include <halfbyte/profile.h>
 
+#include "models/parallel/alike.h"
 #include "models/profile/recorder.h"
 
 namespace halfbyte::models {
@@ -50,13 +50,8 @@ at::Tensor summed(Group& group, const at::Tensor& x) {
 
 void check_same_tokens(Group* group, std::span<const std::int64_t> tokens) {
   if (!group) return;
-  std::uint64_t hash = tokens.size();
-  for (const std::int64_t token : tokens) hash = (hash ^ static_cast<std::uint64_t>(token)) * 0x9E3779B97F4A7C15u;
-  const std::vector<std::string> all = group->gather("tokens " + std::to_string(hash));
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw Error(ErrorCode::kContract, "rank " + std::to_string(rank) + " was given other tokens than rank 0");
-  }
+  const std::string own = std::to_string(tokens.size()) + " of " + likeness_text(likeness(std::as_bytes(tokens)));
+  check_alike(*group, std::span(&own, 1), "was given other tokens");
 }
 
 }  // namespace halfbyte::models

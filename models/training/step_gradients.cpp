@@ -9,6 +9,9 @@
 #include <halfbyte/backward.h>
 #include <halfbyte/error.h>
 
+#include "models/modules/pass_watch.h"
+#include "models/training/ranks.h"
+
 namespace halfbyte::training {
 namespace {
 
@@ -87,17 +90,32 @@ StepGradients::Chosen StepGradients::choose(StepLoss& step) {
 // Adds the gradients of the mean over the step's tokens. Gives that mean.
 double StepGradients::backward(const Chosen& chosen, std::int64_t scored, const StepPasses& passes) {
   const double scale = (scaler_ ? scaler_->scale() : 1.0) / static_cast<double>(scored);
-  const auto batch = static_cast<std::size_t>(options_.batch);
+  const double sum = summed(options_.group.get(), [&] { return run(chosen, scale, passes); });
+  if (passes.complete) passes.complete();
+  if (options_.group) sum_gradients(*options_.group, parameters_);
+  return sum / static_cast<double>(scored);
+}
+
+// The passes of this rank's share, or all. Gives the sum of what they cost.
+double StepGradients::run(const Chosen& chosen, double scale, const StepPasses& passes) const {
+  if (options_.group) models::PassWatch::check();  // a rank may have none
+  const Share own = share_of(chosen.size(), options_.group.get());
+  const auto batch = options_.group && options_.is_one_a_pass ? 1 : static_cast<std::size_t>(options_.batch);
   double sum = 0;
-  for (std::int64_t i = 0; i < options_.accumulate; ++i) {
-    const auto some = std::span(chosen).subspan(static_cast<std::size_t>(i) * batch, batch);
-    const auto run = [&] {
+  for (std::size_t begin = own.begin; begin < own.end; begin += batch) {
+    const auto some = std::span(chosen).subspan(begin, std::min(batch, own.end - begin));
+    const auto backward = [&] {
       return training::backward(model_, some, {.scale = scale, .recomputes = options_.recomputes});
     };
-    sum += passes.see ? passes.see(steps_ * options_.accumulate + i, run) : run();
+    sum += passes.see ? passes.see(number_of(begin), backward) : backward();
   }
-  if (passes.complete) passes.complete();
-  return sum / static_cast<double>(scored);
+  return sum;
+}
+
+std::int64_t StepGradients::number_of(std::size_t first) const {
+  const auto at = static_cast<std::int64_t>(first);
+  return options_.group ? steps_ * options_.batch * options_.accumulate + at
+                        : steps_ * options_.accumulate + at / options_.batch;
 }
 
 void StepGradients::bound(StepLoss& step) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/causal_lm.h>
+#include <halfbyte/group.h>
 #include <halfbyte/sequence.h>
 
 #include "models/training/gradients.h"
@@ -23,6 +25,9 @@ struct StepOptions {
   double clip = 0;              // their norm, at most; 0: any
   std::uint64_t seed = 0;       // of the order of the sequences
   bool recomputes = true;       // BackwardOptions'
+  // Of ranks that divide each step's sequences, and have the same gradients then; null: there is one process.
+  std::shared_ptr<Group> group = {};
+  bool is_one_a_pass = false;  // where there are ranks: a sequence is a pass of its own, which has its number then
 };
 
 struct StepLoss {
@@ -35,7 +40,8 @@ struct StepLoss {
 
 // How the passes of a step are run, where there is more to it.
 struct StepPasses {
-  // Runs one: adapters beside the model, for example. `pass`: how manieth of the training, from 0 on.
+  // Runs one: adapters beside the model, for example. `pass`: how manieth of the training, from 0 on; where there are
+  // ranks, how manieth of its sequences is the pass's first.
   std::function<double(std::int64_t pass, const std::function<double()>& run)> see = {};
   std::function<void()> complete = {};  // called when a step's gradients are all there
 };
@@ -50,8 +56,8 @@ class StepGradients {
 
   // As if `steps` had been made: goes on where another run ended.
   void pass_over(std::int64_t steps);
-  // Leaves the next step's in the parameters, clipped; those of the step before are dropped. Errors: as backward();
-  // kContract where the loss or a gradient is not finite.
+  // Leaves the next step's in the parameters, clipped; those of the step before are dropped. Errors: as backward(), and
+  // kInterrupted in all ranks where that of one was; kContract where the loss or a gradient is not finite; the group's.
   StepLoss next(const StepPasses& passes = {});
   LossScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }  // null: nothing is scaled
 
@@ -60,6 +66,8 @@ class StepGradients {
 
   Chosen choose(StepLoss& step);
   double backward(const Chosen& chosen, std::int64_t scored, const StepPasses& passes);
+  double run(const Chosen& chosen, double scale, const StepPasses& passes) const;
+  std::int64_t number_of(std::size_t first) const;  // the pass that begins with that sequence of the step
   void bound(StepLoss& step);
 
   const models::CausalLM& model_;

@@ -19,6 +19,7 @@ set(HALFBYTE_LOADER_TESTS
     loader/soak_test.cpp
     loader/text_part_test.cpp
     loader/tokenizer_test.cpp
+    loader/train_ranks_test.cpp
     loader/train_test.cpp
     loader/turned_experts_test.cpp
     loader/unknown_family_test.cpp)

@@ -8,6 +8,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/chat/own_template_test.cpp
     models/dtype_rules_test.cpp
     models/json/field_test.cpp
+    models/parallel/alike_test.cpp
     models/parallel/lead_message_test.cpp
     models/parallel/nested_group_test.cpp
     models/parallel/shared_memory_group_test.cpp

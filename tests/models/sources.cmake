@@ -41,4 +41,5 @@ set(HALFBYTE_MODELS_TESTS
     models/training/once_differentiable_test.cpp
     models/training/operations_test.cpp
     models/training/optimizer_state_test.cpp
-    models/training/optimizer_test.cpp)
+    models/training/optimizer_test.cpp
+    models/training/ranks_test.cpp)

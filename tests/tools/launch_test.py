@@ -220,6 +220,18 @@ class Network(CommandLineTest):
         together = json.loads(self.succeeds("launch", "-n", 3, "--master-addr", "127.0.0.1", "--master-port", free_port(), "--", *GENERATE, "--json"))
         self.assertEqual(together["generations"], alone["generations"])
 
+    def test_trains_over_the_network(self):
+        """Each machine with files of its own: what is gone on from is the first one's."""
+        words = ["finetune", "-q", TINY_LLAMA, "--text", TINY_LLAMA.parent / "heldout.txt", "--ctx", 16, "--batch", 2, "--rank", 2, "--threads", 1, "--steps", 6]
+        alone = self.json_of(*words[:3], self.scratch / "alone", *words[3:])
+        for ranks in (1, 2):
+            outs = [self.scratch / f"{name}{ranks}" for name in ("first", "second")]
+            results = self.ends(*(self.node(node, "--json", command=[*words[:3], outs[node], *words[3:]], ranks=ranks) for node in (0, 1)))
+            self.assertEqual((results[0][1:], results[1]), (("", 0), ("", "", 0)))
+            for found, wanted in zip(json.loads(results[0][0])["losses"], alone["losses"], strict=True):
+                self.assertAlmostEqual(found, wanted, delta=1e-3 * wanted)
+            self.assertEqual([out.exists() for out in outs], [True, False])
+
     def refused(self, *processes):
         """What all of them say, each in one line."""
         results = self.ends(*processes)
@@ -302,6 +314,12 @@ class Torchrun(CommandLineTest):
 
     def test_runs_a_model(self):
         self.assertEqual(json.loads(self.started(*GENERATE, "--json"))["generations"], self.json_of(*GENERATE)["generations"])
+
+    def test_trains_a_model(self):
+        words = ["finetune", TINY_LLAMA, self.scratch / "out", "--text", TINY_LLAMA.parent / "heldout.txt", "--ctx", 16, "--batch", 2, "--rank", 2, "--threads", 1, "--steps", 4, "-q", "--json"]
+        together = json.loads(self.started(*words))
+        shutil.rmtree(self.scratch / "out")
+        self.assertEqual(json.loads(self.succeeds("launch", "--", *words))["losses"], together["losses"])
 
     def test_shares_a_conversion_out(self):
         self.succeeds("quantize", TINY_LLAMA, self.scratch / "wanted", "-q")

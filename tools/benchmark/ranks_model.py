@@ -43,6 +43,11 @@ class Way:
         """One whose place was asked for ahead, or one that has to ask."""
         return (1 if size <= PLACE else 2) * self.delay + self.overhead + size / self.rate
 
+    @staticmethod
+    def relayed(delay, rate, overhead, own):
+        """By a relay that takes its own time for each byte beside the way's."""
+        return Way(delay, 1 / (1 / own + (1 / rate if rate else 0)), overhead)
+
     def sum(self, size, machines):
         """Pairs of pairs; a ring where there are many bytes and more than two machines."""
         pairs = math.ceil(math.log2(machines))
@@ -93,7 +98,7 @@ class Measured:
         def error(overhead, own):
             total = 0.0
             for layout, _, delay, rate, measured in rows:
-                said = self.said(layout, Way(delay, min(rate or math.inf, own), overhead))
+                said = self.said(layout, Way.relayed(delay, rate, overhead, own))
                 total += sum(math.log(said[what] / measured[what]) ** 2 for what in said)
             return total
 
@@ -107,7 +112,7 @@ def compare(words):
     print(f"fitted to the cable of {words.fit}: {overhead * 1e3:.2f} ms a message, {own / 1e6:.0f} MB/s of the relay")
     worst = 0.0
     for layout, cable, delay, rate, found in measured.cables():
-        said = measured.said(layout, Way(delay, min(rate or math.inf, own), overhead))
+        said = measured.said(layout, Way.relayed(delay, rate, overhead, own))
         errors = {what: said[what] / found[what] - 1 for what in said}
         is_fitted = cable == words.fit.removesuffix(" ms")
         worst = max([worst, *map(abs, errors.values())]) if not is_fitted else worst

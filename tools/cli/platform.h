@@ -58,6 +58,10 @@ void discard_output() noexcept;
 // the kernel would clear anew each time.
 void keep_freed_memory() noexcept;
 
+// What a signal is queued with (sigqueue) by who passes on what the process may have been sent itself: not another
+// request beside that.
+inline constexpr int kPassedOnSignal = 0x68616c66;
+
 // While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process. Those
 // that were ignored when it began stay ignored. Create it before any other thread: threads inherit the blocked signals.
 class InterruptWatch {

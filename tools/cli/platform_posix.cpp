@@ -197,13 +197,16 @@ struct InterruptWatch::State {
   }
 
   void wait() {
-    for (int signal = 0; sigwait(&watched, &signal) == 0;) {
+    for (siginfo_t info{};;) {
+      const int signal = sigwaitinfo(&watched, &info);
+      if (signal < 0) continue;  // the process was stopped, and goes on
       if (signal == SIGUSR2 && is_over) return;
       if (signal == SIGUSR2) die_of(signal);  // somebody else's, who means what it means
       end_if_told();
       const auto [current, never_ends] = now();
       std::stop_source stopping = current;
-      const bool is_first = stopping.request_stop();
+      const bool is_passed_on = info.si_code == SI_QUEUE && info.si_value.sival_int == kPassedOnSignal;
+      const bool is_first = stopping.request_stop() || is_passed_on;
       end_if_told();  // end_at_once() was called between the two, and saw no request yet
       if (never_ends ? signal != SIGINT : !is_first) die_of(signal);
     }

@@ -39,15 +39,18 @@ struct RankedCommand {
   std::string reduce_dtype = "float32";
   // The first rank says when all are done: a signal is a word to it, and not yet the end.
   bool is_led = false;
+  // Ctrl-C, SIGTERM and SIGHUP are every rank's, which end by themselves and may have much to write: they have the
+  // timeout for it.
+  bool is_each_asked_to_end = false;
   RankedNetwork network = {};
 };
 
 // Runs it to its end: RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are set, and this process's cores are divided
 // where there are enough. Output, and what is asked of the terminal, are the first rank's; of another one what it wrote
 // to stderr is shown if it is the first to fail. When one fails the others are ended. Ctrl-C, SIGTERM and SIGHUP are
-// the first rank's, and the others end with it. Of a led command, the first rank is told to end when another fails. No
-// rank outlives this process. Returns the exit status of the first rank that failed (128 + the signal that ended it),
-// or 0. Errors: kIo, kNoResources.
+// the first rank's if nothing else is said, and the others end with it. Of a led command, the first rank is told to end
+// when another fails. No rank outlives this process. Returns the exit status of the first rank that failed (128 + the
+// signal that ended it), or 0. Errors: kIo, kNoResources.
 int run_ranks(const RankedCommand& command);
 
 }  // namespace halfbyte::cli

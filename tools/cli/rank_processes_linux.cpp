@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <halfbyte/error.h>
 #include <halfbyte/shared_memory_group.h>
@@ -116,7 +117,9 @@ class RankProcesses {
     set_environment(rank);
     keep_to_cores(rank);
     if (rank > 0) {
-      for (const int signal : kPassedOn) ::signal(signal, SIG_IGN);  // they stop when the first one has
+      for (const int signal : kPassedOn) {
+        if (!command_.is_each_asked_to_end) ::signal(signal, SIG_IGN);  // they stop when the first one has
+      }
       const int nothing = ::open("/dev/null", O_RDWR);
       ::dup2(nothing, STDIN_FILENO);
       ::dup2(nothing, STDOUT_FILENO);
@@ -193,12 +196,17 @@ class RankProcesses {
     // A rank that leads goes on for as long as it takes, until it is told twice; a terminal's Ctrl-C may be for an
     // answer alone.
     const bool leads = command_.is_led && command_.network.node == 0;
-    const bool is_patient = leads && (!is_stopping_ || info.si_code == SI_KERNEL);
-    if (!is_patient && !kill_at_) kill_at_ = Clock::now() + kGrace;
-    is_stopping_ = true;
+    const bool is_again = std::exchange(is_stopping_, true);
+    const bool is_patient = leads && (!is_again || info.si_code == SI_KERNEL);
+    const auto grace = command_.is_each_asked_to_end ? std::chrono::seconds(command_.timeout) : kGrace;
+    if (!is_patient && !kill_at_) kill_at_ = Clock::now() + grace;
     const pid_t first = processes_.front().id;
     if (first == 0) return note_stopped(128 + SIGINT);
-    if (info.si_code != SI_KERNEL) ::kill(first, signal);  // a terminal's reaches it by itself
+    if (info.si_code == SI_KERNEL) return;  // a terminal's reaches them by itself
+    if (!command_.is_each_asked_to_end)
+      ::kill(first, signal);
+    else
+      is_again ? end_all(signal) : pass_on(signal);
   }
 
   bool reap() {
@@ -209,20 +217,22 @@ class RankProcesses {
       if (processes_[rank].id != id) continue;
       processes_[rank].id = 0;
       --running_;
-      note_end(static_cast<int>(rank), WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+      const bool is_by_signal = WIFSIGNALED(status);
+      note_end(static_cast<int>(rank), is_by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status), is_by_signal);
     }
     return true;
   }
 
-  void note_end(int rank, int status) {
+  void note_end(int rank, int status, bool is_by_signal) {
     if (is_stopping_ && rank == 0) return note_stopped(status);
     if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_ || (command_.is_led && status == 1);
     if (status == 0 || failed_ || is_stopping_) return;
     failed_ = rank;
     status_ = status;
+    is_by_signal_ = is_by_signal;
     // Nothing that a rank has is lost so.
     kill_at_ = Clock::now();
-    if (rank > 0 && status < 128) *kill_at_ += kSameFailure;
+    if (rank > 0 && !is_by_signal) *kill_at_ += kSameFailure;
     if (rank == 0 || !command_.is_led || processes_.front().id == 0) return;
     *kill_at_ += kLastWords;
     ::kill(processes_.front().id, SIGTERM);
@@ -231,6 +241,12 @@ class RankProcesses {
   void note_stopped(int status) {
     status_ = status;
     end_all(SIGKILL);
+  }
+
+  void pass_on(int signal) const {
+    for (const Process& process : processes_) {
+      if (process.id > 0) ::sigqueue(process.id, signal, {.sival_int = kPassedOnSignal});
+    }
   }
 
   void end_all(int signal) const {
@@ -243,11 +259,10 @@ class RankProcesses {
   void show_messages(int rank) const {
     if (has_first_said_) return;
     std::string text = rank > 0 ? messages_of(processes_[static_cast<std::size_t>(rank)]) : "";
-    const bool is_ended = status_ > 128;
-    if (is_ended || (text.empty() && rank > 0)) {
+    if (is_by_signal_ || (text.empty() && rank > 0)) {
       text += "halfbyte: rank " + std::to_string(command_.network.node * command_.ranks + rank) +
-              (is_ended ? " was ended by signal " + std::to_string(status_ - 128)
-                        : " ended with status " + std::to_string(status_)) +
+              (is_by_signal_ ? " was ended by signal " + std::to_string(status_ - 128)
+                             : " ended with status " + std::to_string(status_)) +
               "\n";
     }
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
@@ -272,6 +287,7 @@ class RankProcesses {
   int running_ = 0;
   std::optional<int> failed_;  // the rank that did first
   int status_ = 0;
+  bool is_by_signal_ = false;    // that one was
   bool has_first_said_ = false;  // why another failed, since it failed too
   bool is_killed_ = false;
   bool is_stopping_ = false;

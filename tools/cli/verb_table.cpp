@@ -102,11 +102,12 @@ constexpr VerbInfo kVerbs[] = {
      .examples = "  halfbyte bench llama-4bit --prompt-tokens 512 --gen-tokens 64",
      .home = Home::kModel},
     {.name = "launch",
-     .summary = "run a command by several processes or machines, a part of the model each",
+     .summary = "run a command by several processes or machines, a part of the work each",
      .examples =
          "  halfbyte launch -n 2 -- generate llama-4bit --prompt 'Once upon a time'\n"
          "  halfbyte launch -n 2 -- perplexity llama-4bit --text book.txt\n"
          "  halfbyte launch -n 2 -- serve llama-4bit\n"
+         "  halfbyte launch -n 2 -- finetune llama-4bit book-adapter --text book.txt\n"
          "  halfbyte launch -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.5 --interface eth1 -- bench llama-4bit",
      .home = Home::kCore},
     {.name = "synth",

@@ -104,12 +104,21 @@ void report(const FinetuneWords& words, const FinetuneSummary& done) {
   write_page(words.report, training_page(json, provenance), json);
 }
 
+// Of a rank whose results are the first one's too, which tells of them.
+ExitStatus run_silently(const FinetuneWords& words) {
+  const FinetuneSummary done = convert::finetune(words.checkpoint, words.text, words.destination, words.options);
+  return done.was_stopped ? say_stopped("after step " + std::to_string(done.steps) + ", as all ranks")
+                          : ExitStatus::kDone;
+}
+
 ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
   keep_freed_memory();
   const InterruptWatch interrupt;  // before OpenMP's threads
   FinetuneOptions& options = words.options;
   take(words);
   options.stop = interrupt.token();
+  options.group = launched_group();
+  if (!is_first_rank()) return run_silently(words);
   Log log(words.log, options.resume);
   std::optional<Progress> progress(std::in_place, "finetune", !common.is_quiet, ProgressUnit::kTokens);
   const auto tokens_a_step = static_cast<std::uint64_t>(options.batch * options.accumulate * options.context);
@@ -138,10 +147,7 @@ ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
 Action prepare_finetune(OptionParser& parser, const CommonOptions& common) {
   const auto words = std::make_shared<FinetuneWords>();
   declare_finetune(parser, *words);
-  return [words, &common] {
-    refuse_ranks("finetune");
-    return run(*words, common);
-  };
+  return [words, &common] { return run(*words, common); };
 }
 
 }  // namespace halfbyte::cli

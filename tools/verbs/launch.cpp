@@ -17,10 +17,21 @@
 namespace halfbyte::cli {
 namespace {
 
-// Verbs whose model ranks run together, or whose work they share.
-constexpr std::string_view kShared[] = {"generate", "perplexity", "bench", "chat", "serve", "quantize"};
-// Of those, that wait for what is asked: the first rank hears it, and leads the others.
-constexpr std::string_view kLed[] = {"chat", "serve"};
+// Verbs that ranks run together.
+enum class Sharing {
+  kModel,  // each has a part of it
+  kLed,    // likewise, and the first rank hears what is asked, and leads the others
+  kSteps,  // each has all of a model, and what it learnt to save when it is to end
+  kWork,   // each converts a part
+};
+struct RankedVerb {
+  std::string_view name;
+  Sharing sharing;
+};
+constexpr RankedVerb kShared[] = {{"generate", Sharing::kModel}, {"perplexity", Sharing::kModel},
+                                  {"bench", Sharing::kModel},    {"chat", Sharing::kLed},
+                                  {"serve", Sharing::kLed},      {"finetune", Sharing::kSteps},
+                                  {"quantize", Sharing::kWork}};
 
 bool reads_stdin(const std::string& word) {
   return word == "-" || word.ends_with("=-") || word.ends_with("/dev/stdin") ||
@@ -69,14 +80,19 @@ int stages_of(const std::string& text, int ranks) {
   return pipeline;
 }
 
-void check_command(const std::vector<std::string>& command) {
-  if (std::ranges::find(kShared, command.front()) != std::end(kShared)) {
+const RankedVerb& checked(const std::vector<std::string>& command, const std::string& parallel) {
+  const auto* const verb = std::ranges::find(kShared, command.front(), &RankedVerb::name);
+  if (verb != std::end(kShared)) {
+    const bool divides_the_model = verb->sharing == Sharing::kModel || verb->sharing == Sharing::kLed;
+    if (!divides_the_model && !parallel.empty())
+      throw UsageError("launch: --parallel says how ranks divide a model; those of '" + std::string(verb->name) +
+                       "' divide the work instead");
     const auto word = std::ranges::find_if(command, reads_stdin);
-    if (word == command.end()) return;
+    if (word == command.end()) return *verb;
     throw UsageError("launch: ranks have no common input; put what '" + printable(*word) + "' would read into a file");
   }
   std::string all;
-  for (const std::string_view each : kShared) all += (all.empty() ? "" : ", ") + std::string(each);
+  for (const RankedVerb& each : kShared) all += (all.empty() ? "" : ", ") + std::string(each.name);
   throw UsageError("launch: '" + printable(command.front()) + "' is not run by several processes; these are: " + all);
 }
 
@@ -128,7 +144,9 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
                   "how sums of layers go between machines: float32, or bfloat16, which is half as many bytes")
       .check(one_of({"float32", "bfloat16"}))
       .show_default();
-  parser.add_option("COMMAND", command.words, "what they run, after '--': generate, perplexity, bench, chat, serve or quantize")
+  parser
+      .add_option("COMMAND", command.words,
+                  "what they run, after '--': generate, perplexity, bench, chat, serve, finetune or quantize")
       .required();
 }
 
@@ -139,8 +157,9 @@ Action prepare_launch(OptionParser& parser, const CommonOptions&) {
   const auto parallel = std::make_shared<std::string>();
   declare(parser, *command, *parallel);
   return [command, parallel] {
-    check_command(command->words);
-    command->is_led = std::ranges::find(kLed, command->words.front()) != std::end(kLed);
+    const Sharing sharing = checked(command->words, *parallel).sharing;
+    command->is_led = sharing == Sharing::kLed;
+    command->is_each_asked_to_end = sharing == Sharing::kSteps;
     check_network(*command);
     command->pipeline = stages_of(*parallel, command->network.nodes * command->ranks);
     return static_cast<ExitStatus>(run_ranks(*command));

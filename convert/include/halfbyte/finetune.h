@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include <halfbyte/device.h>
 #include <halfbyte/dtype_policy.h>
+#include <halfbyte/group.h>
 #include <halfbyte/lora_options.h>
 #include <halfbyte/text.h>
 
@@ -75,6 +77,11 @@ struct FinetuneOptions {
   bool resume = false;                    // goes on from the last of them
   bool restart = false;                   // deletes them
 
+  // Of ranks that train one model together (data parallelism): each has all of it, and calls this with the same texts
+  // and options. They divide each step's sequences, and the texts of an evaluation. Rank 0 alone claims, reads and
+  // writes DESTINATION and DESTINATION.partial, and gives the others what to go on from; of drawn weights all read what
+  // lies there. A stop of any rank ends the step in all. Null: there is one process.
+  std::shared_ptr<Group> group = {};
   int threads = 0;  // 0: one a core
   bool overwrite = false;
   // Called after each step, from one thread.
@@ -101,7 +108,8 @@ struct FinetuneSummary {
 // checkpoint in the original dtypes. Meanwhile DESTINATION.partial holds what `resume` goes on from, to the same bits
 // as without a break. Given the same number of threads, machine and LibTorch the bytes are the same each time. Errors:
 // as load_low_bit; kInvalidArgument for options out of range, a text with nothing to learn, what cannot be trained, by
-// name; kAlreadyExists; kContract for a loss that is no number.
+// name; kAlreadyExists; kContract for a loss that is no number. Of ranks also: kContract naming one that trains
+// otherwise than rank 0; kUnsupported on other devices than the CPU; the group's.
 FinetuneSummary finetune(const std::filesystem::path& checkpoint, const std::filesystem::path& text,
                          const std::filesystem::path& destination, const FinetuneOptions& options = {});
 

@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stop_token>
 #include <vector>
 
 #include <halfbyte/backward.h>
+#include <halfbyte/group.h>
 #include <halfbyte/lora.h>
 #include <halfbyte/training.h>
 
@@ -35,9 +37,14 @@ struct TrainOptions {
   std::uint64_t seed = 0;          // of the order of the sequences: all once, before any comes again
   bool recomputes = true;          // layers run a second time for their gradients: slower, in a fraction of the memory
   const Lora* adapters = nullptr;  // of this model, beside its weights; null: none
+  // Of ranks that train one model together (data parallelism): each has all of it, loaded without LoadOptions::group,
+  // and an optimizer of its own, and calls this with the same sequences and options. They divide each step's sequences,
+  // and have the same losses, gradients and parameters, bit by bit. Of a pass at most `batch` sequences are run
+  // together; with dropout one is. Null: there is one process.
+  std::shared_ptr<Group> group = {};
   // Called after each step, from the same thread: a learning rate's schedule has its place here.
   std::function<void(const TrainStep& step)> on_step = {};
-  std::stop_token stop = {};  // ends it before the update at hand
+  std::stop_token stop = {};  // ends it before the update at hand; any rank's ends it in all
 };
 
 // Makes one step after another and gives their losses. What is trained is what the optimizer has: adapters'
@@ -45,7 +52,9 @@ struct TrainOptions {
 // gradients are of. Threads: nothing else may run the model meanwhile. Errors: kContract, as assert_trainable, before
 // the first step; kInvalidArgument for options out of range, sequences that are none of this model's or have nothing
 // scored, an optimizer that wants a closure; kUnsupported for a model under a policy that is not of those above;
-// kContract where a loss or gradient is not finite.
+// kContract where a loss or gradient is not finite. Of ranks also: kContract naming one that trains otherwise than rank
+// 0, or has other parameters, at the start or in the end; kUnsupported for parameters that are not on the CPU; the
+// group's.
 std::vector<double> train(const models::CausalLM& model, torch::optim::Optimizer& optimizer,
                           std::span<const training::Sequence> sequences, const TrainOptions& options = {});
 

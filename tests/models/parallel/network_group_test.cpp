@@ -34,9 +34,11 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-// Threads that are ranks of one group over loopback. Throws what the first of them threw.
+// Threads that are ranks of one group over loopback, which is named as if machines lay behind it. Throws what the first
+// of them threw.
 void run(int ranks, const std::function<void(Group& group)>& work) {
-  const NetworkOptions options{.port = free_port(), .secret = "of this test", .timeout = std::chrono::minutes(1)};
+  const NetworkOptions options{
+      .port = free_port(), .interface = "lo", .secret = "of this test", .timeout = std::chrono::minutes(1)};
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {

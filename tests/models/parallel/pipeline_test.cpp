@@ -244,7 +244,7 @@ TEST_CASE("stages: ranks in others are refused by name", "[ranks]") {
   for (const std::string& each : said) {
     INFO(each);
     CHECK(each.find("rank 1 runs another thing than rank 0") != std::string::npos);
-    CHECK(each.find(", pipeline 2") != std::string::npos);
+    CHECK(each.find(": pipeline 2; there it is pipeline 1") != std::string::npos);
   }
   CHECK_THROWS_WITH(tests::given_by_ranks(tests::data("families") / "llama2", 3, in_stages(3)),
                     Catch::Contains("the 2 layers of this model can be divided into 2 stages at most"));
