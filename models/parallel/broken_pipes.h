@@ -2,6 +2,7 @@
 // word.
 #pragma once
 
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 
@@ -21,7 +22,9 @@ class BrokenPipesAreErrors {
   }
   ~BrokenPipesAreErrors() {
     const timespec now{};
-    if (!was_waiting_) ::sigtimedwait(&pipe_, nullptr, &now);  // the one of this thread's writes, if there was any
+    // The one of this thread's writes, if there was any.
+    while (!was_waiting_ && ::sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+    }
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   BrokenPipesAreErrors(const BrokenPipesAreErrors&) = delete;

@@ -44,7 +44,6 @@ class Leader {
   at::Tensor together(const Prepare& prepare, const Work& work);
   void say(LeadMessage message);
   void beat(const std::stop_token& stop);
-  void lose(const std::string& problem);
   LeadMessage message_of(const at::Tensor& tokens, std::span<const StepRow> rows) const;
   at::Tensor marks(std::int64_t count);
   std::vector<std::uint64_t> forgotten();

@@ -83,7 +83,10 @@ class Texts {
 
   std::vector<std::string> all() const {
     std::vector<std::string> out;
-    for (const auto& text : texts_) out.push_back(text.value());
+    for (const auto& text : texts_) {
+      if (!text) fail_elsewhere();
+      out.push_back(*text);
+    }
     return out;
   }
 

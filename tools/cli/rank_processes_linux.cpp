@@ -194,12 +194,12 @@ class RankProcesses {
     const int signal = ::sigtimedwait(&signals_, &info, &slice);
     if (signal < 0 || signal == SIGCHLD) return;
     // A rank that leads goes on for as long as it takes, until it is told twice; a terminal's Ctrl-C may be for an
-    // answer alone.
-    const bool leads = command_.is_led && command_.network.node == 0;
+    // answer alone. Those of other machines end when it lets them go.
     const bool is_again = std::exchange(is_stopping_, true);
-    const bool is_patient = leads && (!is_again || info.si_code == SI_KERNEL);
-    const auto grace = command_.is_each_asked_to_end ? std::chrono::seconds(command_.timeout) : kGrace;
-    if (!is_patient && !kill_at_) kill_at_ = Clock::now() + grace;
+    const bool is_word = command_.is_led && (!is_again || info.si_code == SI_KERNEL);
+    const auto grace = is_word || command_.is_each_asked_to_end ? std::chrono::seconds(command_.timeout) : kGrace;
+    const Clock::time_point end = Clock::now() + grace;
+    if (!is_word || command_.network.node > 0) kill_at_ = std::min(kill_at_.value_or(end), end);
     const pid_t first = processes_.front().id;
     if (first == 0) return note_stopped(128 + SIGINT);
     if (info.si_code == SI_KERNEL) return;  // a terminal's reaches them by itself

@@ -144,9 +144,9 @@ class Server::State {
   }
 
   std::list<Model> models_;
-  std::unique_ptr<Leading> leading_;  // null: no ranks
   std::mutex ending_;
   bool is_ending_ = false;
+  std::unique_ptr<Leading> leading_;  // null: no ranks; its end may call what uses the two above
   std::unique_ptr<server::HttpServer> http_;
 };
 
