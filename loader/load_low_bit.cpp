@@ -84,7 +84,7 @@ void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadRepor
 // What must be the same in all ranks for their sums to be of one model.
 std::vector<std::string> ranks_things(const LoadReport& report, const LoadOptions& options,
                                       const models::ModelConfig& config) {
-  std::vector<std::string> out = {"halfbyte " HALFBYTE_VERSION, "checkpoint " + report.identity,
+  std::vector<std::string> out = {"halfbyte " HALFBYTE_VERSION ", checkpoint " + report.identity,
                                   "policy " + report.policy, "products in " + report.compute,
                                   std::string("instruction set ") + quant::isa_name()};
   for (const DtypeOverride& each : options.overrides) out.push_back(each.pattern + "=" + each.policy.name());
