@@ -104,46 +104,71 @@ at::Tensor with_head(const at::Tensor& bytes) {
   return out;
 }
 
-at::Tensor without_head(const at::Tensor& message, std::optional<std::int64_t> wanted) {
+// How long the message is that begins so.
+std::int64_t length_of(const at::Tensor& first, std::optional<std::int64_t> wanted) {
   std::uint64_t length = 0;
-  std::memcpy(&length, message.const_data_ptr(), kHead);
-  if (length > message.nbytes() - kHead || (wanted && length != static_cast<std::uint64_t>(*wanted))) fail_elsewhere();
-  return message.narrow(0, kHead, static_cast<std::int64_t>(length));
+  std::memcpy(&length, first.const_data_ptr(), kHead);
+  if (length > static_cast<std::uint64_t>(wanted.value_or(kMostTexts))) fail_elsewhere();
+  if (wanted && length != static_cast<std::uint64_t>(*wanted)) fail_elsewhere();
+  return static_cast<std::int64_t>(length);
 }
 
 }  // namespace
 
 bool Peers::is_better_for(std::size_t values) const {
-  return backend_->getSize() == 2 || kShared.fits(kHead + static_cast<std::int64_t>(values * sizeof(float)));
+  return backend_->getSize() == 2 || kHead + static_cast<std::int64_t>(values * sizeof(float)) <= kShared.room;
 }
 
-Peers::Place Peers::asked(int other, const at::Tensor& into, int tag) {
+void Peers::Sent::wait() const {
+  for (const Work& piece : pieces) piece->wait();
+}
+
+// On its way: in as many pieces as places are needed for.
+Peers::Sent Peers::given(int other, const Kind& kind, const at::Tensor& bytes) {
+  Sent out{with_head(bytes), {}};
+  for (std::int64_t at = 0; at < out.bytes.numel(); at += kind.room) {
+    std::vector<at::Tensor> piece{out.bytes.narrow(0, at, std::min(kind.room, out.bytes.numel() - at))};
+    out.pieces.push_back(backend_->send(piece, other, kind.tag));
+  }
+  return out;
+}
+
+void Peers::ask(int other, const Kind& kind, const at::Tensor& into) {
   std::vector<at::Tensor> bytes{into};
-  return {into, backend_->recv(bytes, other, tag)};
+  places_[{other, kind.tag}].push_back({into, backend_->recv(bytes, other, kind.tag)});
 }
 
-// `bytes`: how many they are; nothing: they say so, and have a place. `use` is done with them when it returns.
+Peers::Place Peers::next_place(int other, const Kind& kind) {
+  std::deque<Place>& places = places_[{other, kind.tag}];
+  while (places.size() < kAhead) ask(other, kind, at::empty({kind.room}, at::kByte));
+  Place out = std::move(places.front());
+  places.pop_front();
+  out.work->wait();
+  return out;
+}
+
+// `bytes`: how many they are; nothing: they say so. `use` is done with them when it returns.
 template <class Use>
 void Peers::take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use) {
-  if (bytes && !kind.fits(kHead + *bytes)) {
-    const std::int64_t size = kHead + *bytes;
-    const Place own = asked(other, at::empty({size}, at::kByte), kind.tag_of(size));
-    own.work->wait();
-    return use(without_head(own.bytes, bytes));
+  Place piece = next_place(other, kind);
+  const std::int64_t length = length_of(piece.bytes, bytes);
+  if (kHead + length <= kind.room) {
+    use(piece.bytes.narrow(0, kHead, length));
+    return ask(other, kind, piece.bytes);
   }
-  std::deque<Place>& places = places_[{other, kind.tag}];
-  while (places.size() < kAhead) places.push_back(asked(other, at::empty({kind.room}, at::kByte), kind.tag));
-  const Place first = std::move(places.front());
-  places.pop_front();
-  first.work->wait();
-  use(without_head(first.bytes, bytes));
-  places.push_back(asked(other, first.bytes, kind.tag));
+  const at::Tensor whole = at::empty({kHead + length}, at::kByte);
+  for (std::int64_t at = 0;; piece = next_place(other, kind)) {
+    const std::int64_t count = std::min(kind.room, whole.numel() - at);
+    whole.narrow(0, at, count).copy_(piece.bytes.narrow(0, 0, count));
+    ask(other, kind, piece.bytes);
+    if ((at += count) == whole.numel()) break;
+  }
+  use(whole.narrow(0, kHead, length));
 }
 
 template <class Message>
 void Peers::give(int other, Message& message, bool is_last) {
-  std::vector<at::Tensor> bytes{with_head(message.packed(is_last))};
-  backend_->send(bytes, other, kShared.tag_of(bytes[0].numel()))->wait();
+  given(other, kShared, message.packed(is_last)).wait();
 }
 
 template <class Message>
@@ -155,10 +180,9 @@ void Peers::take(int other, Message& message, bool is_last) {
 template <class Message>
 void Peers::exchange(int other, Message& message) {
   message.prepare();
-  std::vector<at::Tensor> bytes{with_head(message.packed(false))};
-  const Work given = backend_->send(bytes, other, kShared.tag_of(bytes[0].numel()));
+  const Sent sent = given(other, kShared, message.packed(false));
   take(other, message, false);
-  given->wait();
+  sent.wait();
 }
 
 template <class Message>
@@ -191,9 +215,8 @@ void Peers::send(std::span<const float> values, int to) {
   const at::Tensor bytes = at::from_blob(const_cast<float*>(values.data()),  // it is read
                                          {static_cast<std::int64_t>(values.size_bytes())}, at::kByte);
   std::deque<Sent>& sent = letters_[to];
-  for (; sent.size() >= kAhead; sent.pop_front()) sent.front().work->wait();
-  std::vector<at::Tensor> message{with_head(bytes)};
-  sent.push_back({message[0], backend_->send(message, to, kLetters.tag_of(message[0].numel()))});
+  for (; sent.size() >= kAhead; sent.pop_front()) sent.front().wait();
+  sent.push_back(given(to, kLetters, bytes));
 }
 
 void Peers::receive(std::span<float> values, int from) {

@@ -36,12 +36,16 @@ class Peers {
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
-  // Where a message of another rank comes.
+  // Where a piece of another rank's message comes.
   struct Place {
     at::Tensor bytes;
     Work work;
   };
-  using Sent = Place;
+  struct Sent {
+    at::Tensor bytes;
+    std::vector<Work> pieces;
+    void wait() const;
+  };
 
   template <class Message>
   void in_pairs(Message& message);
@@ -52,20 +56,19 @@ class Peers {
   template <class Message>
   void exchange(int other, Message& message);
 
-  // Where messages of one kind come, and what a place for one has. Units: bytes.
+  // Where messages of one kind come, and what a place for one has: a longer one comes in pieces. Units: bytes.
   struct Kind {
     int tag;
     std::int64_t room;
-    bool fits(std::int64_t bytes) const noexcept { return bytes <= room; }
-    // What has no place is asked for by itself.
-    int tag_of(std::int64_t bytes) const noexcept { return fits(bytes) ? tag : tag + 1; }
   };
   static constexpr Kind kShared{1, 512 << 10};  // sums and texts; Group's own send has tag 0
   static constexpr Kind kLetters{3, 8 << 20};
 
+  Sent given(int other, const Kind& kind, const at::Tensor& bytes);
   template <class Use>
   void take(int other, const Kind& kind, std::optional<std::int64_t> bytes, const Use& use);
-  Place asked(int other, const at::Tensor& into, int tag);
+  Place next_place(int other, const Kind& kind);
+  void ask(int other, const Kind& kind, const at::Tensor& into);
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::map<std::pair<int, int>, std::deque<Place>> places_;  // by other rank and kind, in their order

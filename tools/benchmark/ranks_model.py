@@ -18,9 +18,10 @@ import pathlib
 import re
 import sys
 
-PASS = 512  # tokens of a prompt that are read at once
+PASS = 512  # tokens of a prompt that are read at once,
+LONGEST = 8  # in stages as many times as there are stages, and this many at most
 PART = 128  # tokens of a prompt that stages hand on at once
-PLACE = 512 << 10  # bytes of a message that is sent without being asked for
+PLACE = 512 << 10  # bytes from which on more than two machines add in a ring
 
 
 class Shape:
@@ -40,8 +41,8 @@ class Way:
         self.delay, self.rate, self.overhead = delay, rate, overhead
 
     def message(self, size):
-        """One whose place was asked for ahead, or one that has to ask."""
-        return (1 if size <= PLACE else 2) * self.delay + self.overhead + size / self.rate
+        """Places were asked for ahead, for pieces of a long one too."""
+        return self.delay + self.overhead + size / self.rate
 
     @staticmethod
     def relayed(delay, rate, overhead, own):
@@ -135,9 +136,10 @@ def predict(machines, prompt):
             for name, added, divides in (("tensor", of_tensor, machines), ("stages", of_stages, 1)):
                 step = shape.gigabytes / HOST_BYTES / divides + local + added(shape, way, machines, 1)
                 work = 2 * shape.parameters * prompt / HOST_OPERATIONS
-                parts = PASS // PART  # of each pass, between which stages wait for each other
+                tokens = PASS if divides > 1 else PASS * min(machines, LONGEST)
+                parts = min(prompt, tokens) // PART  # of each pass, between which stages wait for each other
                 busy = machines if divides > 1 else machines * parts / (parts + machines - 1)
-                whole = work / busy + math.ceil(prompt / PASS) * added(shape, way, machines, PASS)
+                whole = work / busy + math.ceil(prompt / tokens) * added(shape, way, machines, tokens)
                 print(f"{model}, {machines} machines, {network}, {name}: a step {1e3 * step:.0f} ms ({1 / step:.1f} tokens/s), a prompt of {prompt} {prompt / whole:.0f} tokens/s")
 
 

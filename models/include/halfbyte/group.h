@@ -20,7 +20,7 @@ class Group {
   virtual void sum(std::span<float> values) = 0;
   // The same where values may be rounded to bfloat16 on their way, which a group with a slow one does.
   virtual void sum_rounded(std::span<float> values) { sum(values); }
-  // What each rank says, by rank; some hundred bytes each.
+  // What each rank says, by rank; 128 KiB each at most, 400 KiB in all.
   virtual std::vector<std::string> gather(const std::string& text) = 0;
 
   // What stages of layers (pipeline parallelism) need besides; a group without them divides layers alone. Errors of

@@ -152,10 +152,22 @@ TEST_CASE("networks: letters of any length come in their order, some ahead of wh
 }
 
 TEST_CASE("networks: ranks at different calls are told so", "[ranks]") {
+  // In one place, in one and in several, in several.
+  const auto [first, second] =
+      GENERATE(table<std::size_t, std::size_t>({{5, 6}, {100'000, 200'000}, {300'000, 200'000}}));
+  CAPTURE(first, second);
   CHECK_THROWS_WITH(run(2,
-                        [](Group& group) {
-                          std::vector<float> values(group.rank() == 0 ? 5 : 6);
+                        [&](Group& group) {
+                          std::vector<float> values(group.rank() == 0 ? first : second);
                           group.sum(values);
+                        }),
+                    Catch::Contains("is at another step"));
+  CHECK_THROWS_WITH(run(2,
+                        [&](Group& group) {
+                          std::vector<float> values(15 * (group.rank() == 0 ? first : second));
+                          if (group.rank() == 0) return group.receive(values, 1);
+                          group.send(values, 0);
+                          group.gather("");  // it is there until the other has looked
                         }),
                     Catch::Contains("is at another step"));
 }
