@@ -205,6 +205,8 @@ class Generator {
     accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
   }
 
+  static constexpr int kMostStages = 8;  // that passes are longer for
+
   // Of a prompt, of which `begin` tokens were read and `count` more are being read, layer by layer.
   auto prompt_progress(std::int64_t begin, std::int64_t count) const {
     return [this, begin, count](std::int64_t done, std::int64_t layers) {
@@ -213,7 +215,10 @@ class Generator {
   }
 
   std::int64_t most_a_pass() const {
-    return options_.cache ? options_.cache->state().most_a_pass(kPrefillTokens) : kPrefillTokens;
+    // All but the first and the last stage wait for the others at both ends of a pass.
+    const bool is_long = model_.stages() > 1 && !(options_.echo && options_.logprobs);
+    const std::int64_t most = kPrefillTokens * (is_long ? std::min(model_.stages(), kMostStages) : 1);
+    return options_.cache ? options_.cache->state().most_a_pass(most) : most;
   }
 
   // Runs tokens through the model, some at a time, for a sequence that will be `length` long at least. False when

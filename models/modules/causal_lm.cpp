@@ -223,6 +223,8 @@ at::Tensor CausalLM::head(const at::Tensor& hidden) const { return leader_ ? lea
 
 at::Tensor CausalLM::states(const at::Tensor& hidden) const { return leader_ ? leader_->states(hidden) : hidden; }
 
+int CausalLM::stages() const noexcept { return pipeline_ ? pipeline_->stage().count : 1; }
+
 at::Tensor CausalLM::of_last_stage(const at::Tensor& hidden) const {
   at::Tensor out;
   pipeline_->in_step([&] { out = pipeline_->of_last(hidden); });

@@ -13,7 +13,7 @@ namespace {
 
 constinit thread_local PassWatch* innermost = nullptr;
 constinit thread_local std::int64_t part = 0, parts = 1;
-constinit thread_local bool is_whole = false;
+constinit thread_local PassWatch::Whole* whole = nullptr;
 
 // Fewer rows than this cost more to unpack the weights for than to multiply.
 constexpr std::int64_t kLeastRows = 64;
@@ -31,18 +31,30 @@ PassWatch::~PassWatch() { innermost = outer_; }
 
 void PassWatch::check() {
   if (!innermost) return;
-  if (!is_whole && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
+  if (!whole && innermost->stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "stopped");
   if (innermost->look_) innermost->look_();
 }
 
-bool PassWatch::is_there() noexcept { return innermost != nullptr && !is_whole; }
+bool PassWatch::is_there() noexcept { return innermost != nullptr && !whole; }
 
 void PassWatch::layer_done(std::int64_t done, std::int64_t layers) {
-  if (innermost && innermost->progress_) innermost->progress_(part * layers + done, parts * layers);
+  if (!innermost || !innermost->progress_ || (whole && whole->thrown_)) return;
+  try {
+    innermost->progress_(part * layers + done, parts * layers);
+  } catch (...) {
+    if (!whole) throw;
+    whole->thrown_ = std::current_exception();
+  }
 }
 
-PassWatch::Whole::Whole() noexcept : before_(std::exchange(is_whole, true)) {}
-PassWatch::Whole::~Whole() { is_whole = before_; }
+PassWatch::Whole::Whole() noexcept : before_(std::exchange(whole, this)) {}
+PassWatch::Whole::~Whole() { whole = before_; }
+
+bool PassWatch::Whole::is_there() noexcept { return whole != nullptr; }
+
+void PassWatch::Whole::rethrow() const {
+  if (thrown_) std::rethrow_exception(thrown_);
+}
 
 PassWatch::Part::Part(std::int64_t index, std::int64_t count) noexcept {
   part = index;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <stop_token>
 #include <utility>
@@ -32,7 +33,8 @@ class PassWatch {
   static void layer_done(std::int64_t done, std::int64_t layers);
   static std::int64_t products_between_looks() noexcept;
 
-  // Passes of this thread are not asked to stop while it lives, but say how far they are: others take part in them.
+  // Passes of this thread are not asked to stop while it lives, but say how far they are: others take part in them,
+  // which what `progress` throws is not to break off. It is not told more from then on.
   class Whole {
    public:
     Whole() noexcept;
@@ -40,8 +42,13 @@ class PassWatch {
     Whole(const Whole&) = delete;
     Whole& operator=(const Whole&) = delete;
 
+    static bool is_there() noexcept;  // in this thread
+    void rethrow() const;             // what `progress` has thrown
+
    private:
-    bool before_;
+    Whole* before_;
+    std::exception_ptr thrown_;
+    friend PassWatch;
   };
 
   // Passes of this thread while it lives are one of `count` equal parts of what their progress is told as.

@@ -1,6 +1,7 @@
 #include "models/parallel/leader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <utility>
 
@@ -88,24 +89,32 @@ void Leader::beat(const std::stop_token& stop) {
   }
 }
 
-// What `prepare` throws nobody else knows of.
+// What `prepare` throws nobody else knows of; what a pass's progress throws is thrown once the step is whole.
 template <class Prepare, class Work>
 at::Tensor Leader::together(const Prepare& prepare, const Work& work) {
+  if (PassWatch::Whole::is_there()) refuse("what is told of a step's progress cannot use the model that it is of");
+  const PassWatch::Whole whole;
+  at::Tensor out;
+  std::optional<std::string> lost;
   {
     const std::lock_guard lock(mutex_);
     if (lost_) throw Error(ErrorCode::kIo, *lost_);
     LeadMessage message = prepare();
-    const PassWatch::Whole whole;
     try {
-      return work(std::move(message));
+      out = work(std::move(message));
     } catch (const Error& error) {
       lost_ = error.what();
     } catch (const std::exception&) {
       lost_ = "rank 0 ran out of memory in a step that other ranks took part in";
     }
+    lost = lost_;
   }
-  if (options_.on_lost) options_.on_lost(*lost_);
-  throw Error(ErrorCode::kIo, *lost_);
+  if (lost) {
+    if (options_.on_lost) options_.on_lost(*lost);
+    throw Error(ErrorCode::kIo, *lost);
+  }
+  whole.rethrow();
+  return out;
 }
 
 LeadMessage Leader::message_of(const at::Tensor& tokens, std::span<const StepRow> rows) const {
@@ -142,22 +151,31 @@ at::Tensor Leader::marks(std::int64_t count) {
   at::Tensor out = at::zeros({count, model_.config().hidden_size}, at::kFloat);
   out.select(1, 0).copy_(at::arange(count, at::kFloat));
   out.select(1, 1).fill_(static_cast<double>((steps_ - 1) % kStepMarks));
-  given_.push_back({steps_ - 1, out.storage().getWeakStorageImpl()});
+  given_.push_back({steps_ - 1, count, out.storage().getWeakStorageImpl()});
   return out;
 }
 
 std::vector<GivenRow> Leader::marked(const at::Tensor& hidden) const {
-  const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
+  const at::Tensor marks = hidden.reshape({-1, hidden.size(-1)}).narrow(1, 0, 2).to(at::kDouble).contiguous();
+  const std::span<const double> values(marks.const_data_ptr<double>(), static_cast<std::size_t>(marks.numel()));
   std::vector<GivenRow> out;
-  for (std::int64_t i = 0; i < rows.size(0); ++i) {
-    const auto mark = static_cast<std::uint64_t>(rows[i][1].item<float>());
-    const auto found = std::ranges::find_if(given_, [&](const Given& one) { return one.step % kStepMarks == mark; });
-    if (found == given_.end())
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    const double row = values[i], mark = values[i + 1];
+    // The latest, where a step was kept for so long that its number came again.
+    const auto found = std::find_if(given_.rbegin(), given_.rend(), [&](const Given& one) {
+      return static_cast<double>(one.step % kStepMarks) == mark;
+    });
+    if (found == given_.rend() || !(row >= 0 && row < static_cast<double>(found->count) && row == std::floor(row)))
       refuse("what that step of a model in stages gave is gone: it is kept until " + std::to_string(kStepsKept) +
              " others have come, and as long as it or a view of it lives");
-    out.push_back({found->step, rows[i][0].item<std::int64_t>()});
+    out.push_back({found->step, static_cast<std::int64_t>(row)});
   }
   return out;
+}
+
+// What others are told of, or have to make for it.
+void Leader::check_count(const at::Tensor& rows) {
+  if (rows.size(0) > kMostLedTokens) refuse("ranks take " + std::to_string(kMostLedTokens) + " rows at once at most");
 }
 
 at::Tensor Leader::head(const at::Tensor& hidden) {
@@ -167,6 +185,7 @@ at::Tensor Leader::head(const at::Tensor& hidden) {
   at::Tensor x = hidden.reshape({-1, hidden.size(-1)});
   if (!has_stages_ && model_.config().head_rows == 0) return model_.own_head(x).view(shape);
   check_shareable(x);
+  check_count(x);
   const auto prepare = [&]() -> LeadMessage {
     if (has_stages_) return {.work = LedWork::kHeadOf, .given = marked(x)};
     return {.work = LedWork::kHead, .count = x.size(0), .dtype = static_cast<std::int64_t>(x.scalar_type())};
@@ -182,6 +201,7 @@ at::Tensor Leader::head(const at::Tensor& hidden) {
 at::Tensor Leader::states(const at::Tensor& hidden) {
   if (!has_stages_) return hidden;
   const at::Tensor x = hidden.reshape({-1, hidden.size(-1)});
+  check_count(x);
   const auto prepare = [&]() -> LeadMessage { return {.work = LedWork::kStates, .given = marked(x)}; };
   return together(prepare,
                   [&](LeadMessage message) {

@@ -48,6 +48,7 @@ class Leader {
   at::Tensor marks(std::int64_t count);
   std::vector<std::uint64_t> forgotten();
   std::vector<GivenRow> marked(const at::Tensor& hidden) const;
+  static void check_count(const at::Tensor& rows);
 
   const CausalLM& model_;
   Group& group_;
@@ -58,6 +59,7 @@ class Leader {
   std::uint64_t steps_ = 0;
   struct Given {
     std::uint64_t step;
+    std::int64_t count;  // of rows
     c10::weak_intrusive_ptr<c10::StorageImpl> marks;
   };
   std::vector<Given> given_;         // by steps of a model in stages, oldest first

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMourning{2000};  // for ranks to say that a call failed for them too
-constexpr milliseconds kParting{500};   // for ranks that are done to wait for the others
+constexpr milliseconds kParting{5000};   // for ranks that are done to wait for the others
 constexpr milliseconds kLook{25};
 constexpr milliseconds kAnswer{2000};    // for the store's
 constexpr const char* kLate = "late";    // how a call failed

@@ -11,12 +11,14 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-std::optional<LaunchedRank> rank_in(const Variables& variables) {
-  return launched_rank([&](const char* name) -> const char* {
+Environment of(const Variables& variables) {
+  return [&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  };
 }
+
+std::optional<LaunchedRank> rank_in(const Variables& variables) { return launched_rank(of(variables)); }
 
 TEST_CASE("launchers: each says rank and count in variables of its own", "[launcher]") {
   for (const auto& [rank, count] : {std::pair("RANK", "WORLD_SIZE"),
@@ -44,6 +46,14 @@ TEST_CASE("launchers: numbers that make no sense are named", "[launcher]") {
     INFO(rank << " of " << count);
     CHECK_THROWS_AS(rank_in({{"RANK", rank}, {"WORLD_SIZE", count}}), UsageError);
   }
+}
+
+TEST_CASE("launchers: how long ranks wait is a number of seconds", "[launcher]") {
+  const auto timeout = [](const char* text) { return ranks_timeout(of({{"HALFBYTE_RANKS_TIMEOUT", text}})); };
+  CHECK(timeout("86400") == 86'400);
+  CHECK_FALSE(timeout(""));
+  CHECK_FALSE(ranks_timeout(of({})));
+  for (const char* text : {"0", "-3", "4 s", "86401", "99999999999"}) CHECK_THROWS_AS(timeout(text), UsageError);
 }
 
 }  // namespace

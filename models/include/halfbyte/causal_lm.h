@@ -73,6 +73,7 @@ class CausalLM : public torch::nn::Module {
   // What step() gave, or rows of it, as it is in the last stage of layers, where this rank leads
   // (<halfbyte/leading.h>). Shape: kept, (.., hidden_size).
   at::Tensor states(const at::Tensor& hidden) const;
+  int stages() const noexcept;  // of layers, which ranks are in; 1: this rank has all layers
   // Of ranks that call everything alike; null: it is whole, or led.
   Group* group_in_step() const noexcept;
 

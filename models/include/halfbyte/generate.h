@@ -56,14 +56,15 @@ struct GenerateOptions {
   // Asked after that: true ends that prompt's generation as a stop token does, but the token stays in the result. For
   // texts that end generation, which tokens alone do not show.
   std::function<bool(std::size_t prompt, std::int64_t token)> is_end = {};
-  // Called as prompts are read: how many of their tokens were, of all that must be. From the calling thread.
+  // Called as prompts are read: how many of their tokens were, of all that must be. From the calling thread. It cannot
+  // use a model that ranks run, and what it throws then waits for the end of its step.
   std::function<void(std::int64_t done, std::int64_t total)> on_prompt = {};
   std::stop_token stop = {};     // asked several times a layer of every pass; ends all prompts
   PromptCache* cache = nullptr;  // for a single prompt; outlives the call
   // Speculation: tokens are guessed, several are verified in one pass of the model, and those that are what it chooses
   // are kept; so the text is the one without, and comes sooner where guesses are often right. Guessing ends by itself
   // where it does not pay, where several prompts are being continued, and in models with recurrent states.
-  bool lookup = false;                     // by what followed the same tokens before, in the prompt or what came of it
+  bool lookup = false;                      // by what followed the same tokens before, in the prompt or what came of it
   const models::CausalLM* draft = nullptr;  // by a smaller model with the same tokenizer; outlives the call
 };
 

@@ -1,6 +1,8 @@
 // Rank 0 leads and the others follow: what is refused, who is gone, and that all say so.
 #include <halfbyte/leading.h>
 
+#include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <functional>
 #include <limits>
@@ -186,16 +188,20 @@ TEST_CASE("leading: a step that one rank refuses none takes, and all go on as be
 
 TEST_CASE("leading: a server's answers outlive a step that was refused", "[ranks]") {
   const TokenIds wanted = text_of(load(nullptr));
+  std::atomic<int> refused = 0;
   tests::Ranks(2).run([&](const std::shared_ptr<Group>& joined) {
     const auto group = std::make_shared<Meddled>(joined);
     const Model model = load(group);
-    int verdicts = 0;
+    // The first step of both answers.
+    const auto both = static_cast<std::size_t>(2 * model.config().hidden_size);
+    std::size_t last = 0;
     group->before_sum = [&](std::span<float> values) {
-      if (values.size() == 1 && ++verdicts == 5 && group->rank() == 1) values[0] = 1;
+      if (group->rank() == 1 && values.size() == 1 && last == both && refused++ == 0) values[0] = 1;
+      last = values.size();
     };
     if (group->rank() > 0) return follow(model.module());
     const Leading leading(model.module(), {.tick = never()});
-    Told ended;
+    Told ended, submitted;
     std::vector<TokenIds> found(2);
     std::vector<serving::Outcome> outcomes(2);
     {
@@ -204,6 +210,7 @@ TEST_CASE("leading: a server's answers outlive a step that was refused", "[ranks
         serving::Request request{
             .prompt = tests::prompt_of(model, 40), .sampling = {.temperature = 0}, .max_tokens = 16};
         request.on_token = [&, i](const serving::ChosenToken& chosen) {
+          submitted.wait_for(2);
           found[i].push_back(chosen.token);
           return true;
         };
@@ -212,13 +219,15 @@ TEST_CASE("leading: a server's answers outlive a step that was refused", "[ranks
           ended.more();
         };
         scheduler.submit(std::move(request));
+        submitted.more();
       }
       ended.wait_for(2);
     }
-    // Alone in its pass, that one ends; with another, both are tried again.
+    // Each is tried again, alone.
     for (std::size_t i = 0; i < found.size(); ++i) {
-      if (outcomes[i] == serving::Outcome::kLength && found[i] != wanted) throw std::runtime_error("another text");
+      if (outcomes[i] != serving::Outcome::kLength || found[i] != wanted) throw std::runtime_error("another text");
     }
+    if (refused == 0) throw std::runtime_error("never both at once");
     if (text_of(model) != wanted) throw std::runtime_error("another text afterwards");
   });
 }
@@ -346,6 +355,9 @@ TEST_CASE("leading: what is not led is refused by name", "[ranks]") {
     const at::Tensor kept = model.module().hidden(zeros(3), session).narrow(1, 2, 1);  // whose view lives
     for (int i = 0; i < 8; ++i) model.module().hidden(zeros(1), session);
     note([&] { model.module().head(old); });
+    note([&] { model.module().head(kept + 1); });
+    note([&] { model.module().head(at::full_like(kept, std::nan(""))); });
+    note([&] { model.module().states(kept.expand({1, 20'000, -1})); });
     model.module().head(kept.clone());
     GenerateOptions options = greedy(2);
     options.draft = &whole.module();
@@ -359,6 +371,9 @@ TEST_CASE("leading: what is not led is refused by name", "[ranks]") {
                                            "token ids of this model are from 0 to",
                                            "ranks of a model have parts",
                                            "what that step of a model in stages gave is gone",
+                                           "what that step of a model in stages gave is gone",
+                                           "what that step of a model in stages gave is gone",
+                                           "ranks take 16384 rows at once",
                                            "a draft model is not for a model"};
   REQUIRE(said.size() == wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) CHECK_THAT(said[i], Catch::Contains(wanted[i]));

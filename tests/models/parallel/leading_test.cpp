@@ -235,6 +235,28 @@ TEST_CASE("leading: an answer that is stopped while its prompt is read leaves al
   }
 }
 
+TEST_CASE("leading: what is told of a prompt and throws, or asks the model, ends that answer alone", "[ranks]") {
+  const auto path = tests::data("families") / "gemma3";
+  TokenIds wanted;
+  alone(path, [&](const Model& model) { wanted = model.generate({text(model, 300)}, greedy(8)).front().tokens; });
+  struct Own {};
+  for (const Divided& divided : kDivided) {
+    led(path, divided, [&](const Model& model) {
+      GenerateOptions options = greedy(8);
+      int told = 0;
+      options.on_prompt = [&](std::int64_t, std::int64_t) {
+        ++told;
+        throw Own();
+      };
+      CHECK_THROWS_AS(model.generate({text(model, 300)}, options), Own);
+      CHECK(told == 1);
+      options.on_prompt = [&](std::int64_t, std::int64_t) { model.generate({text(model, 3)}, greedy(1)); };
+      CHECK_THROWS_WITH(model.generate({text(model, 300)}, options), Catch::Contains("cannot use the model"));
+      CHECK(model.generate({text(model, 300)}, greedy(8)).front().tokens == wanted);
+    });
+  }
+}
+
 TEST_CASE("leading: several threads of rank 0 at once", "[ranks]") {
   const auto path = tests::data("families") / "gemma3";
   const auto ask = [](const Model& model, std::int64_t kind) {

@@ -119,6 +119,21 @@ TEST_CASE("stages: prompts longer than what goes from stage to stage at once", "
   }
 }
 
+TEST_CASE("stages: prompts that one process reads in several passes", "[ranks]") {
+  const auto text_of = [&](const LoadOptions& options) {
+    const Model model = load_low_bit(tests::data("families") / "llama31-rope", options);
+    return model.generate({tests::prompt_of(model, 1200)}, {.max_gen_len = 6, .ignore_eos = true}).front().tokens;
+  };
+  const TokenIds wanted = text_of(in_stages(1));
+  std::vector<TokenIds> found(2);
+  tests::Ranks(2).run([&](const std::shared_ptr<Group>& group) {
+    LoadOptions options = in_stages(2);
+    options.group = group;
+    found[static_cast<std::size_t>(group->rank())] = text_of(options);
+  });
+  for (const TokenIds& each : found) CHECK(each == wanted);
+}
+
 TEST_CASE("stages: each knows to how few tokens a session can be cut, whatever layers it has", "[ranks]") {
   for (const char* family : {"cohere2", "llama4", "lfm2", "qwen3-next"}) {
     const auto path = tests::data("families") / family;
