@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tools/cli/errors.h"
+#include "tools/cli/rank_processes.h"
 
 namespace halfbyte::cli {
 namespace {
@@ -21,6 +22,8 @@ constexpr LauncherRow kLaunchers[] = {
     {"PMI_RANK", "PMI_SIZE"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
 };
+
+const char* own_environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
 
 std::optional<int> number_of(std::string_view text) {
   int out = 0;
@@ -46,8 +49,18 @@ std::optional<LaunchedRank> launched_rank(const Environment& environment) {
   return std::nullopt;
 }
 
-std::optional<LaunchedRank> launched_rank() {
-  return launched_rank([](const char* name) { return std::getenv(name); });
+std::optional<int> ranks_timeout(const Environment& environment) {
+  const char* const said = environment(kRanksTimeout);
+  if (!said || !*said) return std::nullopt;
+  const auto seconds = number_of(said);
+  if (!seconds || *seconds < 1 || *seconds > kMostRanksTimeout) {
+    throw UsageError(std::string(kRanksTimeout) + "=" + printable(said) + " is no number of seconds from 1 to " +
+                     std::to_string(kMostRanksTimeout));
+  }
+  return seconds;
 }
+
+std::optional<LaunchedRank> launched_rank() { return launched_rank(own_environment); }
+std::optional<int> ranks_timeout() { return ranks_timeout(own_environment); }
 
 }  // namespace halfbyte::cli

@@ -20,4 +20,9 @@ using Environment = std::function<const char*(const char* name)>;
 std::optional<LaunchedRank> launched_rank(const Environment& environment);
 std::optional<LaunchedRank> launched_rank();
 
+// How long a rank waits for another where the environment says so (kRanksTimeout). Units: seconds. Errors: UsageError
+// for what is no number from 1 to 86400.
+std::optional<int> ranks_timeout(const Environment& environment);
+std::optional<int> ranks_timeout();
+
 }  // namespace halfbyte::cli

@@ -10,6 +10,7 @@ namespace halfbyte::cli {
 inline constexpr const char* kRanksMemory = "HALFBYTE_RANKS_MEMORY";
 // And by which it knows how long to wait for another. Units: seconds.
 inline constexpr const char* kRanksTimeout = "HALFBYTE_RANKS_TIMEOUT";
+inline constexpr int kMostRanksTimeout = 86'400;
 // Where ranks of several machines meet, as torchrun says it, and on which interface they listen, as Gloo is told.
 inline constexpr const char* kMasterHost = "MASTER_ADDR";
 inline constexpr const char* kMasterPort = "MASTER_PORT";

@@ -193,16 +193,20 @@ class RankProcesses {
     siginfo_t info{};
     const int signal = ::sigtimedwait(&signals_, &info, &slice);
     if (signal < 0 || signal == SIGCHLD) return;
-    // A rank that leads goes on for as long as it takes, until it is told twice; a terminal's Ctrl-C may be for an
-    // answer alone. Those of other machines end when it lets them go.
+    // A terminal's Ctrl-C may be for an answer alone: the rank that leads has it too, and knows.
+    const bool is_of_terminal = info.si_code == SI_KERNEL;
+    const bool is_at_first = command_.is_led && command_.network.node == 0 && processes_.front().id != 0;
+    if (is_at_first && is_of_terminal && signal == SIGINT) return;
+    // That rank goes on for as long as it takes, until it is told twice. Those of other machines end when it lets them
+    // go.
     const bool is_again = std::exchange(is_stopping_, true);
-    const bool is_word = command_.is_led && (!is_again || info.si_code == SI_KERNEL);
+    const bool is_word = command_.is_led && (!is_again || is_of_terminal);
     const auto grace = is_word || command_.is_each_asked_to_end ? std::chrono::seconds(command_.timeout) : kGrace;
     const Clock::time_point end = Clock::now() + grace;
     if (!is_word || command_.network.node > 0) kill_at_ = std::min(kill_at_.value_or(end), end);
     const pid_t first = processes_.front().id;
     if (first == 0) return note_stopped(128 + SIGINT);
-    if (info.si_code == SI_KERNEL) return;  // a terminal's reaches them by itself
+    if (is_of_terminal) return;  // it reaches them by itself
     if (!command_.is_each_asked_to_end)
       ::kill(first, signal);
     else

@@ -36,8 +36,8 @@ std::optional<int> rank_in_group() {
 }
 
 std::chrono::milliseconds timeout() {
-  const std::string seconds = variable(kRanksTimeout);
-  return seconds.empty() ? SharedMemoryOptions{}.timeout : std::chrono::seconds(std::atoi(seconds.c_str()));
+  const auto seconds = ranks_timeout();
+  return seconds ? std::chrono::seconds(*seconds) : SharedMemoryOptions{}.timeout;
 }
 
 std::uint16_t port() {

@@ -25,8 +25,8 @@ namespace {
 
 // Where nobody says how long a context is, it is this long at least.
 constexpr std::int64_t kLeastContext = 64;
-// For answers that are cut because ranks are gone to be told so.
-constexpr std::chrono::seconds kLastWords{5};
+// For answers that are cut because ranks are gone to be told so: less than who started the ranks gives this one.
+constexpr std::chrono::seconds kLastWords{3};
 
 std::filesystem::path directory_of(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_directory(checkpoint) ? checkpoint : checkpoint.parent_path();

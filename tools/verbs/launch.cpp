@@ -119,7 +119,7 @@ void declare(OptionParser& parser, RankedCommand& command, std::string& parallel
       .show_default();
   parser
       .add_option("--timeout", command.timeout, "seconds until a process that gives no sign to the others is given up")
-      .check(whole_number(1, 86'400))
+      .check(whole_number(1, kMostRanksTimeout))
       .show_default();
   parser.add_option("--nnodes", network.nodes, "how many machines; each is told the same, but for --node-rank")
       .check(whole_number(1, 4096))

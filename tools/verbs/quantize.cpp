@@ -229,7 +229,7 @@ convert::QuantizeOptions options_of(const Words& words, const OptionParser& pars
   options.halfbyte_only = words.halfbyte_only;
   options.keep_packed = words.keep_packed;
   options.part = part_of(words);
-  if (const char* const seconds = variable(kRanksTimeout)) options.part_timeout = std::max(1, std::atoi(seconds));
+  options.part_timeout = ranks_timeout().value_or(options.part_timeout);
   options.finish = words.finish;
   options.resume = words.resume;
   options.restart = words.restart;

@@ -71,7 +71,9 @@ class Listener::State final : public Connections, public std::enable_shared_from
   }
 
   void drain(std::chrono::milliseconds most) {
-    if (std::exchange(is_draining_, true)) return;
+    const auto end = std::chrono::steady_clock::now() + most;
+    if (is_draining_ && timer_.expiry() <= end) return;
+    is_draining_ = true;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     for (const auto& [connection, owned] : std::map(all_)) connection->close_if_idle();

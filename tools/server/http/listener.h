@@ -42,7 +42,7 @@ class Listener {
   static bool is_loopback(const std::string& host);
   void run();
   // Takes no new connections, ends those without a request, and run() returns when the last exchange has ended, or
-  // after `most`.
+  // after `most`; called again, after the shorter of both.
   void drain(std::chrono::milliseconds most);
   void stop();
 
