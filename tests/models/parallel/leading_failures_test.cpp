@@ -1,6 +1,7 @@
 // Rank 0 leads and the others follow: what is refused, who is gone, and that all say so.
 #include <halfbyte/leading.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
@@ -115,10 +116,6 @@ std::function<bool(std::stop_token)> never() {
   return [told = std::make_shared<Told>()](const std::stop_token& stop) { return told->wait_for(1, stop); };
 }
 
-}  // namespace
-
-namespace {
-
 // Reads; where that is refused, again.
 class Reader {
  public:
@@ -186,6 +183,35 @@ TEST_CASE("leading: a step that one rank refuses none takes, and all go on as be
   }
 }
 
+namespace {
+
+using Answer = std::pair<serving::Outcome, TokenIds>;
+
+// Of which the second is asked for before the first goes on.
+std::array<Answer, 2> two_at_once(const Model& model) {
+  std::array<Answer, 2> out;
+  Told ended, submitted;
+  serving::Scheduler scheduler(model.module(), {.parallel = 2});
+  for (std::size_t i = 0; i < 2; ++i) {
+    serving::Request request{.prompt = tests::prompt_of(model, 40), .sampling = {.temperature = 0}, .max_tokens = 16};
+    request.on_token = [&, i](const serving::ChosenToken& chosen) {
+      submitted.wait_for(2);
+      out[i].second.push_back(chosen.token);
+      return true;
+    };
+    request.on_end = [&, i](const serving::AnswerEnd& end) {
+      out[i].first = end.outcome;
+      ended.more();
+    };
+    scheduler.submit(std::move(request));
+    submitted.more();
+  }
+  ended.wait_for(2);
+  return out;
+}
+
+}  // namespace
+
 TEST_CASE("leading: a server's answers outlive a step that was refused", "[ranks]") {
   const TokenIds wanted = text_of(load(nullptr));
   std::atomic<int> refused = 0;
@@ -201,32 +227,9 @@ TEST_CASE("leading: a server's answers outlive a step that was refused", "[ranks
     };
     if (group->rank() > 0) return follow(model.module());
     const Leading leading(model.module(), {.tick = never()});
-    Told ended, submitted;
-    std::vector<TokenIds> found(2);
-    std::vector<serving::Outcome> outcomes(2);
-    {
-      serving::Scheduler scheduler(model.module(), {.parallel = 2});
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        serving::Request request{
-            .prompt = tests::prompt_of(model, 40), .sampling = {.temperature = 0}, .max_tokens = 16};
-        request.on_token = [&, i](const serving::ChosenToken& chosen) {
-          submitted.wait_for(2);
-          found[i].push_back(chosen.token);
-          return true;
-        };
-        request.on_end = [&, i](const serving::AnswerEnd& end) {
-          outcomes[i] = end.outcome;
-          ended.more();
-        };
-        scheduler.submit(std::move(request));
-        submitted.more();
-      }
-      ended.wait_for(2);
-    }
     // Each is tried again, alone.
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (outcomes[i] != serving::Outcome::kLength || found[i] != wanted) throw std::runtime_error("another text");
-    }
+    const Answer whole(serving::Outcome::kLength, wanted);
+    if (two_at_once(model) != std::array{whole, whole}) throw std::runtime_error("another text");
     if (refused == 0) throw std::runtime_error("never both at once");
     if (text_of(model) != wanted) throw std::runtime_error("another text afterwards");
   });
@@ -351,14 +354,6 @@ TEST_CASE("leading: what is not led is refused by name", "[ranks]") {
     note([&] { model.module().hidden(zeros(20'000), session); });
     note([&] { model.module().hidden(zeros(3) - 1, session); });
     note([&] { static_cast<void>(session.tensors()); });
-    const at::Tensor old = model.module().hidden(zeros(3), session).clone();
-    const at::Tensor kept = model.module().hidden(zeros(3), session).narrow(1, 2, 1);  // whose view lives
-    for (int i = 0; i < 8; ++i) model.module().hidden(zeros(1), session);
-    note([&] { model.module().head(old); });
-    note([&] { model.module().head(kept + 1); });
-    note([&] { model.module().head(at::full_like(kept, std::nan(""))); });
-    note([&] { model.module().states(kept.expand({1, 20'000, -1})); });
-    model.module().head(kept.clone());
     GenerateOptions options = greedy(2);
     options.draft = &whole.module();
     note([&] { model.generate({{1, 2}}, options); });
@@ -370,11 +365,32 @@ TEST_CASE("leading: what is not led is refused by name", "[ranks]") {
                                            "a step of ranks takes 16384 tokens",
                                            "token ids of this model are from 0 to",
                                            "ranks of a model have parts",
-                                           "what that step of a model in stages gave is gone",
-                                           "what that step of a model in stages gave is gone",
-                                           "what that step of a model in stages gave is gone",
-                                           "ranks take 16384 rows at once",
                                            "a draft model is not for a model"};
+  REQUIRE(said.size() == wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) CHECK_THAT(said[i], Catch::Contains(wanted[i]));
+}
+
+TEST_CASE("leading: rows that are not a step's, or too many, are refused by name", "[ranks]") {
+  std::vector<std::string> said;
+  tests::Ranks(2).run([&](const std::shared_ptr<Group>& group) {
+    const Model loaded = load(group, 2);
+    const models::CausalLM& model = loaded.module();
+    if (group->rank() > 0) return follow(model);
+    const auto note = [&](const auto& call) { said.push_back(error_of(call).second); };
+    const c10::InferenceMode inference;
+    const Leading leading(model, {.tick = never()});
+    models::Session session = model.make_session();
+    const at::Tensor old = model.hidden(zeros(3), session).clone();
+    const at::Tensor kept = model.hidden(zeros(3), session).narrow(1, 2, 1);  // whose view lives
+    for (int i = 0; i < 8; ++i) model.hidden(zeros(1), session);
+    note([&] { model.head(old); });
+    note([&] { model.head(kept + 1); });
+    note([&] { model.head(at::full_like(kept, std::nan(""))); });
+    note([&] { model.states(kept.expand({1, 20'000, -1})); });
+    model.head(kept.clone());
+  });
+  const std::string gone = "what that step of a model in stages gave is gone";
+  const std::vector<std::string> wanted = {gone, gone, gone, "ranks take 16384 rows at once"};
   REQUIRE(said.size() == wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) CHECK_THAT(said[i], Catch::Contains(wanted[i]));
 }
