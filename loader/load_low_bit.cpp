@@ -8,6 +8,7 @@
 #include "loader/arithmetic_choice.h"
 #include "loader/check_tensors.h"
 #include "loader/checkpoint_source.h"
+#include "loader/files/checkpoint_hash.h"
 #include "loader/files/family.h"
 #include "loader/files/mappings.h"
 #include "loader/files/printable.h"
@@ -82,9 +83,9 @@ void note_key_values(const models::CausalLM& module, KeyValues wanted, LoadRepor
 }
 
 // What must be the same in all ranks for their sums to be of one model.
-std::vector<std::string> ranks_things(const LoadReport& report, const LoadOptions& options,
-                                      const models::ModelConfig& config) {
-  std::vector<std::string> out = {"halfbyte " HALFBYTE_VERSION ", checkpoint " + report.identity,
+std::vector<std::string> ranks_things(const files::Checkpoint& checkpoint, const LoadReport& report,
+                                      const LoadOptions& options, const models::ModelConfig& config) {
+  std::vector<std::string> out = {"halfbyte " HALFBYTE_VERSION ", checkpoint " + files::checkpoint_likeness(checkpoint),
                                   "policy " + report.policy, "products in " + report.compute,
                                   std::string("instruction set ") + quant::isa_name()};
   for (const DtypeOverride& each : options.overrides) out.push_back(each.pattern + "=" + each.policy.name());
@@ -114,10 +115,10 @@ std::vector<std::uint64_t> layer_bytes(const models::ModelConfig& config, const 
 }
 
 // All weights, or a rank's part of them, which the report then speaks of.
-Parts gather(const models::ModelConfig& config, CheckpointSource& source, const LoadOptions& options,
-             LoadReport& report) {
+Parts gather(const files::Checkpoint& checkpoint, const models::ModelConfig& config, CheckpointSource& source,
+             const LoadOptions& options, LoadReport& report) {
   if (!options.group) return {config, models::gather_weights(config, source)};
-  check_alike(*options.group, ranks_things(report, options, config), "runs another thing");
+  check_alike(*options.group, ranks_things(checkpoint, report, options, config), "runs another thing");
   const int rank = options.group->rank(), size = options.group->size();
   const models::Stage stage = models::stage_of(rank, size, options.pipeline);
   if (stage.count > 1 && stage.places > 1) options.group->part(stage.ranks());  // before there is work to lose
@@ -154,7 +155,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "what ranks add goes between them in float32 or bfloat16, not in " +
                                                  std::string(name(options.reduce_dtype)));
   }
-  Parts parts = gather(config, source, options, report);
+  Parts parts = gather(checkpoint, config, source, options, report);
   auto module =
       std::make_shared<models::CausalLM>(parts.config, parts.weights, options.dtype, arithmetic, options.key_values,
                                          options.group, options.pipeline, options.reduce_dtype == Dtype::kBfloat16);

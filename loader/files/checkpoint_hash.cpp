@@ -58,9 +58,30 @@ std::string file_lines(const Checkpoint& checkpoint) {
   return out;
 }
 
-}  // namespace
+// By their names, and not by where they are.
+std::string sample_lines(const Checkpoint& checkpoint) {
+  std::set<fs::path> paths;
+  for (const auto& file : checkpoint.data_files) paths.insert(file->path());
+  std::set<std::string> lines;
+  std::vector<std::byte> block;
+  for (const fs::path& path : paths) {
+    const InputFile file(path);
+    const std::uint64_t size = file.size_bytes();
+    block.resize(std::min(kBlockBytes, size));
+    Hash128 hash;
+    for (const std::uint64_t at : {std::uint64_t{0}, (size - block.size()) / 2, size - block.size()}) {
+      file.read(at, block);
+      hash.update(block);
+    }
+    lines.insert("file " + quoted(path.filename().string()) + ' ' + std::to_string(size) + ' ' + hash.hex() + '\n');
+  }
+  std::string out;
+  for (const std::string& line : lines) out += line;
+  return out;
+}
 
-CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint) {
+// `of_files`: what their data are known by where hashes of them are not on record.
+CheckpointIdentity identity_by(const Checkpoint& checkpoint, std::string (*of_files)(const Checkpoint& checkpoint)) {
   CheckpointIdentity out{{}, true};
   Hash128 hash;
   hash.update("halfbyte identity 1\n" + line_of(*checkpoint.config) + '\n');
@@ -70,10 +91,16 @@ CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint) {
   }
   for (const auto& [alias, owner] : checkpoint.manifest.ties)
     hash.update("tie " + quoted(alias) + ' ' + quoted(owner) + '\n');
-  if (!out.knows_values) hash.update(file_lines(checkpoint));
+  if (!out.knows_values) hash.update(of_files(checkpoint));
   out.hash = hash.hex();
   return out;
 }
+
+}  // namespace
+
+CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint) { return identity_by(checkpoint, file_lines); }
+
+std::string checkpoint_likeness(const Checkpoint& checkpoint) { return identity_by(checkpoint, sample_lines).hash; }
 
 std::string checkpoint_hash(const Checkpoint& checkpoint, std::span<const std::string> tensor_hashes) {
   std::string text = "halfbyte checkpoint 1\n";

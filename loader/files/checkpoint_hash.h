@@ -24,4 +24,8 @@ struct CheckpointIdentity {
 // Errors: kIo.
 CheckpointIdentity checkpoint_identity(const Checkpoint& checkpoint);
 
+// The same, but equal for copies whose files have other times: where some tensor has no hash on record, of the sizes of
+// the data files and of some of their bytes (1 MiB each from the start, the middle and the end). Errors: kIo.
+std::string checkpoint_likeness(const Checkpoint& checkpoint);
+
 }  // namespace halfbyte::files

@@ -36,8 +36,11 @@ void check_alike(Group& group, std::span<const std::string> things, const std::s
   const std::vector<std::string> all = group.gather(likeness_text(whole));
   bool are_alike = true;
   for (const std::string& each : all) are_alike = are_alike && each == all[0];
+  if (are_alike) return;
   // They may have other numbers of things to say: the first that differs ends this in all of them.
-  for (std::size_t i = 0; !are_alike; ++i) check_one(group, i < things.size() ? things[i] : kNothingMore, difference);
+  for (std::size_t i = 0; i < things.size(); ++i) check_one(group, things[i], difference);
+  check_one(group, kNothingMore, difference);
+  throw Error(ErrorCode::kContract, "a rank " + difference + " than rank 0, in what neither says");
 }
 
 std::uint64_t likeness(std::span<const std::byte> bytes, std::uint64_t before) noexcept {

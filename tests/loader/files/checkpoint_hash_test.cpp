@@ -110,6 +110,15 @@ TEST_CASE("checkpoint identity: without hashes on record the files' times count"
   const auto before = identity();
   CHECK_FALSE(before.knows_values);
   CHECK(identity().hash == before.hash);
+  const auto likeness = [](const fs::path& path) { return files::checkpoint_likeness(files::open_checkpoint(path)); };
+  const std::string like = likeness(scratch / "m");
   fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
   CHECK(identity().hash != before.hash);
+  CHECK(likeness(scratch / "m") == like);
+  fs::copy(scratch / "m", scratch / "copy");
+  CHECK(likeness(scratch / "copy") == like);
+  std::string bytes = read_text(file);
+  bytes.back() ^= 1;
+  write_text(scratch / "copy" / "model.safetensors", bytes);
+  CHECK(likeness(scratch / "copy") != like);
 }

@@ -194,4 +194,19 @@ TEST_CASE("ranks: other checkpoints and policies are refused by name", "[ranks]"
   }
 }
 
+TEST_CASE("ranks: copies of a checkpoint without hashes are the same, whenever they were made", "[ranks]") {
+  const tests::Scratch scratch;
+  const auto path = [&](int rank) { return scratch / (rank == 0 ? "here" : "there"); };
+  for (const int rank : {0, 1}) {
+    std::filesystem::copy(tests::data("families") / "llama2", path(rank));
+    for (const auto& file : std::filesystem::directory_iterator(path(rank)))
+      std::filesystem::last_write_time(file.path(), std::filesystem::file_time_type() + std::chrono::hours(rank));
+  }
+  tests::Ranks(2).run([&](const std::shared_ptr<Group>& group) {
+    LoadOptions options{.dtype = DtypePolicy::float32()};
+    options.group = group;
+    load_low_bit(path(group->rank()), options);
+  });
+}
+
 }  // namespace halfbyte
