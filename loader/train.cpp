@@ -62,15 +62,6 @@ std::uint64_t likeness_of(const Lora& adapters) {
   return hash;
 }
 
-std::uint64_t likeness_of(std::span<const training::Sequence> sequences) {
-  std::uint64_t hash = sequences.size();
-  for (const training::Sequence& one : sequences) {
-    for (const auto& numbers : {one.tokens, one.labels, one.lengths})
-      hash = likeness(std::as_bytes(std::span(numbers)), hash);
-  }
-  return hash;
-}
-
 // What must be the same in all ranks for them to make the same steps.
 void check_ranks(const models::CausalLM& model, std::span<const at::Tensor> parameters,
                  std::span<const training::Sequence> sequences, const TrainOptions& options) {
@@ -83,7 +74,7 @@ void check_ranks(const models::CausalLM& model, std::span<const at::Tensor> para
   things.insert(things.begin(), "halfbyte " HALFBYTE_VERSION);
   add("policy", model.policy().name());
   add("weights of", rows_hash(model));
-  add("sequences of", likeness_text(likeness_of(sequences)));
+  add("sequences of", training::likeness_text(sequences));
   add("steps", options.steps);
   add("batch", options.batch);
   add("accumulate", options.accumulate);
@@ -92,6 +83,7 @@ void check_ranks(const models::CausalLM& model, std::span<const at::Tensor> para
   add("recomputing", options.recomputes);
   add("adapters of", options.adapters ? likeness_text(likeness_of(*options.adapters)) : "none");
   add("dropout", options.adapters ? options.adapters->options().dropout : 0);
+  add("adapters' seed", options.adapters ? options.adapters->options().seed : 0);
   check_alike(*options.group, things, "trains otherwise");
   training::check_same_values(*options.group, parameters);
 }

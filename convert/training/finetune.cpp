@@ -116,12 +116,13 @@ std::optional<TrainingState> earlier(Destination& destination, const TrainingSta
   return out;
 }
 
-// Of drawn weights, in what is left behind by a run that is stopped. `is_ours`: to draw them, or else to wait for them.
-fs::path drawn(const fs::path& config, const fs::path& folder, bool is_ours, const FinetuneOptions& options) {
+// Of drawn weights, in what is left behind by a run that is stopped.
+fs::path drawn(const fs::path& config, const fs::path& folder, const FinetuneOptions& options) {
   const fs::path out = folder / "drawn";
-  if (is_ours) files::make_directory(folder);
-  if (is_ours && !files::is_directory(out)) synth(out, {.config = config, .seed = options.seed, .stop = options.stop});
-  if (options.group) options.group->gather("drawn");
+  training::by_first(options.group.get(), [&] {
+    files::make_directory(folder);
+    if (!files::is_directory(out)) synth(out, {.config = config, .seed = options.seed, .stop = options.stop});
+  });
   return out;
 }
 
@@ -129,9 +130,9 @@ fs::path drawn(const fs::path& config, const fs::path& folder, bool is_ours, con
 FinetuneSummary train(const fs::path& given, const fs::path& text, const fs::path& path, Destination* destination,
                       const TrainingStates& states, const FinetuneOptions& options) {
   std::vector<Text> notes;
-  const auto before = destination ? earlier(*destination, states, options, notes) : std::nullopt;
-  const fs::path checkpoint =
-      options.begins_anew ? drawn(given, training_path(path), destination != nullptr, options) : given;
+  std::optional<TrainingState> before;
+  training::by_first(options.group.get(), [&] { before = earlier(*destination, states, options, notes); });
+  const fs::path checkpoint = options.begins_anew ? drawn(given, training_path(path), options) : given;
   const Model model =
       load_low_bit(checkpoint, {.dtype = options.dtype, .device = options.device, .compute = ComputeMode::kFloat});
   const Trainer::Texts texts = read_texts(checkpoint, text, model.config(), options);
@@ -140,9 +141,11 @@ FinetuneSummary train(const fs::path& given, const fs::path& text, const fs::pat
   if (!model.module().device().is_cpu()) learned = with_host_masters(std::move(learned));
   Trainer trainer(model.module(), *learned, texts, options, states,
                   identity_of(model, *learned, texts.learnt, options));
-  trainer.begin(before);
+  trainer.begin(std::move(before));
   FinetuneSummary out = trainer.run();
   out.device = model.report().device;
+  out.ranks = options.group ? options.group->size() : 1;
+  out.threads = at::get_num_threads();
   out.notes = std::move(notes);
   for (const Corpus* corpus : {&texts.learnt, &texts.evaluated})
     out.notes.insert(out.notes.end(), corpus->notes.begin(), corpus->notes.end());

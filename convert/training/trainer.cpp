@@ -11,6 +11,7 @@
 
 #include "convert/provenance.h"
 #include "convert/training/schedule.h"
+#include "loader/model_fingerprint.h"
 #include "models/modules/pass_watch.h"
 #include "models/parallel/alike.h"
 #include "models/training/ranks.h"
@@ -19,6 +20,7 @@ namespace halfbyte::convert {
 namespace {
 
 constexpr const char* kRanks = "number of ranks";
+constexpr const char* kModelIdentity = "model's model";  // of fingerprint_of()'s parts
 
 using Clock = std::chrono::steady_clock;
 
@@ -77,9 +79,10 @@ Trainer::Trainer(const models::CausalLM& model, Learned& learned, const Texts& t
   out_.documents = texts.learnt.documents;
 }
 
-void Trainer::begin(const std::optional<TrainingState>& state) {
+void Trainer::begin(std::optional<TrainingState> state) {
   if (options_.group) check_alike();
   if (state) go_on_from(*state);
+  state.reset();  // it is as large as what is trained
   if (options_.group) take_from_first();
   gradients_.pass_over(out_.steps);
 }
@@ -91,8 +94,15 @@ void Trainer::check_alike() const {
     things.push_back(what + " " + value.dump());
   };
   things.insert(things.begin(), program_and_version());
-  for (const auto& [key, value] : identity_.items()) add(key, value);
+  // What is trained decides what else there is to say.
+  add("method", identity_.at("method"));
+  for (const auto& [key, value] : identity_.items()) {
+    if (key != kModelIdentity) add(key, value);  // which is of this machine's files
+  }
+  add("weights of", rows_hash(model_));
+  add("sequences of", training::likeness_text(texts_.learnt.sequences));
   add("evaluation", texts_.evaluated.hash);
+  add("evaluated sequences of", training::likeness_text(texts_.evaluated.sequences));
   add("evaluate_every", options_.evaluate_every);
   add("save_every", options_.save_every);
   halfbyte::check_alike(*options_.group, things, "trains otherwise");
@@ -163,14 +173,7 @@ FinetuneSummary Trainer::run() {
   const Clock::time_point start = Clock::now();
   {
     const models::PassWatch watch(options_.stop);
-    while (out_.steps < steps_ && !out_.was_stopped) {
-      try {
-        do_step();
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kInterrupted) throw;
-        out_.was_stopped = true;
-      }
-    }
+    while (out_.steps < steps_ && !out_.was_stopped) do_step();
   }
   out_.seconds = seconds_since(start);
   if (out_.was_stopped && out_.steps > 0) write_state();
@@ -179,28 +182,35 @@ FinetuneSummary Trainer::run() {
   return std::move(out_);
 }
 
-// One step's gradients, and the update by them.
-training::StepLoss Trainer::learn(double rate) {
-  learned_.begin_step();
-  training::StepLoss out = gradients_.next(
-      {.see = [&](std::int64_t pass, const std::function<double()>& run) { return learned_.see(pass, run); },
-       .complete = [&] { learned_.end_backward(); }});
-  if (out.is_update) optimizer_->step(rate);
-  return out;
+// One step's gradients, and the update by them. Nothing: it was stopped, in all ranks.
+std::optional<training::StepLoss> Trainer::learn(double rate) {
+  try {
+    learned_.begin_step();
+    training::StepLoss out = gradients_.next(
+        {.see = [&](std::int64_t pass, const std::function<double()>& run) { return learned_.see(pass, run); },
+         .complete = [&] { learned_.end_backward(); }});
+    if (out.is_update) optimizer_->step(rate);
+    return out;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    return std::nullopt;
+  }
 }
 
 void Trainer::do_step() {
   const Clock::time_point start = Clock::now();
   const double rate = rate_of(options_, out_.steps, steps_);
-  training::StepLoss learnt = learn(rate);
+  auto learnt = learn(rate);
+  out_.was_stopped = !learnt;
+  if (out_.was_stopped) return;
   FinetuneStep step{.step = ++out_.steps,
                     .steps = steps_,
-                    .loss = learnt.loss,
+                    .loss = learnt->loss,
                     .rate = rate,
-                    .gradient_norm = learnt.gradient_norm,
-                    .tokens = learnt.tokens,
+                    .gradient_norm = learnt->gradient_norm,
+                    .tokens = learnt->tokens,
                     .seconds = seconds_since(start),
-                    .sequences = std::move(learnt.sequences)};
+                    .sequences = std::move(learnt->sequences)};
   out_.tokens += step.tokens;
   out_.losses.push_back(step.loss);
   evaluate_if_due(step);
@@ -239,12 +249,13 @@ double Trainer::evaluate() const {
 
 void Trainer::write_state() {
   if (options_.group) training::check_same_values(*options_.group, tensors());
-  if (!training::is_first(options_.group.get())) return;
-  TrainingState state{out_.steps, nlohmann::json::object(), parameters_, this->state()};
-  state.record["identity"] = identity_;
-  state.record["losses"] = out_.losses;
-  state.record["evaluations"] = out_.evaluations;
-  states_.write(state);
+  training::by_first(options_.group.get(), [&] {
+    TrainingState state{out_.steps, nlohmann::json::object(), parameters_, this->state()};
+    state.record["identity"] = identity_;
+    state.record["losses"] = out_.losses;
+    state.record["evaluations"] = out_.evaluations;
+    states_.write(state);
+  });
 }
 
 }  // namespace halfbyte::convert

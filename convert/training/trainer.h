@@ -30,7 +30,7 @@ class Trainer {
 
   // From the beginning, or from there. Errors: kInvalidArgument naming what is another there, kContract a rank that
   // trains otherwise than rank 0. `state`: rank 0's, which the others take over.
-  void begin(const std::optional<TrainingState>& state);
+  void begin(std::optional<TrainingState> state);
   // To the last step, or until it is to stop. Errors: as finetune().
   FinetuneSummary run();
 
@@ -39,7 +39,7 @@ class Trainer {
   void check_alike() const;
   void take_from_first();
   void do_step();
-  training::StepLoss learn(double rate);
+  std::optional<training::StepLoss> learn(double rate);
   void evaluate_if_due(FinetuneStep& step);
   double evaluate() const;
   void write_state();

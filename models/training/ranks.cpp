@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <future>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -12,6 +16,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <torch/version.h>
 
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
@@ -24,6 +29,11 @@ namespace {
 constexpr std::int64_t kMessage = std::int64_t{1} << 20;  // floats that are added at once: 4 MiB
 constexpr std::size_t kPiece = std::size_t{2} << 20;      // bytes that are given at once, as so many floats by two
 constexpr const char* kStopped = "stopped";
+constexpr const char* kDone = "done";
+constexpr const char* kFailed = "failed ";  // the error's code, and what it says
+// In which rank 0 says that it is at work.
+constexpr std::chrono::milliseconds kBeat{200};
+constexpr std::size_t kMostProblem = 4096;
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
@@ -114,6 +124,45 @@ double summed(Group* group, const std::function<double()>& work) {
   return out;
 }
 
+namespace {
+
+// What rank 0 says of its work in the end; its error then.
+std::string said_of(std::future<void>& work, std::exception_ptr& error) {
+  try {
+    work.get();
+    return kDone;
+  } catch (const Error& problem) {
+    error = std::current_exception();
+    return kFailed + std::to_string(static_cast<int>(problem.code())) + " " +
+           std::string(problem.what()).substr(0, kMostProblem);
+  } catch (...) {
+    error = std::current_exception();
+    return kFailed + std::to_string(static_cast<int>(ErrorCode::kIo)) + " rank 0 failed in what the others waited for";
+  }
+}
+
+}  // namespace
+
+void by_first(Group* group, const std::function<void()>& work) {
+  if (!group) return work();
+  std::future<void> own;
+  if (is_first(group)) {
+    own = std::async(std::launch::async, [&] {
+      const at::NoGradGuard without;  // which is each thread's
+      work();
+    });
+  }
+  std::exception_ptr error;
+  for (std::string said; said != kDone;) {
+    const bool is_ready = own.valid() && own.wait_for(kBeat) == std::future_status::ready;
+    said = group->gather(is_ready ? said_of(own, error) : "").at(0);
+    if (error) std::rethrow_exception(error);
+    if (!said.starts_with(kFailed)) continue;
+    const std::size_t number = std::string_view(kFailed).size(), end = said.find(' ', number);
+    throw Error(static_cast<ErrorCode>(std::stoi(said.substr(number, end - number))), said.substr(end + 1));
+  }
+}
+
 void sum_gradients(Group& group, std::span<const at::Tensor> parameters) {
   const at::NoGradGuard without;
   const std::vector<float> with = ranks_with_gradients(group, parameters);
@@ -142,13 +191,23 @@ std::string taken_from_first(Group& group, const std::string& text) {
 void check_same_values(Group& group, std::span<const at::Tensor> tensors) {
   std::uint64_t hash = 0;
   for (const at::Tensor& one : tensors) hash = likeness(bytes_of(one.detach().contiguous()), hash);
-  const std::string own = likeness_text(hash);
+  const std::string own = halfbyte::likeness_text(hash);
   check_alike(group, std::span(&own, 1), "has other parameters");
 }
 
 std::vector<std::string> rounding_things() {
-  return {std::string("instruction set ") + quant::isa_name(), "LibTorch's " + at::get_cpu_capability(),
+  return {std::string("instruction set ") + quant::isa_name(),
+          "LibTorch " TORCH_VERSION ", its " + at::get_cpu_capability(),
           "threads " + std::to_string(at::get_num_threads())};
+}
+
+std::string likeness_text(std::span<const Sequence> sequences) {
+  std::uint64_t hash = sequences.size();
+  for (const Sequence& one : sequences) {
+    for (const auto* numbers : {&one.tokens, &one.labels, &one.lengths})
+      hash = likeness(std::as_bytes(std::span(*numbers)), hash);
+  }
+  return halfbyte::likeness_text(hash);
 }
 
 }  // namespace halfbyte::training

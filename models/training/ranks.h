@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <halfbyte/group.h>
+#include <halfbyte/sequence.h>
 
 namespace halfbyte::training {
 
@@ -26,6 +27,9 @@ bool is_first(const Group* group);  // the one that writes, or alone
 // them where that of one was stopped; other errors of a rank's work are its own, and the others find it gone.
 double summed(Group* group, const std::function<double()>& work);
 
+// Work of rank 0 alone, however long it takes: the others wait for it. Errors: what the work throws, in all of them.
+void by_first(Group* group, const std::function<void()>& work);
+
 // Makes each parameter's gradient the sum of all ranks', which are added in float32: the same bits in each. One that a
 // rank has none of counts as zeros there, and one that none has stays undefined.
 void sum_gradients(Group& group, std::span<const at::Tensor> parameters);
@@ -39,5 +43,7 @@ void check_same_values(Group& group, std::span<const at::Tensor> tensors);
 
 // What rounds otherwise where ranks differ in it, for check_alike().
 std::vector<std::string> rounding_things();
+// For the same: of all tokens and labels.
+std::string likeness_text(std::span<const Sequence> sequences);
 
 }  // namespace halfbyte::training

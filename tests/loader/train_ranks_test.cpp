@@ -163,7 +163,7 @@ TEST_CASE("ranks that would make other steps are refused by name", "[train][rank
   other = options;
   other.seed = 1;
   check_refused(options, other, lora, "trains otherwise than rank 0: seed 1; there it is seed 0");
-  check_refused(options, options, {.rank = 4, .seed = 4}, "has other parameters than rank 0");
+  check_refused(options, options, {.rank = 4, .seed = 4}, "trains otherwise than rank 0: adapters' seed 4");
   check_refused(options, options, {.rank = 4, .dropout = 0.5, .seed = 3}, "trains otherwise than rank 0: dropout 0.5");
 }
 

@@ -81,7 +81,10 @@ class Finetune(CommandLineTest):
         self.check_resumes(2)
 
     def test_a_signal_saves_the_steps_that_were_done(self):
-        for end in (lambda _, ranks: os.kill(ranks[1], signal.SIGTERM), lambda process, _: process.send_signal(signal.SIGTERM)):
+        # One rank's, the launcher's, and what ends whole groups of processes, in both orders.
+        for end in (lambda _, ranks: os.kill(ranks[1], signal.SIGTERM), lambda process, _: process.send_signal(signal.SIGTERM),
+                    lambda process, ranks: [os.kill(one, signal.SIGTERM) for one in (process.pid, *ranks)],
+                    lambda process, ranks: [os.kill(one, signal.SIGTERM) for one in (*ranks, process.pid)]):
             status, messages = self.stopped_in_a_step("--save-every", 0, "--overwrite", "--restart", end=end)
             self.assertEqual(status, 130, messages)
             self.assertRegex(messages, r"^halfbyte: stopped; after step \d+; the same command with --resume goes on\n$")

@@ -58,9 +58,11 @@ void discard_output() noexcept;
 // the kernel would clear anew each time.
 void keep_freed_memory() noexcept;
 
-// What a signal is queued with (sigqueue) by who passes on what the process may have been sent itself: not another
-// request beside that.
+// What a signal is queued with (sigqueue) by who passes on what the process may have been sent itself: with that it is
+// one request, whichever comes first.
 inline constexpr int kPassedOnSignal = 0x68616c66;
+// And by who passes on the second one.
+inline constexpr int kInsistedSignal = kPassedOnSignal + 1;
 
 // While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process. Those
 // that were ignored when it began stay ignored. Create it before any other thread: threads inherit the blocked signals.

@@ -197,6 +197,7 @@ struct InterruptWatch::State {
   }
 
   void wait() {
+    bool was_sent = false, was_passed_on = false;
     for (siginfo_t info{};;) {
       const int signal = sigwaitinfo(&watched, &info);
       if (signal < 0) continue;  // the process was stopped, and goes on
@@ -205,8 +206,12 @@ struct InterruptWatch::State {
       end_if_told();
       const auto [current, never_ends] = now();
       std::stop_source stopping = current;
-      const bool is_passed_on = info.si_code == SI_QUEUE && info.si_value.sival_int == kPassedOnSignal;
-      const bool is_first = stopping.request_stop() || is_passed_on;
+      const auto is_queued_with = [&](int value) {
+        return info.si_code == SI_QUEUE && info.si_value.sival_int == value;
+      };
+      const bool is_known = std::exchange(is_queued_with(kPassedOnSignal) ? was_passed_on : was_sent, true);
+      const bool is_first = !is_known && !is_queued_with(kInsistedSignal);
+      stopping.request_stop();
       end_if_told();  // end_at_once() was called between the two, and saw no request yet
       if (never_ends ? signal != SIGINT : !is_first) die_of(signal);
     }

@@ -21,6 +21,7 @@
 #include <halfbyte/shared_memory_group.h>
 
 #include "tools/cli/errors.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/platform.h"
 #include "tools/cli/usable_cores.h"
 
@@ -210,7 +211,7 @@ class RankProcesses {
     if (!command_.is_each_asked_to_end)
       ::kill(first, signal);
     else
-      is_again ? end_all(signal) : pass_on(signal);
+      pass_on(signal, is_again ? kInsistedSignal : kPassedOnSignal);
   }
 
   bool reap() {
@@ -231,6 +232,13 @@ class RankProcesses {
     if (is_stopping_ && rank == 0) return note_stopped(status);
     if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_ || (command_.is_led && status == 1);
     if (status == 0 || failed_ || is_stopping_) return;
+    // It was told alone, and all end with it: the first has to save.
+    if (command_.is_each_asked_to_end && rank > 0 && status == static_cast<int>(ExitStatus::kInterrupted)) {
+      is_stopping_ = true;
+      kill_at_ = Clock::now() + std::chrono::seconds(command_.timeout);
+      if (processes_.front().id == 0) note_stopped(status);
+      return;
+    }
     failed_ = rank;
     status_ = status;
     is_by_signal_ = is_by_signal;
@@ -247,9 +255,9 @@ class RankProcesses {
     end_all(SIGKILL);
   }
 
-  void pass_on(int signal) const {
+  void pass_on(int signal, int how) const {
     for (const Process& process : processes_) {
-      if (process.id > 0) ::sigqueue(process.id, signal, {.sival_int = kPassedOnSignal});
+      if (process.id > 0) ::sigqueue(process.id, signal, {.sival_int = how});
     }
   }
 

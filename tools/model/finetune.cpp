@@ -113,11 +113,13 @@ ExitStatus run_silently(const FinetuneWords& words) {
 
 ExitStatus run(FinetuneWords& words, const CommonOptions& common) {
   keep_freed_memory();
-  const InterruptWatch interrupt;  // before OpenMP's threads
+  InterruptWatch interrupt;  // before OpenMP's threads
   FinetuneOptions& options = words.options;
   take(words);
   options.stop = interrupt.token();
+  interrupt.end_at_once();  // while others are waited for
   options.group = launched_group();
+  interrupt.request_only();
   if (!is_first_rank()) return run_silently(words);
   Log log(words.log, options.resume);
   std::optional<Progress> progress(std::in_place, "finetune", !common.is_quiet, ProgressUnit::kTokens);

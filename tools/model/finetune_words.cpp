@@ -241,6 +241,8 @@ nlohmann::ordered_json json_of(const FinetuneWords& words, const FinetuneSummary
           {"tokens_per_s", tokens_per_second(done)},
           {"seconds", done.seconds},
           {"device", done.device},
+          {"ranks", done.ranks},
+          {"threads", done.threads},
           {"losses", done.losses},
           {"evaluations", evaluations},
           {"stopped", done.was_stopped},

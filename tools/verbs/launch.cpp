@@ -80,13 +80,16 @@ int stages_of(const std::string& text, int ranks) {
   return pipeline;
 }
 
-const RankedVerb& checked(const std::vector<std::string>& command, const std::string& parallel) {
+const RankedVerb& checked(const std::vector<std::string>& command, const std::string& parallel, bool rounds_sums) {
   const auto* const verb = std::ranges::find(kShared, command.front(), &RankedVerb::name);
   if (verb != std::end(kShared)) {
     const bool divides_the_model = verb->sharing == Sharing::kModel || verb->sharing == Sharing::kLed;
     if (!divides_the_model && !parallel.empty())
       throw UsageError("launch: --parallel says how ranks divide a model; those of '" + std::string(verb->name) +
                        "' divide the work instead");
+    if (!divides_the_model && rounds_sums)
+      throw UsageError("launch: --reduce-dtype is of what a model's layers give; ranks of '" + std::string(verb->name) +
+                       "' have whole layers");
     const auto word = std::ranges::find_if(command, reads_stdin);
     if (word == command.end()) return *verb;
     throw UsageError("launch: ranks have no common input; put what '" + printable(*word) + "' would read into a file");
@@ -157,7 +160,7 @@ Action prepare_launch(OptionParser& parser, const CommonOptions&) {
   const auto parallel = std::make_shared<std::string>();
   declare(parser, *command, *parallel);
   return [command, parallel] {
-    const Sharing sharing = checked(command->words, *parallel).sharing;
+    const Sharing sharing = checked(command->words, *parallel, command->reduce_dtype != "float32").sharing;
     command->is_led = sharing == Sharing::kLed;
     command->is_each_asked_to_end = sharing == Sharing::kSteps;
     check_network(*command);

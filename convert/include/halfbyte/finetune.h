@@ -86,7 +86,7 @@ struct FinetuneOptions {
   bool overwrite = false;
   // Called after each step, from one thread.
   std::function<void(const FinetuneStep& step)> on_step = {};
-  std::stop_token stop = {};  // ends the training after the step at hand; what it goes on from is written
+  std::stop_token stop = {};  // ends the training before the update at hand; what it goes on from is written
 };
 
 struct FinetuneSummary {
@@ -100,6 +100,7 @@ struct FinetuneSummary {
   std::vector<std::pair<std::int64_t, double>> evaluations;  // after which step, mean loss
   double seconds = 0;                                        // of this run's steps
   std::string device;                                        // "cuda:0"
+  int ranks = 1, threads = 0;                                // that trained, and of each
   bool was_stopped = false;
   std::vector<Text> notes = {};
 };

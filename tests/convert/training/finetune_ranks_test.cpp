@@ -173,7 +173,7 @@ TEST_CASE("what ranks would not go on from to the same bits is refused", "[train
   CHECK(by_ranks(2, model, scratch / "out", resumed)[1].resumed == 2);
 }
 
-TEST_CASE("ranks with other options or devices are refused by name", "[training][ranks]") {
+TEST_CASE("ranks with other options are refused by name", "[training][ranks]") {
   const Scratch scratch;
   std::vector<std::string> said(2);
   tests::Ranks(2).run([&](const std::shared_ptr<Group>& group) {

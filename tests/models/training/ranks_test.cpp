@@ -1,11 +1,14 @@
 // What ranks that train together give each other.
 #include "models/training/ranks.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -127,6 +130,51 @@ TEST_CASE("losses are added in the order of ranks, and who is stopped stops all"
   for (const std::optional<ErrorCode>& end : ends) CHECK(end == ErrorCode::kInterrupted);
   for (const double sum : sums) CHECK(sum == 1e17 + 2.0 + 3.0);
   CHECK(training::summed(nullptr, [] { return 2.5; }) == 2.5);
+}
+
+namespace {
+
+// Counts what others ask for meanwhile.
+class Counted : public Group {
+ public:
+  Counted(std::shared_ptr<Group> group, std::atomic<int>& count) : group_(std::move(group)), count_(count) {}
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  void sum(std::span<float> values) override { group_->sum(values); }
+  std::vector<std::string> gather(const std::string& text) override {
+    const auto out = group_->gather(text);
+    ++count_;
+    count_.notify_all();
+    return out;
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+
+TEST_CASE("what the first rank does alone the others wait for, longer than for one call, and fail as it does",
+          "[ranks]") {
+  std::vector<std::string> said(3);
+  std::atomic<int> calls = 0, works = 0;
+  tests::Ranks(3).run([&](const std::shared_ptr<Group>& joined) {
+    Counted group(joined, calls);
+    training::by_first(&group, [&] {
+      for (int seen = 0; (seen = calls.load()) < 9;) calls.wait(seen);  // three calls of three ranks
+      ++works;
+    });
+    if (works != 1) throw std::runtime_error("not waited for");
+    try {
+      training::by_first(&group, [&] { throw Error(ErrorCode::kNotFound, "what is not there"); });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kNotFound) said[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+  });
+  for (const std::string& each : said) CHECK(each == "what is not there");
+  training::by_first(nullptr, [&] { ++works; });
+  CHECK(works == 2);
 }
 
 }  // namespace halfbyte
