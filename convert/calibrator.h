@@ -38,8 +38,8 @@ class Calibrator {
 
   // What decides its codes, for the result's manifest and for knowing a conversion again.
   virtual nlohmann::json record() const = 0;
-  // What its directory takes on the disk, about.
-  virtual std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan) const = 0;
+  // What its directory takes on the disk, about; `is_shared`: with those of parts, and what they give each other.
+  virtual std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan, bool is_shared) const = 0;
   // Chooses the codes of all that it has, into files, a layer after another. Before anything below. Errors:
   // kUnsupported where the model cannot be run; kInterrupted; kIo, also where another part is gone; kNoResources, also
   // for a memory limit that is too low.

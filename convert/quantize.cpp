@@ -17,6 +17,7 @@
 #include "convert/merge/merge_record.h"
 #include "convert/output/destination.h"
 #include "convert/output/journal.h"
+#include "convert/output/life_sign.h"
 #include "convert/output/small_files.h"
 #include "convert/output/work_parts.h"
 #include "convert/output/write_progress.h"
@@ -35,6 +36,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{20};  // from one look whether another part is done to the next
 constexpr int kTries = 250;
+constexpr const char* kSign = "sign";  // in a part's folder, while it converts what was calibrated
 
 void write_config(const files::Checkpoint& source, const Plan& plan, SmallFiles& out) {
   if (!source.has_config()) return;
@@ -95,7 +97,7 @@ QuantizeSummary summary_of(const files::Checkpoint& source, const std::vector<bo
 
 // Whether somebody else has it.
 bool is_claimed(const fs::path& file) try {
-  return files::is_regular_file(file) && !files::DirectoryLock::of_file(file, files::DirectoryLock::Sharing::kSole);
+  return files::is_regular_file(file) && !files::DirectoryLock::of_file(file, files::DirectoryLock::Sharing::kShared);
 } catch (const Error& error) {
   return error.code() == ErrorCode::kAlreadyExists;
 }
@@ -169,10 +171,12 @@ class Run {
   JournalContents convert_part(Destination& destination) const {
     const nlohmann::json identity = this->identity();
     const fs::path folder = part_folder(destination.work_path(), *options_.part);
+    refuse_other_counts(destination);
     make_part_folder(folder);
     const files::DirectoryLock lock(folder);
     const auto lock_elsewhere =
         files::DirectoryLock::of_file(folder / kPartsLock, files::DirectoryLock::Sharing::kSole);
+    refuse_other_counts(destination);  // of two that begin at the same moment one sees the other
     find_shared(destination, work_, identity);
     destination.write([&] {
       destination.check_space(layout_.size_bytes + small_file_bytes(source_) + calibration_bytes());
@@ -184,10 +188,37 @@ class Run {
                                 done ? done->finished : std::map<std::size_t, FinishedTensor>(),
                                 share_of(plan_, *options_.part)};
       calibrate_part(destination, journal, own, done);
-      convert_tensors(source_, plan_, layout_, work_.memory, options_, workplace);
+      convert_tensors(source_, plan_, layout_, work_.memory, with_signs(folder), workplace);
       wait_for_others(destination);
     });
     return *find_shared(destination, work_, identity);
+  }
+
+  std::chrono::seconds timeout() const { return std::chrono::seconds(options_.part_timeout); }
+
+  // The others of a calibration see that this part goes on.
+  QuantizeOptions with_signs(const fs::path& folder) const {
+    QuantizeOptions out = options_;
+    if (!options_.calibrator) return out;
+    out.progress = [listener = options_.progress, sign = std::make_shared<LifeSign>(folder / kSign, timeout())](
+                       std::uint64_t done, std::uint64_t total) {
+      sign->show();
+      if (listener) listener(done, total);
+    };
+    return out;
+  }
+
+  // Parts that calibrate together write the codes of a layer into one file.
+  void refuse_other_counts(const Destination& destination) const {
+    if (!options_.calibrator) return;
+    for (const WorkPart& other : parts_begun(destination.work_path())) {
+      const bool is_of_these = other.count == options_.part->count;
+      if (is_of_these || !is_claimed(part_folder(destination.work_path(), other) / kPartsLock)) continue;
+      throw Error(ErrorCode::kAlreadyExists, files::printable_path(destination.work_path()) + ": " +
+                                                 parts_text({other.index}, other.count) +
+                                                 " is at work, and parts that calibrate at the same time are of one "
+                                                 "number; wait for its end, or end it");
+    }
   }
 
   bool is_at_work(const Destination& destination, int part) const {
@@ -200,11 +231,21 @@ class Run {
   void wait_for_others(const Destination& destination) const {
     if (!options_.calibrator || options_.part->index > 1) return;
     for (int part = 2; part <= options_.part->count; ++part) {
+      const fs::path folder = part_folder(destination.work_path(), {part, options_.part->count});
+      LifeWatch watch({folder / kSign, folder / kPartCalibration / kSaid}, timeout());
       while (is_at_work(destination, part)) {
         check_stop(options_.stop);
+        if (watch.is_overdue()) give_up(destination, part);
         std::this_thread::sleep_for(kPause);
       }
     }
+  }
+
+  [[noreturn]] void give_up(const Destination& destination, int part) const {
+    throw Error(ErrorCode::kIo,
+                files::printable_path(destination.work_path()) + ": " + parts_text({part}, options_.part->count) +
+                    " is at work and gave no sign for " + std::to_string(options_.part_timeout) +
+                    " s; this part is done: see to that one, then " + Option::kFinish + " completes the result");
   }
 
   bool take_over(Destination& destination) const {
@@ -247,7 +288,7 @@ class Run {
   }
 
   std::uint64_t calibration_bytes() const {
-    return options_.calibrator ? options_.calibrator->disk_bytes(source_, plan_) : 0;
+    return options_.calibrator ? options_.calibrator->disk_bytes(source_, plan_, options_.part.has_value()) : 0;
   }
 
   void calibrate(const Destination& destination, Journal& journal,

@@ -63,6 +63,8 @@ void check_part(const QuantizeOptions& options) {
     refuse(std::to_string(options.part->index) + " of " + std::to_string(options.part->count) +
            " is no part; the first is 1");
   }
+  if (options.part && options.part_timeout < 1)
+    refuse(std::to_string(options.part_timeout) + " s to wait for another part's sign are too few; 1 is the least");
   if (options.restart) {
     refuse("not with " + Option::kRestart + ", which would delete what other parts did; delete the folder yourself");
   }

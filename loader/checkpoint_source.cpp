@@ -19,6 +19,7 @@
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "models/modules/overflow.h"
+#include "models/modules/pass_watch.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte {
@@ -227,6 +228,7 @@ at::Tensor CheckpointSource::within_float16(const TensorRecord& record, at::Tens
 }
 
 at::Tensor CheckpointSource::load(const TensorRecord& record, LoadedTensor& line) {
+  models::PassWatch::check();  // who loads a layer between passes may be waited for
   verify(record);
   const DtypeChoice::Chosen chosen = choice_.of(record.name);
   const Dtype wanted = models::loaded_dtype(chosen.policy, choice_.role_of(record), recorded_dtype(record), false);

@@ -29,6 +29,29 @@ std::string hash_of_ids(const CalibrationTokens& tokens) {
   return out.hex();
 }
 
+// What parts give each other and keep until the next but one meeting: the inputs of a layer, or where the quantised one
+// is followed of one product with the change; and sums of them.
+std::uint64_t exchanged_bytes(const models::ModelConfig& config, std::int64_t tokens, bool is_paired) {
+  std::vector<std::uint64_t> widths{static_cast<std::uint64_t>(config.hidden_size),
+                                    static_cast<std::uint64_t>(config.query_size()),
+                                    static_cast<std::uint64_t>(config.hidden_size)};
+  std::int64_t inner = config.intermediate_size;
+  for (const models::LayerConfig& layer : config.layers) inner = std::max(inner, config.intermediate_size_of(layer));
+  widths.push_back(static_cast<std::uint64_t>(inner));
+  const auto chosen = static_cast<std::uint64_t>(config.moe.experts_per_token);
+  std::uint64_t inputs = 0, most = 0, sums = 0;
+  for (const std::uint64_t width : widths) {
+    inputs += width;
+    most = std::max(most, width);
+    sums += width * width * sizeof(float);
+  }
+  const std::uint64_t of_experts =
+      chosen * static_cast<std::uint64_t>(config.hidden_size + config.moe.intermediate_size);
+  const std::uint64_t columns = is_paired ? 2 * std::max(most, of_experts) : inputs + of_experts;
+  const std::uint64_t bytes = has_fast_bfloat16() ? sizeof(at::BFloat16) : sizeof(float);
+  return static_cast<std::uint64_t>(tokens) * columns * bytes + (is_paired ? 2 : 1) * sums;
+}
+
 }  // namespace
 
 nlohmann::json Calibration::record() const {
@@ -38,7 +61,7 @@ nlohmann::json Calibration::record() const {
           {"threads", at::get_num_threads()}, {"libtorch", torch_version().running}};
 }
 
-std::uint64_t Calibration::disk_bytes(const files::Checkpoint& source, const Plan& plan) const {
+std::uint64_t Calibration::disk_bytes(const files::Checkpoint& source, const Plan& plan, bool is_shared) const {
   std::uint64_t out = 0;
   for (const PlannedTensor& planned : plan.tensors) {
     if (!planned.scheme || !planned.tied_to.empty()) continue;
@@ -46,10 +69,10 @@ std::uint64_t Calibration::disk_bytes(const files::Checkpoint& source, const Pla
     out += stack.count * PackedLayout(planned, stack.size).size_bytes;
   }
   const std::uint64_t streams = method_.follows_quantized ? 2 : 1;
-  if (source.architecture)
-    out += 2 * streams * static_cast<std::uint64_t>(token_count(tokens_) * source.model_config().hidden_size) *
-           sizeof(float);
-  return out;
+  if (!source.architecture) return out;
+  const models::ModelConfig config = source.model_config();
+  out += 2 * streams * static_cast<std::uint64_t>(token_count(tokens_) * config.hidden_size) * sizeof(float);
+  return is_shared ? out + exchanged_bytes(config, token_count(tokens_), method_.follows_quantized) : out;
 }
 
 void Calibration::run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,

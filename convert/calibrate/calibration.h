@@ -21,7 +21,7 @@ class Calibration final : public Calibrator {
       : tokens_(std::move(tokens)), method_(method), options_(options) {}
 
   nlohmann::json record() const override;
-  std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan) const override;
+  std::uint64_t disk_bytes(const files::Checkpoint& source, const Plan& plan, bool is_shared) const override;
   void run(const files::Checkpoint& source, const Plan& plan, const QuantizeOptions& options,
            const CalibrationPlace& place) override;
   bool has(std::size_t tensor) const noexcept override;

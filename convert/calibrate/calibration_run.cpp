@@ -118,7 +118,7 @@ std::string Run::embed(Sequences sequences, StatesWriter out) const {
     out.write(embedding.forward(tensor_of(some)));
     rest = rest.subspan(some.size());
   }
-  return out.hash();
+  return out.close();
 }
 
 std::string Run::embed_own() const { return embed(own_, StatesWriter(files_.states(0), files_.shape())); }
@@ -153,19 +153,21 @@ void Run::run(const Take& take) {
     take(layer, record);
     report(layer + 1);
   }
+  if (meeting_) meeting_->remove_given();
 }
 
 // From the layer before, where one ran into it when others had not: each keeps the states of two.
-std::int64_t Run::agree(const std::vector<LayerRecord>& done) const {
+std::int64_t Run::agree(const std::vector<LayerRecord>& done) {
   std::vector<LayerRecord> own = done;
   while (!own.empty() && std::ssize(own) + 1 >= std::ssize(done) && !holds_states(std::ssize(own), own)) own.pop_back();
   const bool holds = !own.empty() && std::ssize(own) + 1 >= std::ssize(done);
-  const nlohmann::json said{std::ssize(done), holds ? std::ssize(own) : 0};
+  const nlohmann::json said{std::ssize(done), holds ? std::ssize(own) : 0, memory_.moments};
   std::int64_t least = layers_, least_held = layers_;
   for (const std::string& each : meeting_->meet(said.dump())) {
     const nlohmann::json theirs = nlohmann::json::parse(each);
     least = std::min(least, theirs.at(0).get<std::int64_t>());
     least_held = std::min(least_held, theirs.at(1).get<std::int64_t>());
+    memory_.moments = std::min(memory_.moments, theirs.at(2).get<std::uint64_t>());
   }
   return least_held > 0 ? std::min(least, least_held) : least;
 }
@@ -249,6 +251,7 @@ void Run::advance(std::int64_t layer, const LayerRecord& record) {
   runner_.load(layer);
   StatesWriter next(files_.states(layer + 1), files_.shape());
   pass(runner_).run(StatesFile(files_.states(layer), files_.shape()), &next);
+  next.close();
   if (!quantized_) return;
   quantized_->load(layer);
   put_back_all(record, layer);
@@ -258,7 +261,7 @@ void Run::advance(std::int64_t layer, const LayerRecord& record) {
 std::string Run::advance_quantized(std::int64_t layer) {
   StatesWriter next(files_.quantized_states(layer + 1), files_.shape());
   pass(*quantized_).run(StatesFile(files_.quantized_states(layer), files_.shape()), &next);
-  return next.hash();
+  return next.close();
 }
 
 // Behind the last layer nobody reads them.
@@ -272,7 +275,7 @@ LayerRecord Run::run_layer(std::int64_t layer) {
   {
     CodesWriter codes = is_first() ? CodesWriter(files_.codes(layer)) : CodesWriter();
     quantized_ ? choose_in_turn(layer, codes, record) : choose_by_original(layer, codes, record);
-    record.codes = codes.hash();
+    record.codes = codes.close();
   }
   if (meeting_) meet(record, layer);
   return record;
@@ -288,7 +291,7 @@ void Run::choose_by_original(std::int64_t layer, CodesWriter& codes, LayerRecord
     output = nullptr;
     choose(*some, codes, record);
   }
-  record.states = next.hash();
+  record.states = next.close();
 }
 
 void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& record) {
@@ -308,7 +311,7 @@ void Run::choose_in_turn(std::int64_t layer, CodesWriter& codes, LayerRecord& re
   }
   if (is_last) return;
   if (pass.lacks_output()) this->pass(runner_).run(given, &next);
-  record.states = next.hash();
+  record.states = next.close();
   record.quantized = advance_quantized(layer);
 }
 

@@ -54,8 +54,9 @@ class Run {
   // Those of an earlier run that can be believed, from the first layer on.
   std::vector<LayerRecord> earlier_layers(std::string given) const;
   bool holds_states(std::int64_t layer, const std::vector<LayerRecord>& done) const;
-  // How many layers all parts go on behind, of those that this one believes.
-  std::int64_t agree(const std::vector<LayerRecord>& done) const;
+  // How many layers all parts go on behind, of those that this one believes. The room for sums is from then on the
+  // least that a part has: all gather the same.
+  std::int64_t agree(const std::vector<LayerRecord>& done);
   // What all parts know of the layer that each has run by its own sequences.
   void meet(LayerRecord& record, std::int64_t layer) const;
   bool is_sound(const LayerRecord& record, std::int64_t layer) const;

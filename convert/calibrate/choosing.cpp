@@ -22,8 +22,7 @@ at::Tensor rows_of(const models::Linear& linear, std::int64_t first, std::int64_
 
 }  // namespace
 
-Choosing::Choosing(Job job)
-    : job_(std::move(job)), loads_(job_.meeting ? static_cast<std::size_t>(job_.meeting->count()) : 1) {}
+Choosing::Choosing(Job job) : job_(std::move(job)), loads_(job_.meeting ? job_.meeting->count() : 1) {}
 
 // The same in all parts.
 std::vector<Choosing::Matrix> Choosing::divided(const Part& part) {
@@ -34,9 +33,9 @@ std::vector<Choosing::Matrix> Choosing::divided(const Part& part) {
     const std::int64_t rows = matrix.size.rows, at_once = planned(matrix).is_nested ? rows : kBlockRows;
     for (std::int64_t first = 0; first < rows; first += at_once) {
       const std::int64_t count = std::min(at_once, rows - first);
-      const auto least = std::ranges::min_element(loads_);
-      const int owner = part.owner >= 0 ? part.owner : static_cast<int>(least - loads_.begin());
-      loads_[static_cast<std::size_t>(owner)] += static_cast<double>(count) * static_cast<double>(matrix.size.columns);
+      const double load = static_cast<double>(count) * static_cast<double>(matrix.size.columns);
+      const int owner = part.owner >= 0 ? part.owner : loads_.give_to_least(load);
+      if (part.owner >= 0) loads_.add(owner, load);
       matrix.blocks.push_back({first, count, owner, {}});
     }
     out.push_back(std::move(matrix));
@@ -76,13 +75,13 @@ void Choosing::share(std::vector<Matrix>& matrices) const {
   for (const Matrix& matrix : matrices)
     for (const Block& block : matrix.blocks) job_.meeting->give(block.bytes);
   job_.meeting->meet();
-  std::vector<std::uint64_t> read(loads_.size());
+  std::vector<std::uint64_t> read(static_cast<std::size_t>(loads_.count()));
   for (Matrix& matrix : matrices) {
     for (Block& block : matrix.blocks) {
       if (block.owner == own()) continue;
       block.bytes.resize(PackedLayout(planned(matrix), {block.count, matrix.size.columns}).size_bytes);
       std::uint64_t& at = read[static_cast<std::size_t>(block.owner)];
-      job_.meeting->given(block.owner).read(at, block.bytes);
+      job_.meeting->read(block.owner, at, block.bytes);
       at += block.bytes.size();
     }
   }

@@ -7,6 +7,7 @@
 #include "convert/calibrate/meeting.h"
 #include "convert/calibrate/method.h"
 #include "convert/calibrate/moments.h"
+#include "convert/calibrate/share_loads.h"
 #include "loader/files/checkpoint.h"
 
 namespace halfbyte::convert::calibrate {
@@ -57,7 +58,7 @@ class Choosing {
   void give(const Matrix& matrix, const Take& take) const;
 
   Job job_;
-  std::vector<double> loads_;  // of each run
+  ShareLoads loads_;
 };
 
 }  // namespace halfbyte::convert::calibrate

@@ -17,8 +17,8 @@ class KeptInputs {
 
   // As Moments::add(). Errors: as Meeting::give().
   void add(const models::Linear& linear, const at::Tensor& input, const at::Tensor& original = {});
-  // After the last one. Returns what each part says. Errors: as Meeting::meet(); kCorrupt where what another gave
-  // cannot be read.
+  // After the last one. Returns what each part says. Errors: as Meeting::meet() and Meeting::read(); kCorrupt where
+  // what another gave means nothing here.
   std::vector<std::string> meet(const std::string& text);
   // Those of all parts, by the product's path. Until the next meeting.
   void for_each(const std::function<void(const std::string& path, const KeptInput& input)>& work) const;
@@ -41,7 +41,8 @@ class KeptInputs {
   std::uint64_t give(const at::Tensor& rows);
   InputRows read(int part, const Input& input) const;
   std::string index() const;
-  Kept read_index(int part, std::uint64_t begin, std::uint64_t size) const;
+  Kept read_index(int part, std::uint64_t begin) const;
+  bool is_there(int part, const Input& input) const;
 
   Meeting& meeting_;
   at::ScalarType factors_;

@@ -6,6 +6,7 @@
 
 #include "convert/output/write_progress.h"
 #include "loader/files/file_tree.h"
+#include "models/modules/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {
@@ -20,6 +21,7 @@ void hash_bytes(const files::DataFile& file, std::uint64_t begin, std::uint64_t 
   std::vector<std::byte> block;
   for (std::uint64_t at = 0; at < size; at += block.size()) {
     check_stop(stop);
+    models::PassWatch::check();  // other parts want a sign of life
     block.resize(std::min(kBlockBytes, size - at));
     file.read(begin + at, block);
     hash.update(block);
@@ -67,6 +69,12 @@ std::uint64_t CodesWriter::add(std::span<const std::byte> bytes) {
   hash_.update(bytes);
   written_ += bytes.size();
   return begin;
+}
+
+std::string CodesWriter::close() {
+  if (file_) file_->close();
+  file_.reset();
+  return hash_.hex();
 }
 
 path LayerFiles::codes(std::int64_t layer) const { return directory_ / ("codes-" + std::to_string(layer)); }

@@ -46,7 +46,8 @@ class CodesWriter {
   explicit CodesWriter(const files::fs::path& path);
   // Returns where it begins.
   std::uint64_t add(std::span<const std::byte> bytes);
-  std::string hash() const { return hash_.hex(); }
+  // After the last one: the hash of the file. Errors: also of what could not be written before.
+  std::string close();
 
  private:
   std::unique_ptr<files::OutputFile> file_;

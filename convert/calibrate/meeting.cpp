@@ -8,6 +8,7 @@
 
 #include <halfbyte/error.h>
 
+#include "convert/output/life_sign.h"
 #include "convert/output/work_parts.h"
 #include "convert/output/write_progress.h"
 #include "loader/files/file_tree.h"
@@ -23,13 +24,10 @@ using files::OutputFile;
 using files::fs::path;
 using namespace std::chrono_literals;
 
-constexpr const char* kFolder = "calibration";
 constexpr const char* kAlive = "alive";
-constexpr const char* kSaid = "said";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 24;
 constexpr std::size_t kHashDigits = 32;
 constexpr auto kShortest = 1ms, kLongest = 20ms;  // from one look at what another says to the next
-constexpr auto kBeat = 1s;                        // and from one sign of life, or look for it, to the next
 
 // One of 2^64: two runs of a part never have the same.
 std::string new_nonce() {
@@ -53,10 +51,13 @@ std::unique_ptr<files::DirectoryLock> claim(const path& file) {
 
 Meeting::Meeting(const path& work, const Options& options)
     : work_(work),
-      own_(part_folder(work, options.part) / kFolder),
+      own_(part_folder(work, options.part) / kPartCalibration),
       options_(options),
+      beat_(between_signs(options.timeout)),
       nonce_(new_nonce()),
       heard_(static_cast<std::size_t>(options.part.count)),
+      seen_(heard_.size()),
+      marks_(heard_.size()),
       open_(heard_.size()) {
   make_part_folder(own_);
   for (const path& inside : files::entries(own_))
@@ -65,7 +66,7 @@ Meeting::Meeting(const path& work, const Options& options)
   say();
 }
 
-path Meeting::folder(int part) const { return part_folder(work_, {part + 1, count()}) / kFolder; }
+path Meeting::folder(int part) const { return part_folder(work_, {part + 1, count()}) / kPartCalibration; }
 
 path Meeting::file(int part, const char* name) const { return folder(part) / name; }
 
@@ -73,22 +74,28 @@ path Meeting::given_path(int part, std::uint64_t step) const {
   return folder(part) / ("given-" + std::to_string(step % 2));
 }
 
-std::string Meeting::named(int part) const {
-  return files::printable_path(work_) + ": part " + std::to_string(part + 1) + " of " + std::to_string(count());
+std::string Meeting::name(int part) const {
+  return "part " + std::to_string(part + 1) + " of " + std::to_string(count());
 }
 
+std::string Meeting::named(int part) const { return files::printable_path(work_) + ": " + name(part); }
+
 void Meeting::say() {
-  const std::string text = nlohmann::json{{"nonce", nonce_},   {"heard", heard_}, {"step", step_},
-                                          {"before", before_}, {"now", now_},     {"beat", ++beats_}}
+  const auto words = [](const Words& of) {
+    return nlohmann::json{of.text, of.given.table, of.given.pieces, of.given.hash};
+  };
+  const std::string text = nlohmann::json{{"nonce", nonce_},          {"heard", heard_},    {"step", step_},
+                                          {"before", words(before_)}, {"now", words(now_)}, {"beat", ++beats_}}
                                .dump();
   const std::string line = files::hash_hex(text) + text;
   OutputFile file(own_ / kSaid, line.size(), OutputFile::Existing::kGoOn);
   file.write(0, std::as_bytes(std::span(line)));
+  file.close();
   said_at_ = Clock::now();
 }
 
 void Meeting::beat() {
-  if (Clock::now() - said_at_ >= kBeat) say();
+  if (Clock::now() - said_at_ >= beat_) say();
 }
 
 // Nothing: it is not there, or is being written.
@@ -100,7 +107,9 @@ std::optional<Meeting::Said> Meeting::listen(int part) const try {
   const std::string_view text = std::string_view(line).substr(kHashDigits);
   if (files::hash_hex(text) != std::string_view(line).substr(0, kHashDigits)) return std::nullopt;
   const auto json = files::parse_json<nlohmann::json>(text, kSaid, {});
-  return Said{json.at("nonce"), json.at("heard"), json.at("step"), json.at("before"), json.at("now"), std::move(line)};
+  const auto words = [](const nlohmann::json& of) { return Words{of.at(0), {of.at(1), of.at(2), of.at(3)}}; };
+  return Said{json.at("nonce"),         json.at("heard"),      json.at("step"),
+              words(json.at("before")), words(json.at("now")), std::move(line)};
 } catch (const std::exception&) {
   return std::nullopt;
 }
@@ -118,41 +127,45 @@ bool Meeting::hear(int part, const std::optional<Said>& said) {
   return said->heard.size() == heard_.size() && said->heard[static_cast<std::size_t>(index())] == nonce_;
 }
 
-bool Meeting::is_gone(int part) const try {
-  files::DirectoryLock::of_file(file(part, kAlive), files::DirectoryLock::Sharing::kSole);
-  return true;
+// Whether its claim was held once, and is not any more. An error says nothing of it: then the timeout decides.
+bool Meeting::is_gone(int part) try {
+  const path alive = file(part, kAlive);
+  if (files::is_regular_file(alive)) files::DirectoryLock::of_file(alive, files::DirectoryLock::Sharing::kShared);
+  return seen_[static_cast<std::size_t>(part)];
 } catch (const Error& error) {
-  return error.code() != ErrorCode::kAlreadyExists;
+  if (error.code() == ErrorCode::kAlreadyExists) seen_[static_cast<std::size_t>(part)] = true;
+  return false;
 }
 
 // It may have come here, and ended then.
-std::string Meeting::last_words(int part) const {
+Meeting::Words Meeting::last_words(int part) const {
   const std::optional<Said> said = listen(part);
   const bool is_known = said && said->nonce == heard_[static_cast<std::size_t>(part)];
   if (is_known && said->step == step_) return said->now;
   throw Error(ErrorCode::kIo, named(part) + " ended before it was done; run all parts again");
 }
 
-std::string Meeting::wait_for(int part) {
+Meeting::Words Meeting::wait_for(int part) {
   std::string last;
-  bool was_there = false;
   Clock::time_point sign = Clock::now(), looked = sign;
   for (auto pause = kShortest;; pause = std::min(kLongest, 2 * pause)) {
     check_stop(options_.stop);
     const std::optional<Said> said = listen(part);
-    const bool is_known = hear(part, said);
-    if (is_known && said->step == step_) return said->now;
-    if (is_known && said->step == step_ + 1) return said->before;
     const Clock::time_point now = Clock::now();
-    if (said && said->raw != last) {
-      was_there |= !last.empty();  // the first may be of an earlier run
+    const bool has_spoken = said && said->raw != last;
+    bool is_gone = false;
+    if ((has_spoken && !seen_[static_cast<std::size_t>(part)]) || now - looked >= beat_ / 4) {
+      is_gone = this->is_gone(part);
+      looked = now;
+    }
+    if (has_spoken) {
       last = said->raw;
       sign = now;
     }
-    if ((is_known || was_there) && now - looked >= kBeat / 4) {
-      if (is_gone(part)) return last_words(part);
-      looked = now;
-    }
+    const bool is_known = hear(part, said);
+    if (is_known && said->step == step_) return said->now;
+    if (is_known && said->step == step_ + 1) return said->before;
+    if (is_gone) return last_words(part);
     if (now - sign >= options_.timeout) {
       const std::string seconds =
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count());
@@ -165,29 +178,42 @@ std::string Meeting::wait_for(int part) {
 }
 
 std::uint64_t Meeting::give(std::span<const std::byte> bytes) {
-  if (!giving_) giving_ = std::make_unique<OutputFile>(given_path(index(), step_ + 1), 0, OutputFile::Existing::kGoOn);
-  const std::uint64_t begin = given_bytes_;
-  giving_->write(begin, bytes);
-  given_bytes_ += bytes.size();
-  return begin;
+  check_stop(options_.stop);
+  beat();
+  if (!giving_) giving_ = std::make_unique<GivenWriter>(given_path(index(), step_ + 1));
+  return giving_->add(bytes);
 }
 
 std::vector<std::string> Meeting::meet(const std::string& text) {
+  Words words{text, giving_ ? giving_->close() : GivenMark()};
   giving_.reset();
-  given_bytes_ = 0;
   for (auto& each : open_) each.reset();
   ++step_;
-  before_ = std::exchange(now_, text);
+  before_ = std::exchange(now_, std::move(words));
   say();
   std::vector<std::string> out;
-  for (int part = 0; part < count(); ++part) out.push_back(part == index() ? text : wait_for(part));
+  for (int part = 0; part < count(); ++part) {
+    Words said = part == index() ? now_ : wait_for(part);
+    marks_[static_cast<std::size_t>(part)] = std::move(said.given);
+    out.push_back(std::move(said.text));
+  }
   return out;
 }
 
-const files::InputFile& Meeting::given(int part) {
-  auto& found = open_[static_cast<std::size_t>(part)];
-  if (!found) found = std::make_unique<files::InputFile>(given_path(part, step_));
-  return *found;
+const GivenReader& Meeting::given(int part) {
+  const auto i = static_cast<std::size_t>(part);
+  if (!open_[i]) open_[i] = std::make_unique<GivenReader>(given_path(part, step_), marks_[i], name(part));
+  return *open_[i];
+}
+
+void Meeting::read(int part, std::uint64_t begin, std::span<std::byte> out) {
+  check_stop(options_.stop);
+  beat();
+  if (!out.empty()) given(part).read(begin, out);
+}
+
+void Meeting::remove_given() const {
+  for (const std::uint64_t step : {0U, 1U}) files::remove_tree(given_path(index(), step));
 }
 
 }  // namespace halfbyte::convert::calibrate

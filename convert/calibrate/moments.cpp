@@ -60,6 +60,10 @@ void add_drift(const at::Tensor& change, const at::Tensor& x, at::Tensor& sums, 
 
 }  // namespace
 
+bool is_same_input(const at::Tensor& held, const at::Tensor& input) {
+  return held.defined() && held.is_same_size(input) && held.data_ptr() == input.data_ptr();
+}
+
 InputRows rows_of(const at::Tensor& input, const at::Tensor& original, at::ScalarType factors) {
   const std::int64_t columns = input.size(-1);
   InputRows out{input.reshape({-1, columns}).to(factors), {}};
@@ -97,12 +101,8 @@ bool Moments::is_known(const models::Linear& linear) const {
       parts_, [&](const Part& part) { return std::ranges::find(part.linears, &linear) != part.linears.end(); });
 }
 
-bool Moments::is_shared(const at::Tensor& input) const {
-  return last_.defined() && last_.is_same_size(input) && last_.data_ptr() == input.data_ptr();
-}
-
 std::uint64_t Moments::bytes_with(const models::Linear& linear, const at::Tensor& input, bool has_drift) const {
-  return is_known(linear) || is_shared(input) ? 0 : bytes_with(input.size(-1), has_drift);
+  return is_known(linear) || is_same_input(last_, input) ? 0 : bytes_with(input.size(-1), has_drift);
 }
 
 std::uint64_t Moments::bytes_with(const models::Linear& linear, const KeptInput& input) const {
@@ -116,25 +116,19 @@ std::uint64_t Moments::bytes_with(std::int64_t columns, bool has_drift) const {
   return out;
 }
 
-int Moments::least_loaded(double load) {
-  const auto found = std::ranges::min_element(loads_);
-  *found += load;
-  return static_cast<int>(found - loads_.begin());
-}
-
 // The same in all runs, which see parts in the same order.
 void Moments::divide(Part& part) {
   if (share_.count == 1) return;
   const auto columns = static_cast<double>(part.columns);
   if (expert_path(part.linears.front()->path())) {
-    part.owner = least_loaded(columns * columns);
+    part.owner = loads_.give_to_least(columns * columns);
     return;
   }
   const std::int64_t panels = panels_of(part.columns);
   for (std::int64_t panel = 0; part.has_drift && panel < panels; ++panel)
-    part.drift_owners.push_back(least_loaded(columns * kPanel));
+    part.drift_owners.push_back(loads_.give_to_least(columns * kPanel));
   for (std::int64_t panel = 0; panel < panels; ++panel)
-    part.owners.push_back(least_loaded((columns - static_cast<double>(panel * kPanel)) * kPanel));
+    part.owners.push_back(loads_.give_to_least((columns - static_cast<double>(panel * kPanel)) * kPanel));
 }
 
 Part& Moments::part_of(const models::Linear& linear, bool is_shared, std::int64_t columns, bool has_drift) {
@@ -157,6 +151,14 @@ Part& Moments::part_of(const models::Linear& linear, bool is_shared, std::int64_
 
 bool Moments::is_summed_here(const Part& part) const { return part.owner < 0 || part.owner == share_.index; }
 
+// Of a sum that is for all, whether this run sums up some of it.
+bool Moments::has_panels(const Part& part) const {
+  const auto has = [&](const std::vector<int>& owners) {
+    return std::ranges::find(owners, share_.index) != owners.end();
+  };
+  return part.owners.empty() || has(part.owners) || has(part.drift_owners);
+}
+
 void Moments::add_rows(Part& part, const InputRows& rows) const {
   add_squares(rows.x, part.sums, part.owners, share_.index);
   if (part.has_drift && rows.change.defined())
@@ -164,7 +166,7 @@ void Moments::add_rows(Part& part, const InputRows& rows) const {
 }
 
 void Moments::add(const models::Linear& linear, const at::Tensor& input, const at::Tensor& original) {
-  Part& part = part_of(linear, is_shared(input), input.size(-1), original.defined());
+  Part& part = part_of(linear, is_same_input(last_, input), input.size(-1), original.defined());
   current_ = static_cast<std::size_t>(&part - parts_.data());
   last_ = input;
   if (part.linears.front() != &linear) return;  // its input was counted with the first one's
@@ -178,7 +180,7 @@ void Moments::add(const models::Linear& linear, const KeptInput& input) {
   current_ = static_cast<std::size_t>(&part - parts_.data());
   last_number_ = input.number;
   if (part.linears.front() != &linear) return;
-  if (is_summed_here(part)) add_rows(part, input.load());
+  if (is_summed_here(part) && has_panels(part)) add_rows(part, input.load());
   part.tokens += input.tokens;
 }
 

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "convert/calibrate/share_loads.h"
+
 namespace halfbyte::models {
 class Linear;
 }
@@ -39,6 +41,9 @@ struct Part {
   at::Tensor take_moments();
 };
 
+// Whether two products were given the same. Precondition: the first is held, so that no other can lie where it does.
+bool is_same_input(const at::Tensor& held, const at::Tensor& input);
+
 // What products were given in one batch, as sums take it. Shapes: (tokens, in_features).
 struct InputRows {
   at::Tensor x;
@@ -62,7 +67,7 @@ class Moments {
  public:
   // What is multiplied: what the products are given in float32, or rounded to bfloat16; the sums are float32.
   explicit Moments(at::ScalarType factors = at::kFloat, SumShare share = {})
-      : factors_(factors), share_(share), loads_(static_cast<std::size_t>(share.count)) {}
+      : factors_(factors), share_(share), loads_(share.count) {}
   // `original`: what the same product of the original is given for the same tokens; not defined: nobody asks.
   void add(const models::Linear& linear, const at::Tensor& input, const at::Tensor& original = {});
   void add(const models::Linear& linear, const KeptInput& input);
@@ -78,19 +83,18 @@ class Moments {
 
  private:
   bool is_known(const models::Linear& linear) const;
-  bool is_shared(const at::Tensor& input) const;
   std::uint64_t bytes_with(std::int64_t columns, bool has_drift) const;
   Part& part_of(const models::Linear& linear, bool is_shared, std::int64_t columns, bool has_drift);
   void divide(Part& part);
   bool is_summed_here(const Part& part) const;
+  bool has_panels(const Part& part) const;
   void add_rows(Part& part, const InputRows& rows) const;
-  int least_loaded(double load);
   void for_each_panel(int owner, const std::function<void(at::Tensor)>& work) const;
 
   at::ScalarType factors_;
   SumShare share_;
   std::vector<Part> parts_;
-  std::vector<double> loads_;      // of each run, in products of a column with a column
+  ShareLoads loads_;               // in products of a column with a column
   at::Tensor last_;                // held, so that no other input can lie where it does
   std::int64_t last_number_ = -1;  // of a kept one
   std::size_t current_ = 0;        // the part that it belongs to

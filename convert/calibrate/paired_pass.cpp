@@ -91,8 +91,7 @@ class Stage {
 
   bool is_member(const std::string& path, const at::Tensor& input, const std::vector<Given>& seen) const {
     if (path == first_ || (!is_of_experts() && members_.contains(path))) return true;
-    if (!seen.empty() && seen.back().input.data_ptr() == input.data_ptr() && seen.back().input.is_same_size(input))
-      return true;
+    if (!seen.empty() && is_same_input(seen.back().input, input)) return true;
     return is_of_experts() && stack_of(path) == stack_of(first_);
   }
 
@@ -106,10 +105,6 @@ at::Tensor input_of(const std::string& path, const std::vector<Given>& all) {
   const auto found = std::ranges::find(all, path, [](const Given& given) { return given.linear->path(); });
   return found == all.end() ? at::Tensor() : found->input;
 }
-
-}  // namespace
-
-namespace {
 
 // What a part that shares the work says of its batches: nothing where it had none.
 std::string words_of(bool is_known, bool is_last, bool has_others) {

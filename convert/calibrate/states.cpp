@@ -28,6 +28,12 @@ StatesWriter::StatesWriter(const files::fs::path& path, StatesShape shape) {
   file_ = std::make_unique<files::OutputFile>(path, shape.size_bytes(), files::OutputFile::Existing::kGoOn);
 }
 
+std::string StatesWriter::close() {
+  if (file_) file_->close();
+  file_.reset();
+  return hash_.hex();
+}
+
 void StatesWriter::write(const at::Tensor& states) {
   const at::Tensor values = states.to(at::kFloat).contiguous();
   const std::span bytes(static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes());

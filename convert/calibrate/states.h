@@ -68,7 +68,8 @@ class StatesWriter final : public StatesSink {
   StatesWriter() = default;
   StatesWriter(const files::fs::path& path, StatesShape shape);
   void write(const at::Tensor& states) override;
-  std::string hash() const { return hash_.hex(); }
+  // After the last one: their hash. Errors: also of what could not be written before.
+  std::string close();
 
  private:
   std::unique_ptr<files::OutputFile> file_;

@@ -248,7 +248,10 @@ Text Destination::remove_work() const try {
 }
 
 void Destination::check_space(std::uint64_t needed_bytes) const {
-  const std::uint64_t free = files::free_bytes(work_) + reserved_bytes(partial_) + reserved_bytes(calibration_path());
+  std::uint64_t free = files::free_bytes(work_) + reserved_bytes(partial_) + reserved_bytes(calibration_path());
+  if (is_shared_) {
+    for (const WorkPart& part : parts_begun(work_)) free += reserved_bytes(part_folder(work_, part) / kPartCalibration);
+  }
   if (free >= needed_bytes) return;
   throw Error(ErrorCode::kNoResources, printable_path(final_) + ": needs " + files::printable_bytes(needed_bytes) +
                                            ", the disk has " + files::printable_bytes(free) +

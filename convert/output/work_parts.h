@@ -12,6 +12,9 @@ namespace halfbyte::convert {
 
 // In NAME.partial and in each part's folder: the file whose claim holds between machines.
 inline constexpr const char* kPartsLock = "lock";
+// In each part's folder: where it calibrates, and there what it says meanwhile, written anew as long as it lives.
+inline constexpr const char* kPartCalibration = "calibration";
+inline constexpr const char* kSaid = "said";
 
 // NAME.partial/part-2-of-4, which is locked while a process works on that part.
 files::fs::path part_folder(const files::fs::path& work, const WorkPart& part);

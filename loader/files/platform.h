@@ -64,6 +64,9 @@ class OutputFile {
   void read(std::uint64_t offset, std::span<std::byte> out) const;              // what was written; thread-safe
   void start_writing(std::uint64_t offset, std::uint64_t size) const noexcept;  // to the disk; advice only
   void sync();
+  // Before another machine reads it: a network file system says only then what it could not write. The file is closed
+  // after an error too.
+  void close();
 
  private:
   void make_huge_pages(std::uint64_t offset, std::uint64_t size) noexcept;

@@ -203,7 +203,9 @@ OutputFile::OutputFile(const fs::path& path, std::uint64_t size_bytes, Existing 
   descriptor_ = descriptor.release();
 }
 
-OutputFile::~OutputFile() { ::close(descriptor_); }
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 void OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   make_huge_pages(offset, bytes.size());
@@ -232,6 +234,11 @@ void OutputFile::start_writing([[maybe_unused]] std::uint64_t offset,
 
 void OutputFile::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail(path_, "syncing");
+}
+
+// Not again when it was interrupted: the descriptor is gone then.
+void OutputFile::close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail(path_, "closing");
 }
 
 DirectoryLock::DirectoryLock(const fs::path& directory, Sharing sharing) {

@@ -219,6 +219,7 @@ TEST_CASE("parts: what they do not go with is refused before anything is written
   refused({.part = {{1, 2}}, .finish = true}, {"part", "not with finish"});
   refused({.part = {{0, 2}}}, {"0 of 2 is no part"});
   refused({.part = {{3, 2}}}, {"3 of 2 is no part"});
+  refused({.part = {{1, 2}}, .part_timeout = 0}, {"0 s to wait for another part", "1 is the least"});
   check_error(ErrorCode::kInvalidArgument, {"part", "keeps its codes"}, [&] {
     quantize(scratch / "wanted", scratch / "dst", {.keep_codes = true, .part = {{1, 2}}});
   });

@@ -25,6 +25,7 @@ set(HALFBYTE_CONVERT_TESTS
     convert/output/destination_test.cpp
     convert/output/image_test.cpp
     convert/parts_test.cpp
+    convert/parts_together_test.cpp
     convert/plan_test.cpp
     convert/quantization_config_test.cpp
     convert/quantize_test.cpp

@@ -11,19 +11,20 @@ from held_out import HELDOUT
 
 PRELOAD = os.environ["HALFBYTE_CRASH_AT_LIBRARY"]
 MOMENTS = 8  # at which it is killed
+PARTS_TOKENS = 1024 + 64
 
 
-def convert(destination, *words, text=HELDOUT, **environment):
-    words = ["quantize", TINY_LLAMA, destination, "--calibrate", text, "--calibration-tokens", 512, "--calibration-ctx", 64,
+def convert(destination, *words, text=HELDOUT, tokens=512, **environment):
+    words = ["quantize", TINY_LLAMA, destination, "--calibrate", text, "--calibration-tokens", tokens, "--calibration-ctx", 64,
              "--threads", 1, *words]
     environment = {**os.environ, "LD_PRELOAD": PRELOAD, **{name: str(value) for name, value in environment.items()}}
     return subprocess.run([PROGRAM, *map(str, words)], env=environment, capture_output=True, encoding="utf-8", check=False, timeout=LONGEST)
 
 
 def convert_parts(destination, *environments):
-    """Two parts at the same time: what became of each."""
+    """Two parts at the same time: what became of each. Of the text one has 1024 tokens, a whole batch, the other what is left."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        runs = [pool.submit(convert, destination, "--part", f"{part + 1}/2", **more) for part, more in enumerate(environments)]
+        runs = [pool.submit(convert, destination, "--part", f"{part + 1}/2", tokens=PARTS_TOKENS, **more) for part, more in enumerate(environments)]
         return [run.result() for run in runs]
 
 
@@ -79,23 +80,29 @@ class CalibrateCrash(CommandLineTest):
                 self.assertNotIn("rror", result.stdout.replace("relative error", ""))
 
     def test_a_part_that_is_killed_at_many_moments(self):
-        log = self.scratch / "calls of a part"
-        for result in convert_parts(self.scratch / "parts", {}, {"HALFBYTE_CRASH_COUNT": log}):
+        self.done(convert(self.scratch / "alone", tokens=PARTS_TOKENS))
+        wanted = contents(self.scratch / "alone")
+        logs = [self.scratch / f"calls of part {part + 1}" for part in range(2)]
+        for result in convert_parts(self.scratch / "parts", *({"HALFBYTE_CRASH_COUNT": log} for log in logs)):
             self.done(result)
-        self.assertEqual(contents(self.scratch / "parts"), self.wanted)
-        calls = len(log.read_text(encoding="ascii").split())
-        for number in range(1 + calls // 10, calls, calls // 5):
-            destination = self.scratch / f"part{number}" / "result"
+        self.assertEqual(contents(self.scratch / "parts"), wanted)
+        calls = [len(log.read_text(encoding="ascii").split()) for log in logs]
+        for moment in range(6):
+            killed, other = moment % 2, 1 - moment % 2
+            number = calls[killed] * (2 * moment + 1) // 14
+            destination = self.scratch / f"part{moment}" / "result"
             destination.parent.mkdir()
-            moment = {"HALFBYTE_CRASH_AT": number, "HALFBYTE_CRASH_WHEN": ("before", "after", "torn")[number % 3]}
-            other, killed = convert_parts(destination, {"HALFBYTE_RANKS_TIMEOUT": 5}, moment)
-            self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
-            if other.returncode != 0:  # it was done with what they do together
-                self.assertEqual((other.returncode, other.stderr.count("\n")), (1, 1), other.stderr)
-                self.assertRegex(other.stderr, "part 2 of 2 (ended before it was done|did not come within 5 s)")  # before it had said anything
+            environments = [{"HALFBYTE_RANKS_TIMEOUT": 5}] * 2
+            environments[killed] = {"HALFBYTE_CRASH_AT": number, "HALFBYTE_CRASH_WHEN": ("before", "after", "torn")[moment % 3]}
+            results = convert_parts(destination, *environments)
+            self.assertEqual(results[killed].returncode, -signal.SIGKILL, results[killed].stderr)
+            if results[other].returncode != 0:  # it was done with what they do together
+                self.assertEqual((results[other].returncode, results[other].stderr.count("\n")), (1, 1), results[other].stderr)
+                # The last before the other one had seen it.
+                self.assertRegex(results[other].stderr, f"part {killed + 1} of 2 (ended before it was done|did not come within 5 s)")
             for result in convert_parts(destination, {}, {}):
                 self.done(result)
-            self.assertEqual(contents(destination), self.wanted)
+            self.assertEqual(contents(destination), wanted)
             self.assertEqual(os.listdir(destination.parent), ["result"])
 
     def test_what_was_damaged_is_made_again(self):

@@ -1,4 +1,5 @@
 """`halfbyte launch`: one command by several processes, and what becomes of them when one fails."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -109,6 +110,27 @@ class Launch(CommandLineTest):
         words = ["quantize", TINY_LLAMA, self.scratch / "result", "--calibrate", HELDOUT, "--calibration-tokens", 3072, "-q"]
         least = int(re.search(r"give --memory-limit (\d+)MB", self.fails(4, "--", *words, "--memory-limit", "16MB"))[1])
         self.succeeds("launch", "--", *words, "--memory-limit", f"{least + 8}MB")
+
+    def test_parts_of_a_calibrated_conversion_that_have_other_limits(self):
+        """One has room for the sums of half of a layer's products, the other for all."""
+        shape = self.scratch / "shape"
+        shape.mkdir()
+        config = json.loads((TINY_LLAMA / "config.json").read_text(encoding="utf-8"))
+        config.update(hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, num_key_value_heads=16, head_dim=64, intermediate_size=2048)
+        (shape / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        for name in ("tokenizer.model", "tokenizer_config.json"):
+            shutil.copy(TINY_LLAMA / name, shape)
+        self.succeeds("synth", self.scratch / "model", "--config", shape, "-q")
+        words = ["--calibrate", HELDOUT, "--calibration-tokens", 3072, "--calibration-ctx", 64, "--method", "gptq", "--threads", 1, "-q"]
+        refused = run("quantize", self.scratch / "model", self.scratch / "x", *words, "--memory-limit", "16MB")
+        least = int(re.search(r"give --memory-limit (\d+)MB", refused.stderr)[1])
+        self.succeeds("quantize", self.scratch / "model", self.scratch / "wanted", *words)
+        parts = ["quantize", self.scratch / "model", self.scratch / "result", *words, "--part"]
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+            for done in pool.map(lambda more: run(*parts, *more), (("1/2",), ("2/2", "--memory-limit", f"{least + 4}MB"))):
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for name in sorted(os.listdir(self.scratch / "wanted")):
+            self.assertEqual((self.scratch / "result" / name).read_bytes(), (self.scratch / "wanted" / name).read_bytes(), name)
 
     def test_a_target_is_refused(self):
         said = self.fails(2, "--", "quantize", TINY_LLAMA, self.scratch / "x", "--target-bpw", 5, "--calibrate", HELDOUT)

@@ -98,7 +98,7 @@ struct QuantizeOptions {
   // name; the bytes are those of a single run. With a calibrator all parts run at the same time: each reads its share
   // of the text and chooses codes for its share of every layer. Not with `restart`, a target, or codes that are kept.
   std::optional<WorkPart> part = {};
-  // How long a part of a calibration waits for another that gives no sign. Units: seconds.
+  // How long a part of a calibration waits for another that gives no sign. Units: seconds, 1 at least.
   int part_timeout = 300;
   // What parts have written is checked and gets its name. Errors: kInvalidArgument naming the parts that are not done.
   bool finish = false;

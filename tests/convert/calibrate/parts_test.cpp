@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include <halfbyte/calibrate.h>
 
+#include "convert/synth.h"
 #include "tests/catch.h"
 #include "tests/loader/files/scratch.h"
 #include "tests/places.h"
@@ -19,7 +22,8 @@ using halfbyte::testing::Scratch;
 namespace {
 
 struct Case {
-  std::string model, method = "gptaq";
+  std::string model = "";  // a folder of the tests' data, or a path
+  std::string method = "gptaq";
   std::int64_t sequences = 80;  // of 32 tokens: the layers take 32 of them at once
   QuantizeOptions options = {.group_size = 32};
 };
@@ -105,6 +109,38 @@ TEST_CASE("calibrated parts: they write the bytes of a single run", "[calibrate]
   check_same(one, scratch, 3);
 }
 
+// Inputs of three panels, weights of three blocks of rows: each is divided among parts.
+TEST_CASE("calibrated parts: sums and matrices that are divided", "[calibrate][parts]") {
+  const Scratch scratch;
+  const nlohmann::json config{{"architectures", {"LlamaForCausalLM"}},
+                              {"model_type", "llama"},
+                              {"hidden_size", 192},
+                              {"intermediate_size", 1088},
+                              {"num_attention_heads", 3},
+                              {"num_key_value_heads", 3},
+                              {"num_hidden_layers", 2},
+                              {"vocab_size", 128},
+                              {"max_position_embeddings", 64},
+                              {"rms_norm_eps", 1e-5},
+                              {"rope_theta", 10000.0},
+                              {"hidden_act", "silu"},
+                              {"tie_word_embeddings", false},
+                              {"torch_dtype", "bfloat16"}};
+  const Scratch source;
+  testing::write_text(source / "config.json", config.dump());
+  convert::synth(source / "model", {.config = source / "config.json"});
+  Case one = GENERATE(Case{.method = "search"}, Case{.method = "gptq"}, Case{.method = "gptaq"},
+                      Case{.options = {.scheme = "asym_int4", .group_size = 32}},
+                      Case{.options = {.scheme = "hb4", .group_size = 32, .halfbyte_only = true}},
+                      Case{.method = "gptq", .options = {.scheme = "nf4", .group_size = 64, .nested_scales = true}});
+  INFO(one.method << ", " << one.options.scheme.value_or(""));
+  one.model = (source / "model").string();
+  run_alone(one, scratch);
+  check_same(one, scratch, 3);
+  std::filesystem::remove_all(scratch / "dst");
+  check_same(one, scratch, 2);
+}
+
 TEST_CASE("calibrated parts: whatever is stored, and however few sequences there are", "[calibrate][parts]") {
   const Case one =
       GENERATE(Case{.model = "tiny-llama", .sequences = 20},
@@ -170,6 +206,10 @@ TEST_CASE("calibrated parts: once all codes are chosen, one that died is run aga
   CHECK(parts[1].error.find("no room; ") == 0);
   CHECK(parts[0].error == "");
   CHECK(parts[0].summary.parts_left == std::vector<int>{2});
+  for (const char* part : {"part-1-of-2", "part-2-of-2"}) {  // what they gave each other is gone
+    const std::vector<std::string> left = names_in(scratch / "dst.partial" / part / "calibration");
+    CHECK(left == std::vector<std::string>{"alive", "said", "states-0", "states-1"});
+  }
   Outcome again;
   std::jthread([&] { again = run(one, scratch / "dst", convert::WorkPart{2, 2}); }).join();
   CHECK(again.error == "");

@@ -235,3 +235,19 @@ TEST_CASE("destination: a full disk", "[destination]") {
   CHECK(names_in(disk).empty());
   CHECK(std::system(("umount '" + disk.string() + "'").c_str()) == 0);
 }
+
+TEST_CASE("destination: what parts have of a calibration is not asked of the disk again", "[destination]") {
+  const Scratch scratch;
+  const bool is_shared = GENERATE(false, true);
+  const convert::Destination destination(scratch / "dst", {.keep_leftovers = true, .is_shared = is_shared});
+  const fs::path states = scratch / "dst.partial" / "part-2-of-3" / "calibration" / "states-0";
+  write_text(states, "");
+  constexpr std::uint64_t kSize = std::uint64_t{1} << 40;
+  fs::resize_file(states, kSize);  // a hole, which takes no room
+  const std::uint64_t needed = files::free_bytes(scratch.path()) + kSize / 2;
+  if (is_shared) {
+    CHECK_NOTHROW(destination.check_space(needed));
+  } else {
+    check_error(ErrorCode::kNoResources, {"the disk has"}, [&] { destination.check_space(needed); });
+  }
+}

@@ -218,13 +218,13 @@ std::optional<std::vector<std::int64_t>> ConfigBuilder::each_layer(const std::st
     const auto value = file.integer(full);
     return value ? std::optional(std::vector<std::int64_t>(count, *value)) : std::nullopt;
   }
-  std::vector<std::int64_t> out = *file.integers(full);
-  if (out.size() < count) {
-    file.fail(ErrorCode::kCorrupt, "the list " + in_quotes(full) + " has " + std::to_string(out.size()) +
+  std::vector<std::int64_t> values = *file.integers(full);
+  if (values.size() < count) {
+    file.fail(ErrorCode::kCorrupt, "the list " + in_quotes(full) + " has " + std::to_string(values.size()) +
                                        " items for " + std::to_string(layers) + " layers");
   }
-  out.resize(count);
-  return out;
+  values.resize(count);
+  return values;
 }
 
 void ConfigBuilder::missing(const std::string& key) const {
