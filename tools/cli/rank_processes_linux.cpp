@@ -197,7 +197,10 @@ class RankProcesses {
     // A terminal's Ctrl-C may be for an answer alone: the rank that leads has it too, and knows.
     const bool is_of_terminal = info.si_code == SI_KERNEL;
     const bool is_at_first = command_.is_led && command_.network.node == 0 && processes_.front().id != 0;
-    if (is_at_first && is_of_terminal && signal == SIGINT) return;
+    if (is_at_first && is_of_terminal && signal == SIGINT) {
+      was_interrupted_ = true;
+      return;
+    }
     // That rank goes on for as long as it takes, until it is told twice. Those of other machines end when it lets them
     // go.
     const bool is_again = std::exchange(is_stopping_, true);
@@ -229,7 +232,7 @@ class RankProcesses {
   }
 
   void note_end(int rank, int status, bool is_by_signal) {
-    if (is_stopping_ && rank == 0) return note_stopped(status);
+    if (rank == 0 && (is_stopping_ || (was_interrupted_ && status == 128 + SIGINT))) return note_stopped(status);
     if (rank == 0 && failed_ && !is_killed_) has_first_said_ = status == status_ || (command_.is_led && status == 1);
     if (status == 0 || failed_ || is_stopping_) return;
     // It was told alone, and all end with it: the first has to save.
@@ -303,6 +306,7 @@ class RankProcesses {
   bool has_first_said_ = false;  // why another failed, since it failed too
   bool is_killed_ = false;
   bool is_stopping_ = false;
+  bool was_interrupted_ = false;  // the first rank was, by a terminal
   std::optional<Clock::time_point> kill_at_;
 };
 
