@@ -52,10 +52,6 @@ PassWatch::Whole::~Whole() { whole = before_; }
 
 bool PassWatch::Whole::is_there() noexcept { return whole != nullptr; }
 
-void PassWatch::Whole::rethrow() const {
-  if (thrown_) std::rethrow_exception(thrown_);
-}
-
 PassWatch::Part::Part(std::int64_t index, std::int64_t count) noexcept {
   part = index;
   parts = count;

@@ -42,8 +42,8 @@ class PassWatch {
     Whole(const Whole&) = delete;
     Whole& operator=(const Whole&) = delete;
 
-    static bool is_there() noexcept;  // in this thread
-    void rethrow() const;             // what `progress` has thrown
+    static bool is_there() noexcept;                       // in this thread
+    std::exception_ptr thrown() const { return thrown_; }  // by `progress`; null: nothing
 
    private:
     Whole* before_;

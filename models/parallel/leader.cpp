@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <exception>
 #include <utility>
 
 #include <ATen/ops/arange.h>
@@ -93,11 +94,12 @@ void Leader::beat(const std::stop_token& stop) {
 template <class Prepare, class Work>
 at::Tensor Leader::together(const Prepare& prepare, const Work& work) {
   if (PassWatch::Whole::is_there()) refuse("what is told of a step's progress cannot use the model that it is of");
-  const PassWatch::Whole whole;
   at::Tensor out;
   std::optional<std::string> lost;
+  std::exception_ptr thrown;
   {
     const std::lock_guard lock(mutex_);
+    const PassWatch::Whole whole;
     if (lost_) throw Error(ErrorCode::kIo, *lost_);
     LeadMessage message = prepare();
     try {
@@ -108,12 +110,13 @@ at::Tensor Leader::together(const Prepare& prepare, const Work& work) {
       lost_ = "rank 0 ran out of memory in a step that other ranks took part in";
     }
     lost = lost_;
+    thrown = whole.thrown();
   }
   if (lost) {
     if (options_.on_lost) options_.on_lost(*lost);
     throw Error(ErrorCode::kIo, *lost);
   }
-  whole.rethrow();
+  if (thrown) std::rethrow_exception(thrown);
   return out;
 }
 

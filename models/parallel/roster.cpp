@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMourning{2000};  // for ranks to say that a call failed for them too
-constexpr milliseconds kParting{5000};   // for ranks that are done to wait for the others
+constexpr milliseconds kParting{2000};   // for ranks that are done to wait for the others
 constexpr milliseconds kLook{25};
 constexpr milliseconds kAnswer{2000};    // for the store's
 constexpr const char* kLate = "late";    // how a call failed
@@ -229,7 +229,8 @@ void Roster::leave() const noexcept {
     std::vector<int> all(members_.size());
     std::iota(all.begin(), all.end(), 0);
     set(key("done", rank_), "1");
-    for (milliseconds waited{0}; waited < kParting && !without("done", all).empty() && !has("verdict"); waited += kLook)
+    const auto end = std::chrono::steady_clock::now() + kParting;
+    while (std::chrono::steady_clock::now() < end && !without("done", all).empty() && !has("verdict"))
       std::this_thread::sleep_for(kLook);
     part_from("done", all);
   } catch (const std::exception&) {  // then the others have left

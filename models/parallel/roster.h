@@ -28,7 +28,7 @@ class Roster {
   // of the group is gone by then, so that it fails for those too that wait for this one.
   Error explained(const std::vector<int>& ranks, const std::string& doing, const std::string& said) const;
 
-  // Before this rank closes its connections: waits until the others have come so far too, five seconds at most. What
+  // Before this rank closes its connections: waits until the others have come so far too, two seconds at most. What
   // they have yet to read of this rank would be lost with the connection.
   void leave() const noexcept;
 

@@ -56,12 +56,12 @@ TEST_CASE("parts together: the first one gives up another that is at work and gi
 
 TEST_CASE("parts together: one that gives signs is waited for, however long it takes", "[parts]") {
   const Scratch scratch;
-  const auto timeout = std::chrono::milliseconds(200);
+  const auto timeout = std::chrono::seconds(2);
   convert::LifeSign sign(scratch / "sign", timeout);
   sign.show();
   convert::LifeWatch watch({scratch / "sign", scratch / "said"}, timeout);
   bool is_overdue = false;
-  for (int signs = 0; signs < 12; ++signs) {  // a quarter of the timeout each
+  for (int signs = 0; signs < 5; ++signs) {  // a quarter of the timeout each
     const std::string before = read_text(scratch / "sign");
     while (read_text(scratch / "sign") == before) {
       sign.show();

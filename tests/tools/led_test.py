@@ -70,6 +70,16 @@ class Led(CommandLineTest):
             self.assertEqual((messages_of(server.process), server.process.returncode), ("", 0), layout)
             self.assertFalse(any(map(is_there, ranks)))
 
+    def test_a_signal_to_all_processes_at_once_drains_as_one_does(self):
+        for is_launcher_first in (True, False):
+            server = Server(self, "launch", "--", "serve", TINY_LLAMA, *FLOAT32, "-q")
+            ranks = children(server.process)
+            response = server.begin_long_answer()
+            for process in [server.process.pid, *ranks] if is_launcher_first else [*ranks, server.process.pid]:
+                os.kill(process, signal.SIGTERM)
+            self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+            self.assertEqual((messages_of(server.process), server.process.returncode), ("", 0))
+
     def test_a_follower_that_is_killed_ends_a_server(self):
         for is_answering in (True, False):
             server = Server(self, "launch", "--", "serve", TINY_LLAMA, *FLOAT32, "-q")

@@ -64,8 +64,9 @@ inline constexpr int kPassedOnSignal = 0x68616c66;
 // And by who passes on the second one.
 inline constexpr int kInsistedSignal = kPassedOnSignal + 1;
 
-// While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process. Those
-// that were ignored when it began stay ignored. Create it before any other thread: threads inherit the blocked signals.
+// While it lives, the first Ctrl-C (or SIGTERM, or SIGHUP) requests a stop and the second one ends the process, but for
+// SIGHUP, which the end of a terminal may send twice. Those that were ignored when it began stay ignored. Create it
+// before any other thread: threads inherit the blocked signals.
 class InterruptWatch {
  public:
   InterruptWatch();

@@ -213,7 +213,7 @@ struct InterruptWatch::State {
       const bool is_first = !is_known && !is_queued_with(kInsistedSignal);
       stopping.request_stop();
       end_if_told();  // end_at_once() was called between the two, and saw no request yet
-      if (never_ends ? signal != SIGINT : !is_first) die_of(signal);
+      if (never_ends ? signal != SIGINT : !is_first && signal != SIGHUP) die_of(signal);
     }
   }
 

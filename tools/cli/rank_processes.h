@@ -40,8 +40,8 @@ struct RankedCommand {
   std::string reduce_dtype = "float32";
   // The first rank says when all are done: a signal is a word to it, and not yet the end.
   bool is_led = false;
-  // Ctrl-C, SIGTERM and SIGHUP are every rank's, which end by themselves and may have much to write: they have the
-  // timeout for it.
+  // Ctrl-C, SIGTERM and SIGHUP are every rank's, which end by themselves and may have much to write: they are waited
+  // for, until they are told twice.
   bool is_each_asked_to_end = false;
   RankedNetwork network = {};
 };

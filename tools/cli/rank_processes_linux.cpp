@@ -203,18 +203,20 @@ class RankProcesses {
     }
     // That rank goes on for as long as it takes, until it is told twice. Those of other machines end when it lets them
     // go.
-    const bool is_again = std::exchange(is_stopping_, true);
+    const bool is_again = std::exchange(is_stopping_, true) && signal != SIGHUP;  // which a terminal's end sends twice
     const bool is_word = command_.is_led && (!is_again || is_of_terminal);
-    const auto grace = is_word || command_.is_each_asked_to_end ? std::chrono::seconds(command_.timeout) : kGrace;
-    const Clock::time_point end = Clock::now() + grace;
-    if (!is_word || command_.network.node > 0) kill_at_ = std::min(kill_at_.value_or(end), end);
-    const pid_t first = processes_.front().id;
-    if (first == 0) return note_stopped(128 + SIGINT);
-    if (is_of_terminal) return;  // it reaches them by itself
-    if (!command_.is_each_asked_to_end)
-      ::kill(first, signal);
-    else
+    end_in_time(is_word, is_again);
+    if (processes_.front().id == 0) return note_stopped(128 + SIGINT);
+    // A terminal's reaches them by itself, the first time.
+    if (!is_of_terminal || (is_again && command_.is_each_asked_to_end))
       pass_on(signal, is_again ? kInsistedSignal : kPassedOnSignal);
+  }
+
+  // After a signal. Who has something to save or to answer first takes as long as it takes, until it is told twice.
+  void end_in_time(bool is_word, bool is_again) {
+    if (is_word ? command_.network.node == 0 : command_.is_each_asked_to_end && !is_again) return;
+    const auto end = Clock::now() + (is_word ? std::chrono::seconds(command_.timeout) : kGrace);
+    kill_at_ = std::min(kill_at_.value_or(end), end);
   }
 
   bool reap() {
@@ -238,7 +240,7 @@ class RankProcesses {
     // It was told alone, and all end with it: the first has to save.
     if (command_.is_each_asked_to_end && rank > 0 && status == static_cast<int>(ExitStatus::kInterrupted)) {
       is_stopping_ = true;
-      kill_at_ = Clock::now() + std::chrono::seconds(command_.timeout);
+      pass_on(SIGTERM, kPassedOnSignal);
       if (processes_.front().id == 0) note_stopped(status);
       return;
     }
@@ -250,7 +252,7 @@ class RankProcesses {
     if (rank > 0 && !is_by_signal) *kill_at_ += kSameFailure;
     if (rank == 0 || !command_.is_led || processes_.front().id == 0) return;
     *kill_at_ += kLastWords;
-    ::kill(processes_.front().id, SIGTERM);
+    send(processes_.front(), SIGTERM, kPassedOnSignal);
   }
 
   void note_stopped(int status) {
@@ -258,9 +260,15 @@ class RankProcesses {
     end_all(SIGKILL);
   }
 
+  static void send(const Process& process, int signal, int how) {
+    if (process.id > 0) ::sigqueue(process.id, signal, {.sival_int = how});
+  }
+
+  // To the first rank, or to all where each is asked to end.
   void pass_on(int signal, int how) const {
     for (const Process& process : processes_) {
-      if (process.id > 0) ::sigqueue(process.id, signal, {.sival_int = how});
+      send(process, signal, how);
+      if (!command_.is_each_asked_to_end) return;
     }
   }
 
