@@ -151,7 +151,7 @@ class Launch(CommandLineTest):
         self.assertIn("speculation is not for a model that several ranks run", self.fails(3, "--", *GENERATE, "--speculate", "lookup"))
 
     def test_wrong_stages_are_one_line(self):
-        for parallel, said in (("tensor=2", "is not for 3 ranks"), ("pipeline=4", "is not for 3 ranks"), ("tensor=3,pipeline=2", "is not for 3 ranks"),
+        for parallel, said in (("tensor=2", "is not for 3 ranks"), ("pipeline=4", "is not for 3 ranks"), ("tensor=4", "is not for 3 ranks"), ("tensor=2147483647,pipeline=2147483647", "is not for 3 ranks"), ("tensor=3,pipeline=2", "is not for 3 ranks"),
                                ("layers=3", "is not of the form tensor=A,pipeline=B"), ("pipeline=3,", "is not of the form"), ("pipeline=3,pipeline=3", "is not of the form"),
                                ("pipeline=x", "has no whole number from 1 on for pipeline"), ("tensor=0", "has no whole number from 1 on for tensor")):
             self.assertIn(said, self.fails(2, "-n", 3, "--parallel", parallel, "--", *GENERATE), parallel)

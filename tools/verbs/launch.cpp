@@ -72,7 +72,7 @@ int stages_of(const std::string& text, int ranks) {
     found.*factor->count = count;
     begin = end + 1;
   }
-  const int pipeline = found.pipeline.value_or(ranks / found.tensor.value_or(ranks));
+  const int pipeline = found.pipeline.value_or(std::max(1, ranks / found.tensor.value_or(ranks)));
   const std::int64_t tensor = found.tensor.value_or(std::max(1, ranks / pipeline));
   if (tensor * pipeline != ranks)
     fail_parallel(
