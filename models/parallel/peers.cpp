@@ -108,8 +108,7 @@ at::Tensor with_head(const at::Tensor& bytes) {
 std::int64_t length_of(const at::Tensor& first, std::optional<std::int64_t> wanted) {
   std::uint64_t length = 0;
   std::memcpy(&length, first.const_data_ptr(), kHead);
-  if (length > static_cast<std::uint64_t>(wanted.value_or(kMostTexts))) fail_elsewhere();
-  if (wanted && length != static_cast<std::uint64_t>(*wanted)) fail_elsewhere();
+  if (wanted ? length != static_cast<std::uint64_t>(*wanted) : length > kMostTexts) fail_elsewhere();
   return static_cast<std::int64_t>(length);
 }
 

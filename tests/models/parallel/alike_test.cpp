@@ -10,24 +10,21 @@
 #include <halfbyte/error.h>
 
 #include "tests/catch.h"
+#include "tests/models/parallel/forwarding_group.h"
 #include "tests/models/parallel/ranks.h"
 
 namespace halfbyte {
 namespace {
 
 // Adds something to the first that it says.
-class Altered : public Group {
+class Altered : public tests::ForwardingGroup {
  public:
-  Altered(std::shared_ptr<Group> group, std::string more) : group_(std::move(group)), more_(std::move(more)) {}
-  int rank() const noexcept override { return group_->rank(); }
-  int size() const noexcept override { return group_->size(); }
-  void sum(std::span<float> values) override { group_->sum(values); }
+  Altered(std::shared_ptr<Group> group, std::string more) : ForwardingGroup(std::move(group)), more_(std::move(more)) {}
   std::vector<std::string> gather(const std::string& text) override {
-    return group_->gather(text + std::exchange(more_, ""));
+    return ForwardingGroup::gather(text + std::exchange(more_, ""));
   }
 
  private:
-  std::shared_ptr<Group> group_;
   std::string more_;
 };
 

@@ -22,6 +22,7 @@
 #include "models/modules/session.h"
 #include "models/serving/scheduler.h"
 #include "tests/catch.h"
+#include "tests/models/parallel/forwarding_group.h"
 #include "tests/models/parallel/given.h"
 #include "tests/places.h"
 
@@ -31,28 +32,20 @@ namespace {
 const auto kPath = [] { return tests::data("families") / "gemma3"; };
 
 // A group in which something is done to what a rank says, or to how often it is asked.
-class Meddled : public Group {
+class Meddled : public tests::ForwardingGroup {
  public:
   std::function<void(std::span<float>)> before_sum = {};
   std::function<void()> before_gather = {};
 
-  explicit Meddled(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-  int rank() const noexcept override { return group_->rank(); }
-  int size() const noexcept override { return group_->size(); }
+  using ForwardingGroup::ForwardingGroup;
   void sum(std::span<float> values) override {
     if (before_sum) before_sum(values);
-    group_->sum(values);
+    ForwardingGroup::sum(values);
   }
   std::vector<std::string> gather(const std::string& text) override {
     if (before_gather) before_gather();
-    return group_->gather(text);
+    return ForwardingGroup::gather(text);
   }
-  void send(std::span<const float> values, int to) override { group_->send(values, to); }
-  void receive(std::span<float> values, int from) override { group_->receive(values, from); }
-  std::shared_ptr<Group> part(const std::vector<int>& ranks) override { return group_->part(ranks); }
-
- private:
-  std::shared_ptr<Group> group_;
 };
 
 struct Gone : std::runtime_error {

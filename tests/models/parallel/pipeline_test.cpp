@@ -19,6 +19,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "tests/catch.h"
+#include "tests/models/parallel/forwarding_group.h"
 #include "tests/models/parallel/given.h"
 #include "tests/models/training/trained_family.h"
 #include "tests/places.h"
@@ -42,29 +43,26 @@ at::Tensor logits_of(const Model& model, std::int64_t rows, std::int64_t tokens)
 }
 
 // What a rank does with others, in its order.
-class Noted : public Group {
+class Noted : public tests::ForwardingGroup {
  public:
-  Noted(std::shared_ptr<Group> group, std::vector<std::string>& notes) : group_(std::move(group)), notes_(notes) {}
-  int rank() const noexcept override { return group_->rank(); }
-  int size() const noexcept override { return group_->size(); }
+  Noted(std::shared_ptr<Group> group, std::vector<std::string>& notes)
+      : ForwardingGroup(std::move(group)), notes_(notes) {}
   void sum(std::span<float> values) override {
     note("sum", values.size());
-    group_->sum(values);
+    ForwardingGroup::sum(values);
   }
-  std::vector<std::string> gather(const std::string& text) override { return group_->gather(text); }
   void send(std::span<const float> values, int to) override {
     note("send", values.size());
-    group_->send(values, to);
+    ForwardingGroup::send(values, to);
   }
   void receive(std::span<float> values, int from) override {
     note("receive", values.size());
-    group_->receive(values, from);
+    ForwardingGroup::receive(values, from);
   }
 
  private:
   void note(const std::string& what, std::size_t count) const { notes_.push_back(what + " " + std::to_string(count)); }
 
-  std::shared_ptr<Group> group_;
   std::vector<std::string>& notes_;
 };
 

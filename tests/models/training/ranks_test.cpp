@@ -16,6 +16,7 @@
 #include <halfbyte/error.h>
 
 #include "tests/catch.h"
+#include "tests/models/parallel/forwarding_group.h"
 #include "tests/models/parallel/ranks.h"
 
 namespace halfbyte {
@@ -135,21 +136,17 @@ TEST_CASE("losses are added in the order of ranks, and who is stopped stops all"
 namespace {
 
 // Counts what others ask for meanwhile.
-class Counted : public Group {
+class Counted : public tests::ForwardingGroup {
  public:
-  Counted(std::shared_ptr<Group> group, std::atomic<int>& count) : group_(std::move(group)), count_(count) {}
-  int rank() const noexcept override { return group_->rank(); }
-  int size() const noexcept override { return group_->size(); }
-  void sum(std::span<float> values) override { group_->sum(values); }
+  Counted(std::shared_ptr<Group> group, std::atomic<int>& count) : ForwardingGroup(std::move(group)), count_(count) {}
   std::vector<std::string> gather(const std::string& text) override {
-    const auto out = group_->gather(text);
+    const auto out = ForwardingGroup::gather(text);
     ++count_;
     count_.notify_all();
     return out;
   }
 
  private:
-  std::shared_ptr<Group> group_;
   std::atomic<int>& count_;
 };
 
