@@ -39,11 +39,11 @@ struct Meeting {
 constexpr std::chrono::seconds kAnswer{2};  // of what has a timeout of its own, beyond it
 
 c10::intrusive_ptr<c10d::Backend> connected(const Meeting& meeting, int rank, int size) {
+  const models::BrokenPipesAreErrors in_its_threads;  // the device's and the backend's
   const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
   options->threads = 1;  // calls come one after another
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(meeting.address));
   return models::within(meeting.timeout + kAnswer, [store = meeting.store, rank, size, options] {
-    const models::BrokenPipesAreErrors in_its_threads;
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
   });
 }
@@ -173,6 +173,7 @@ bool has_network_groups() noexcept { return true; }
 
 std::shared_ptr<Group> join_network(int rank, int size, const NetworkOptions& options) {
   check(rank, size, options);
+  const models::BrokenPipesAreErrors in_its_threads;  // the store's too
   const std::string address = models::address_of(options.interface);
   const Store store = c10::make_intrusive<c10d::PrefixStore>("halfbyte/" + options.name, open_store(rank, options));
   auto roster = std::make_shared<Roster>(store, rank, size, options.secret, options.timeout);

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -69,6 +73,25 @@ bool is_told(const std::function<void(Group& group)>& work) {
     } catch (const Error& said) {
       out |= std::string(said.what()).find("is at another step") != std::string::npos;
     }
+  }
+  return out;
+}
+
+// Of this process's threads whose names begin so: how many there are, and in how many a broken pipe is no signal.
+struct Threads {
+  int count = 0, without_signal = 0;
+};
+
+Threads threads_named(const std::string& beginning) {
+  Threads out;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::map<std::string, std::string> fields;
+    for (std::string name, rest; std::getline(status, name, ':') && std::getline(status >> std::ws, rest);)
+      fields[name] = rest;
+    if (!fields["Name"].starts_with(beginning)) continue;
+    ++out.count;
+    out.without_signal += static_cast<int>(std::stoull(fields["SigBlk"], nullptr, 16) >> (SIGPIPE - 1) & 1);
   }
   return out;
 }
@@ -166,6 +189,19 @@ TEST_CASE("networks: letters of any length come in their order, some ahead of wh
       }
     }
   });
+}
+
+TEST_CASE("networks: no thread of c10d or Gloo ends a process by what it writes to a rank that is gone", "[ranks]") {
+  Threads groups, store;
+  run(2, [&](Group& group) {
+    group.gather("");
+    if (group.rank() == 0) groups = threads_named("gloo_"), store = threads_named("pt_");
+    group.gather("");  // the other's threads are there until then
+  });
+  CHECK(groups.count >= 2);
+  CHECK(groups.without_signal == groups.count);
+  CHECK(store.count >= 3);  // with the two ranks' loops
+  CHECK(store.without_signal == store.count);
 }
 
 TEST_CASE("networks: ranks at different calls are told so", "[ranks]") {
