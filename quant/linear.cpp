@@ -24,7 +24,7 @@ void write_bias(const Call& call) {
   }
 }
 
-enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kDirectWide, kPanels, kOnednn };
+enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kLanesInt8, kDirectWide, kPanels, kOnednn };
 
 bool is_int8(const Call& call) {
   return call.arithmetic == Arithmetic::kInt8 && call.table->int8 && int8_group_size(call.weight) != 0;
@@ -43,6 +43,7 @@ Way way_of(const Call& call) {
   if (call.weight.in_features == 0) return Way::kBias;
   const std::size_t rows = counted_rows(call);
   if (is_wide(call) && rows <= call.table->wide->most_rows) return Way::kDirectWide;
+  if (is_int8(call) && has_lanes(call, rows)) return Way::kLanesInt8;
   if (has_panels(call, rows)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
   return rows <= static_cast<std::size_t>(kDirectRows) ? Way::kDirectFloat : Way::kOnednn;
@@ -53,6 +54,7 @@ bool shares_input(Way way, const Call& a, const Call& b) {
     case Way::kDirectFloat:
       return a.weight.in_features == b.weight.in_features && shares_direct_input(a, b);
     case Way::kDirectInt8:
+    case Way::kLanesInt8:
     case Way::kDirectWide:
       return a.weight.in_features == b.weight.in_features && shares_int8_input(a, b);
     case Way::kPanels:
@@ -72,6 +74,8 @@ void run(Way way, std::span<const Call> calls) {
       return direct_float(calls);
     case Way::kDirectInt8:
       return direct_int8(calls);
+    case Way::kLanesInt8:
+      return lanes_int8(calls);
     case Way::kDirectWide:
       return direct_wide(calls);
     case Way::kPanels:

@@ -55,12 +55,25 @@ struct Int8DotArguments {
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
+// Rows of input in lanes: a vector has codes of 4 or of kLaneRows rows, each in lanes of its own, and zeros in those of
+// rows that are not there. A step of products is a vector of kLaneBytes bytes.
+inline constexpr std::size_t kLaneRows = 8, kLaneBytes = 32, kLaneValues = 8;
+constexpr std::size_t lanes_for(std::size_t rows) { return rows > 4 ? kLaneRows : 4; }
+// Which row the sums in a lane are of.
+constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes) {
+  return lanes == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
+}
+
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
   void (*quantize)(const float* x, const Int8Groups& out) noexcept;
   // Brings codes (n) of a row into the order in which dot[way] reads them.
   void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
+  // As dot[kIntegers4], but for how the input lies, of 3 to kLaneRows rows; null: none that is faster. A step has as
+  // many codes of each row as there is room for, first those of the first half of 64 as `arrange` gives them, then as
+  // many of the second half, and so on. Scales and sums of codes are (groups, kLaneValues).
+  void (*dot_lanes)(const Int8DotArguments& arguments) noexcept = nullptr;
 };
 
 // Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
@@ -218,6 +231,9 @@ extern const WideTable kRefWide;
 extern const ColumnTable kRefColumns;
 #ifdef HALFBYTE_X86
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
+// Their dot_lanes.
+void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
 extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;

@@ -181,6 +181,8 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
 // inputs are prepared alike (shares_direct_input), and they have one, or together at most kInputRows rows.
 void direct_float(std::span<const Call> calls);
 void direct_int8(std::span<const Call> calls);
+// The same where has_lanes.
+void lanes_int8(std::span<const Call> calls);
 // The same of 8-bit codes and activations in 16 bits.
 void direct_wide(std::span<const Call> calls);
 // Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.
@@ -192,6 +194,8 @@ bool by_onednn(const Call& call);
 std::size_t int8_group_size(const WeightView& weight) noexcept;
 // Whether activations in 16 bits are what the call's arithmetic wants.
 bool is_wide(const Call& call) noexcept;
+// Whether each of so many rows of input in 8 bits can have a lane of a vector, and that is faster.
+bool has_lanes(const Call& call, std::size_t rows) noexcept;
 // Whether by_panels can do it, and is faster for so many rows.
 bool has_panels(const Call& call, std::size_t rows) noexcept;
 bool shares_direct_input(const Call& a, const Call& b) noexcept;
