@@ -15,6 +15,7 @@ import shlex
 import socket
 import statistics
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -31,9 +32,16 @@ def free_port():
 class Server:
     def __init__(self, name, command, look_every=0.05):
         self.name, self.port = name, free_port()
-        self.process = subprocess.Popen(shlex.split(command.format(port=self.port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with tempfile.TemporaryFile() as messages:
+            self.process = subprocess.Popen(shlex.split(command.format(port=self.port)), stdout=subprocess.DEVNULL, stderr=messages)
+            self.await_ready(name, messages, look_every)
+
+    def await_ready(self, name, messages, look_every):
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                messages.seek(0)
+                raise SystemExit(f"{name} ended with status {self.process.returncode}: {messages.read().decode(errors='replace')[-500:].strip()}")
             try:
                 if self.get("/health") == 200:
                     return
