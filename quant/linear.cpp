@@ -107,6 +107,8 @@ void linear(const kernels::Table& table, std::span<const Product> products) {
     calls.clear();
     for (const Product& product : products.subspan(first, std::min(kMaxCalls, products.size() - first)))
       calls.emplace_back(table, product.weight, product.arguments);
+    // Experts have any number of rows each: those that go one way run together.
+    if (!std::ranges::is_sorted(calls, {}, way_of)) std::ranges::stable_sort(calls, {}, way_of);
     run(calls);
   }
 }

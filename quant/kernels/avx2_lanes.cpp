@@ -93,13 +93,13 @@ constexpr std::size_t kMostSteps = 8;  // that are added up before their sums ar
 // Codes of kWeightRows rows, of each vector of bytes the lower ones and the upper ones.
 template <std::size_t kBlocks>
 struct Unpacked {
-  alignas(32) Byte halves[2][kWeightRows][kBlocks][sizeof(Ints)];
+  alignas(32) Byte halves[2][kWeightRows][kBlocks * sizeof(Ints)];
 
   void put(std::size_t row, std::size_t block, Ints bytes) {
     const Ints mask = _mm256_set1_epi8(15);
     const Ints upper = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask);
-    _mm256_store_si256(reinterpret_cast<Ints*>(halves[0][row][block]), _mm256_and_si256(bytes, mask));
-    _mm256_store_si256(reinterpret_cast<Ints*>(halves[1][row][block]), upper);
+    _mm256_store_si256(reinterpret_cast<Ints*>(halves[0][row]) + block, _mm256_and_si256(bytes, mask));
+    _mm256_store_si256(reinterpret_cast<Ints*>(halves[1][row]) + block, upper);
   }
 };
 
@@ -148,7 +148,7 @@ struct LaneRows {
       const Ints x = load(input + i * sizeof(Ints));
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < kWeightRows; ++w) {
-        const Ints spread = L::spread(codes.halves[(step + i) % 2][w][0] + (step + i) / 2 * L::kCodes);
+        const Ints spread = L::spread(codes.halves[(step + i) % 2][w] + (step + i) / 2 * L::kCodes);
         if (i == 0)
           some[w] = Products::first(spread, x);
         else

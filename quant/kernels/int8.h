@@ -58,9 +58,9 @@ enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 // Rows of input in lanes: a vector has codes of 4 or of kLaneRows rows, each in lanes of its own, and zeros in those of
 // rows that are not there. A step of products is a vector of kLaneBytes bytes.
 inline constexpr std::size_t kLaneRows = 8, kLaneBytes = 32, kLaneValues = 8;
-constexpr std::size_t lanes_for(std::size_t rows) { return rows > 4 ? kLaneRows : 4; }
+static constexpr std::size_t lanes_for(std::size_t rows) { return rows > 4 ? kLaneRows : 4; }
 // Which row the sums in a lane are of.
-constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes) {
+static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes) {
   return lanes == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
 }
 
@@ -133,8 +133,8 @@ struct PanelInput {
 // multiply 4-bit codes, 8-bit panels have the even ones first, then the odd ones.
 struct PanelTable {
   PanelInput input = {};
-  // From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5).
-  // Indexed by Int8Dot.
+  // From so many rows of input on, unpacking is cheaper than reading each weight row in place (measured on Zen 5),
+  // where they have no lanes. Indexed by Int8Dot.
   std::size_t least_rows[kInt8DotCount];
   // Indexed by Int8Dot. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16; an 8-bit tile
   // codes, or levels plus 128.
