@@ -61,23 +61,11 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
                     std::size_t rows) {
   const Call& call = *chunk.call;
   Scratch& buffers = scratch();
-  kernels::Int8DotArguments a{};
-  a.rows = call.weight.rows;
-  a.row_bytes = call.weight.row_bytes;
-  a.begin = chunk.begin;
-  a.end = chunk.end;
-  a.in_features = call.weight.in_features;
-  a.group_size = input.group_size;
-  a.levels = call.weight.byte_levels;
+  kernels::Int8DotArguments a = int8_arguments(chunk);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
-  const ScalesByGroup scales = scales_by_group(chunk, input.group_size, true, kernels::kScaleUnit);
-  a.scales = scales.scales;
-  a.offsets = scales.offsets;
-  a.scale_stride = scales.stride;
   a.scratch_scales = buffers.scales.at_least(kernels::kMaxDotRows * input.groups());
   a.scratch_sums = buffers.sums.at_least(kernels::kMaxDotRows * input.groups());
-  a.output_stride = chunk.end - chunk.begin;
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);

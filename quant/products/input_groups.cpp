@@ -96,4 +96,22 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
           call.weight.has_offsets() ? to.transpose(groups.offsets, offsets) : nullptr, to.stride};
 }
 
+kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk) {
+  const WeightView& weight = chunk.call->weight;
+  kernels::Int8DotArguments out{};
+  out.rows = weight.rows;
+  out.row_bytes = weight.row_bytes;
+  out.begin = chunk.begin;
+  out.end = chunk.end;
+  out.in_features = weight.in_features;
+  out.group_size = int8_group_size(weight);
+  out.levels = weight.byte_levels;
+  const ScalesByGroup scales = scales_by_group(chunk, out.group_size, true, kernels::kScaleUnit);
+  out.scales = scales.scales;
+  out.offsets = scales.offsets;
+  out.scale_stride = scales.stride;
+  out.output_stride = chunk.end - chunk.begin;
+  return out;
+}
+
 }  // namespace halfbyte::quant

@@ -27,4 +27,8 @@ struct ScalesByGroup {
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
+// What Int8Table's products are told of a chunk's weights, and how far apart rows of output lie. Scales belong to the
+// thread, until it asks again.
+kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk);
+
 }  // namespace halfbyte::quant

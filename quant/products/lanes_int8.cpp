@@ -88,22 +88,11 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const P
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs& inputs, std::size_t prepared,
                     std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  const ScalesByGroup scales = scales_by_group(chunk, inputs.group_size, true, kernels::kScaleUnit);
-  kernels::Int8DotArguments a{};
-  a.rows = call.weight.rows;
-  a.row_bytes = call.weight.row_bytes;
-  a.begin = chunk.begin;
-  a.end = chunk.end;
-  a.in_features = call.weight.in_features;
-  a.group_size = inputs.group_size;
-  a.scales = scales.scales;
-  a.offsets = scales.offsets;
-  a.scale_stride = scales.stride;
+  kernels::Int8DotArguments a = int8_arguments(chunk);
   a.input = inputs.steps_from(prepared);
   a.input_scales = inputs.scales + inputs.values_from(prepared);
   a.code_sums = inputs.code_sums + inputs.values_from(prepared);
   a.m = rows;
-  a.output_stride = chunk.end - chunk.begin;
   a.output = scratch().products.at_least(rows * a.output_stride);
   call.table->int8->dot_lanes(a);
   write_products(call, a.output, a.output_stride, first_row, rows, chunk.begin, a.output_stride);
