@@ -25,6 +25,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {.option = Option::kHalfbyteOnly, .name = "halfbyte_only"},
     {.option = Option::kHead, .name = "head"},
     {.option = Option::kInsecure, .name = "insecure"},
+    {.option = Option::kInterface, .name = "interface"},
     {.option = Option::kKeep, .name = "keep"},
     {.option = Option::kKeepPacked, .name = "keep_packed"},
     {.option = Option::kKeys, .name = "keys"},

@@ -163,7 +163,8 @@ void check(int rank, int size, const NetworkOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "ranks meet at " + options.host +
                     ", and listen on the loopback interface alone: name this machine's interface of the network "
-                    "between them (--interface of halfbyte launch, or GLOO_SOCKET_IFNAME)");
+                    "between them (" +
+                    Option::kInterface + ", or GLOO_SOCKET_IFNAME)");
   }
 }
 

@@ -318,7 +318,7 @@ class Network(CommandLineTest):
         self.fails(2, "one process is not several", "launch", "-n", 1, "--", *GENERATE)
         self.fails(2, "are for ranks of several machines", "launch", "--interface", "lo", "--", *GENERATE)
         self.fails(2, "has no interface 'nowhere'", "launch", "--master-addr", "127.0.0.1", "--interface", "nowhere", "--", *GENERATE)
-        self.fails(2, "listen on the loopback interface alone", "launch", "--master-addr", "192.0.2.1", "--", *GENERATE)
+        self.fails(2, "(--interface, or GLOO_SOCKET_IFNAME)", "launch", "--master-addr", "192.0.2.1", "--", *GENERATE)
         self.fails(1, "the ranks' secret cannot be read there", "launch", "--master-addr", "127.0.0.1", "--secret-file", self.scratch / "none", "--", *GENERATE)
 
     def test_verbs_that_are_not_for_ranks(self):

@@ -24,6 +24,7 @@ enum class Option {
   kHalfbyteOnly,
   kHead,
   kInsecure,
+  kInterface,
   kKeep,
   kKeepPacked,
   kKeys,
