@@ -24,7 +24,7 @@ void write_bias(const Call& call) {
   }
 }
 
-enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kLanesInt8, kDirectWide, kPanels, kOnednn };
+enum class Way { kNothing, kBias, kDirectFloat, kDirectInt8, kLanesInt8, kDirectWide, kLanesWide, kPanels, kOnednn };
 
 bool is_int8(const Call& call) {
   return call.arithmetic == Arithmetic::kInt8 && call.table->int8 && int8_group_size(call.weight) != 0;
@@ -42,8 +42,9 @@ Way way_of(const Call& call) {
   if (call.rows == 0 || call.weight.out_features == 0) return Way::kNothing;
   if (call.weight.in_features == 0) return Way::kBias;
   const std::size_t rows = counted_rows(call);
-  if (is_wide(call) && rows <= call.table->wide->most_rows) return Way::kDirectWide;
-  if (is_int8(call) && has_lanes(call, rows)) return Way::kLanesInt8;
+  if (is_wide(call) && rows <= call.table->wide->most_rows)
+    return has_wide_lanes(call) ? Way::kLanesWide : Way::kDirectWide;
+  if (is_int8(call) && has_int8_lanes(call, rows)) return Way::kLanesInt8;
   if (has_panels(call, rows)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
   return rows <= static_cast<std::size_t>(kDirectRows) ? Way::kDirectFloat : Way::kOnednn;
@@ -56,6 +57,7 @@ bool shares_input(Way way, const Call& a, const Call& b) {
     case Way::kDirectInt8:
     case Way::kLanesInt8:
     case Way::kDirectWide:
+    case Way::kLanesWide:
       return a.weight.in_features == b.weight.in_features && shares_int8_input(a, b);
     case Way::kPanels:
       return has_same_input(a, b) && shares_panels(a, b);
@@ -78,6 +80,8 @@ void run(Way way, std::span<const Call> calls) {
       return lanes_int8(calls);
     case Way::kDirectWide:
       return direct_wide(calls);
+    case Way::kLanesWide:
+      return lanes_wide(calls);
     case Way::kPanels:
       return by_panels(calls);
     case Way::kOnednn:

@@ -12,9 +12,6 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
-constexpr std::size_t kLineBytes = 64, kPrefetchRows = 2 * kWidth;
-// As in avx2.cpp: behind one row, far enough to hide memory's latency.
-constexpr std::size_t kPrefetchBytes = 4096;
 
 Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const Ints*>(from)); }
 void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), value); }
@@ -41,12 +38,6 @@ std::int32_t reduce(Ints value, Fold fold) {
 
 std::int32_t sum_of(Ints value) {
   return reduce(value, [](__m128i a, __m128i b) { return _mm_add_epi32(a, b); });
-}
-
-float sum_of(Floats value) {
-  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
-  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
-  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
 
 // NaN counts as larger than infinity.
@@ -163,7 +154,11 @@ Ints load_codes(const Byte* from) {
 }
 Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 Ints add_wide_products(Ints sums, Ints weights, Ints x) { return add(sums, _mm256_madd_epi16(weights, x)); }
-Ints first_lane(std::int32_t value) { return _mm256_zextsi128_si256(_mm_cvtsi32_si128(value)); }
+// Over the lanes of each.
+__m128i four_sums(const Ints (&values)[4]) {
+  const Ints all = join<4>(join<2>(values[0], values[1]), join<2>(values[2], values[3]));
+  return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
 
 // Zero where they are not finite. Gives the codes.
 Ints round_wide(std::int16_t* to, const float* x, float inverse) {
@@ -177,7 +172,8 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 
 }  // namespace
 
-const WideTable kAvx2Wide = {.most_rows = kAnyRows, .quantize = wide::quantize, .dot = wide::dot};
+const WideTable kAvx2Wide = {
+    .most_rows = kAnyRows, .quantize = wide::quantize, .dot = wide::dot, .dot_lanes = avx2_dot_wide_lanes};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},

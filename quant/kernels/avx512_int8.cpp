@@ -16,9 +16,6 @@ using Ints = __m512i;
 using Floats = __m512;
 
 constexpr std::size_t kWidth = 16;
-constexpr std::size_t kLineBytes = 64, kPrefetchRows = kWidth;
-// As in avx512.cpp: behind one row, far enough to hide memory's latency.
-constexpr std::size_t kPrefetchBytes = 6144;
 constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
@@ -199,9 +196,13 @@ Ints add_wide_products(Ints sums, Ints weights, Ints x) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(x));
   return sums;
 }
-Ints first_lane(std::int32_t value) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128(value)); }
+// Over the lanes of each.
+__m128i four_sums(const Ints (&values)[4]) {
+  const Ints all = join<4>(join<2>(values[0], values[1]), join<2>(values[2], values[3]));
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
 std::int32_t sum_of(Ints value) { return _mm512_reduce_add_epi32(value); }
-float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
 
 // Zero where they are not finite. Gives the codes.
 Ints round_wide(std::int16_t* to, const float* x, float inverse) {

@@ -22,6 +22,11 @@ struct Int8Groups {
   std::int32_t* sums;      // (n / group_size), of the codes
 };
 
+// A product with few rows of input fetches weight rows that come so much later ahead of their use: each from where its
+// own row has got to, or as a run. A run would wait for the translation of each page that it comes to, so that it
+// touches pages so far ahead of itself.
+inline constexpr std::size_t kPrefetchRows = 16, kLineBytes = 64, kTranslatedBytes = 8192;
+
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
 inline constexpr std::size_t kScaleUnit = 16;
 
@@ -200,14 +205,15 @@ struct WideGroups {
   std::int32_t* sums;      // (n / group_size), of the codes times the weights' offset of 128, negated
 };
 
+// A product is the sum over the groups of a row, in order, as Int8DotArguments has it.
 struct WideDotArguments {
   const Byte* rows;
   std::size_t row_bytes;
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
-  std::size_t group_size;          // of the activations, and of the scales here
-  const float* scales;             // (end - begin, scale_stride), of row `begin` on
-  std::size_t scale_stride;        // at least the groups of a row
+  std::size_t group_size;          // 32, 64 or 128; of the activations, and of the scales here
+  const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
+  std::size_t scale_stride;        // a multiple of kScaleUnit
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
   const float* input_scales;       // (m, input_stride / group_size)
@@ -224,6 +230,8 @@ struct WideTable {
   // Shape of x: (n). Rounds half to even. A group that holds NaN or an infinity has a scale that is not finite.
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
+  // As Int8Table has it, of steps that are each row's next codes.
+  void (*dot_lanes)(const WideDotArguments& arguments) noexcept = nullptr;
 };
 
 extern const Int8Table kRefInt8;
@@ -234,6 +242,7 @@ extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 // Their dot_lanes.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx2_dot_wide_lanes(const WideDotArguments& arguments) noexcept;
 extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;

@@ -98,8 +98,8 @@ float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noex
     const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
     std::int32_t products = a.input_sums[m * groups + g];
     for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
-    sum +=
-        static_cast<float>(products) * (a.scales[(r - a.begin) * a.scale_stride + g] * a.input_scales[m * groups + g]);
+    const float value = static_cast<float>(products) * a.input_scales[m * groups + g];
+    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin)], sum);
   }
   return sum;
 }

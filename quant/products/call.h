@@ -181,10 +181,11 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
 // inputs are prepared alike (shares_direct_input), and they have one, or together at most kInputRows rows.
 void direct_float(std::span<const Call> calls);
 void direct_int8(std::span<const Call> calls);
-// The same where has_lanes.
-void lanes_int8(std::span<const Call> calls);
 // The same of 8-bit codes and activations in 16 bits.
 void direct_wide(std::span<const Call> calls);
+// Where has_int8_lanes and has_wide_lanes.
+void lanes_int8(std::span<const Call> calls);
+void lanes_wide(std::span<const Call> calls);
 // Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.
 void by_panels(std::span<const Call> calls);
 // False when oneDNN is absent or has no fast kernel; the output is then not complete.
@@ -194,8 +195,10 @@ bool by_onednn(const Call& call);
 std::size_t int8_group_size(const WeightView& weight) noexcept;
 // Whether activations in 16 bits are what the call's arithmetic wants.
 bool is_wide(const Call& call) noexcept;
-// Whether each of so many rows of input in 8 bits can have a lane of a vector, and that is faster.
-bool has_lanes(const Call& call, std::size_t rows) noexcept;
+// Whether each of so many rows of input, in 8 bits, can have a lane of a vector, and that is faster.
+bool has_int8_lanes(const Call& call, std::size_t rows) noexcept;
+// The same of a call that is_wide, in 16 bits.
+bool has_wide_lanes(const Call& call) noexcept;
 // Whether by_panels can do it, and is faster for so many rows.
 bool has_panels(const Call& call, std::size_t rows) noexcept;
 bool shares_direct_input(const Call& a, const Call& b) noexcept;

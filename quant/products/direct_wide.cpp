@@ -52,18 +52,8 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const P
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
                     std::size_t rows) {
   const Call& call = *chunk.call;
-  const InputGroupScales scales = scales_by_input_groups(chunk, input.group_size);
-  kernels::WideDotArguments a{};
-  a.rows = call.weight.rows;
-  a.row_bytes = call.weight.row_bytes;
-  a.begin = chunk.begin;
-  a.end = chunk.end;
-  a.in_features = call.weight.in_features;
-  a.group_size = input.group_size;
-  a.scales = scales.scales;
-  a.scale_stride = scales.stride;
+  kernels::WideDotArguments a = wide_arguments(chunk);
   a.input_stride = input.stride;
-  a.output_stride = chunk.end - chunk.begin;
   a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);

@@ -6,23 +6,6 @@
 namespace halfbyte::quant {
 namespace {
 
-// One value for each group of the activations, `share` of which lie in one group of the weight. Shapes: values (rows,
-// groups), out (rows, in_groups) and padding.
-const float* spread_groups(const std::vector<float>& values, std::size_t rows, std::size_t groups, std::size_t share,
-                           std::size_t in_groups, Floats& buffer) {
-  float* const spread = buffer.at_least(rows * in_groups + kernels::kScalePadding);
-  float* out = spread;
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t g = 0, left = in_groups; left > 0; ++g) {
-      const std::size_t some = std::min(share, left);
-      out = std::fill_n(out, some, values[row * groups + g]);
-      left -= some;
-    }
-  }
-  std::fill_n(out, kernels::kScalePadding, 0.0f);
-  return spread;
-}
-
 // Groups of `group_size` values that lie in one of the weight's.
 std::size_t share_of(const WeightView& weight, std::size_t group_size) {
   return weight.is_channel() ? weight.in_features : weight.group_size / group_size;
@@ -65,6 +48,26 @@ struct Transposed {
   }
 };
 
+ScalesByGroup scales_of(const Chunks::Chunk& chunk) {
+  return scales_by_group(chunk, int8_group_size(chunk.call->weight), true, kernels::kScaleUnit);
+}
+
+template <class Arguments>
+Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
+  const WeightView& weight = chunk.call->weight;
+  Arguments out{};
+  out.rows = weight.rows;
+  out.row_bytes = weight.row_bytes;
+  out.begin = chunk.begin;
+  out.end = chunk.end;
+  out.in_features = weight.in_features;
+  out.group_size = int8_group_size(weight);
+  out.scales = scales.scales;
+  out.scale_stride = scales.stride;
+  out.output_stride = chunk.end - chunk.begin;
+  return out;
+}
+
 }  // namespace
 
 std::size_t int8_group_size(const WeightView& weight) noexcept {
@@ -72,18 +75,6 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
   if (weight.is_channel() || weight.group_size % 128 == 0) return 128;
   const bool is_known = weight.group_size == 64 || weight.group_size == 32 || weight.group_size == 16;
   return is_known ? weight.group_size : 0;
-}
-
-InputGroupScales scales_by_input_groups(const Chunks::Chunk& chunk, std::size_t group_size) {
-  const WeightView& weight = chunk.call->weight;
-  thread_local GroupValues groups;
-  thread_local Floats scales;
-  load_int8_groups(*chunk.call->table, weight, chunk.begin, chunk.end, groups);
-  if (weight.group_size == group_size) return {groups.scales.data(), weight.groups};
-  const std::size_t stride = (weight.in_features + group_size - 1) / group_size;
-  return {spread_groups(groups.scales, chunk.end - chunk.begin, weight.groups, share_of(weight, group_size), stride,
-                        scales),
-          stride};
 }
 
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
@@ -97,21 +88,15 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 }
 
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk) {
-  const WeightView& weight = chunk.call->weight;
-  kernels::Int8DotArguments out{};
-  out.rows = weight.rows;
-  out.row_bytes = weight.row_bytes;
-  out.begin = chunk.begin;
-  out.end = chunk.end;
-  out.in_features = weight.in_features;
-  out.group_size = int8_group_size(weight);
-  out.levels = weight.byte_levels;
-  const ScalesByGroup scales = scales_by_group(chunk, out.group_size, true, kernels::kScaleUnit);
-  out.scales = scales.scales;
+  const ScalesByGroup scales = scales_of(chunk);
+  auto out = arguments<kernels::Int8DotArguments>(chunk, scales);
+  out.levels = chunk.call->weight.byte_levels;
   out.offsets = scales.offsets;
-  out.scale_stride = scales.stride;
-  out.output_stride = chunk.end - chunk.begin;
   return out;
+}
+
+kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk) {
+  return arguments<kernels::WideDotArguments>(chunk, scales_of(chunk));
 }
 
 }  // namespace halfbyte::quant

@@ -7,16 +7,6 @@
 
 namespace halfbyte::quant {
 
-// Shapes: (weight rows of the chunk, stride), with kScalePadding finite ones behind. Belongs to the thread, until it
-// asks again.
-struct InputGroupScales {
-  const float* scales;
-  std::size_t stride;
-};
-
-// `group_size`: int8_group_size() of a weight without offsets.
-InputGroupScales scales_by_input_groups(const Chunks::Chunk& chunk, std::size_t group_size);
-
 // Shapes: (groups, stride), with zeros behind the chunk's weight rows. Belongs to the thread, until it asks again.
 struct ScalesByGroup {
   const float *scales, *offsets;  // no offsets: null
@@ -27,8 +17,9 @@ struct ScalesByGroup {
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
-// What Int8Table's products are told of a chunk's weights, and how far apart rows of output lie. Scales belong to the
-// thread, until it asks again.
+// What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
+// belong to the thread, until it asks again.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk);
+kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk);
 
 }  // namespace halfbyte::quant

@@ -77,7 +77,7 @@ TEST_CASE("mixed products of 8-bit codes equal double precision on activations i
     if (shape.input_group < 32) continue;
     const Packed packed = packed_for(shape, SchemeId::kSymInt8);
     const std::vector<float> weights = packed.dequantized();
-    for (const std::int64_t rows : {1, 2, 3, 5, 7, 8}) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8}) {
       const std::vector<float> x = gaussian(static_cast<std::size_t>(rows * shape.in_features), 31, 1.0f);
       const Exact exact(seen(x, shape), weights, shape.in_features), unrounded(x, weights, shape.in_features);
       for (const kernels::Table* table : tables()) {
@@ -128,6 +128,32 @@ TEST_CASE("NaN and infinities show in a mixed product", "[quant][wide][levels]")
       const auto y = multiply(*table, packed.matrix(), x, Dtype::kFloat32, Arithmetic::kMixed);
       CHECK(std::none_of(y.begin(), y.begin() + 40, [](float value) { return std::isfinite(value); }));
       CHECK(std::all_of(y.begin() + 40, y.end(), [](float value) { return std::isfinite(value); }));
+    }
+  }
+}
+
+TEST_CASE("every level gives the same bits of a mixed product, of each row alone and of few together",
+          "[quant][wide][levels]") {
+  for (const Shape& shape : kShapes) {
+    if (shape.input_group < 32) continue;
+    const Packed packed = packed_for(shape, SchemeId::kSymInt8);
+    const auto n = static_cast<std::ptrdiff_t>(shape.in_features),
+               outputs = static_cast<std::ptrdiff_t>(shape.out_features);
+    const std::vector<float> x = gaussian(static_cast<std::size_t>(8 * n), 31, 1.0f);
+    const auto product = [&](const kernels::Table& table, std::ptrdiff_t first, std::ptrdiff_t rows) {
+      const std::vector<float> some(x.begin() + first * n, x.begin() + (first + rows) * n);
+      return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kMixed);
+    };
+    std::vector<float> expected;
+    for (std::ptrdiff_t row = 0; row < 8; ++row) {
+      const std::vector<float> one = product(kernels::kRef, row, 1);
+      expected.insert(expected.end(), one.begin(), one.end());
+    }
+    for (const kernels::Table* table : tables()) {
+      for (std::ptrdiff_t rows = 1; rows <= 8; ++rows) {
+        CAPTURE(table->name, shape.out_features, shape.in_features, shape.group_size, rows);
+        CHECK(product(*table, 0, rows) == std::vector<float>(expected.begin(), expected.begin() + rows * outputs));
+      }
     }
   }
 }

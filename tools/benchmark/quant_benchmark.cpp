@@ -178,6 +178,7 @@ int main(int argc, char** argv) {
       add("linear/bfloat16/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kFloat);
       if (!kind.scheme) continue;
       add("linear/int8/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kInt8);
+      if (kind.scheme->bits == 8) add("linear/mixed/" + name, run_linear, kind, m, Dtype::kBfloat16, Arithmetic::kMixed);
     }
     for (const std::int64_t m : {8, 64, 512}) {
       add("transposed/bfloat16/" + std::to_string(m) + "/" + kind.name, run_transposed, kind, m, Dtype::kBfloat16);

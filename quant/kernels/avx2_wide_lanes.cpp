@@ -1,0 +1,88 @@
+// Products of 8-bit codes with three to eight rows of input in 16 bits, each row in lanes of its own. Compiled with the
+// flags of avx2.cpp.
+#include <immintrin.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+#include "quant/kernels/avx2_lanes.inc"
+
+constexpr std::size_t kHalf = 16;  // codes that are unpacked to a vector
+
+template <std::size_t kGroup, std::size_t kInputs>
+struct WideRows : LaneSums<WideDotArguments, kInputs> {
+  using Base = LaneSums<WideDotArguments, kInputs>;
+  using L = Lanes<kInputs>;
+  using Base::a, Base::rows;
+  static constexpr std::size_t kStepCodes = L::kStepBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
+
+  alignas(32) std::int16_t codes[kWeightRows][kGroup];
+
+  WideRows(const WideDotArguments& arguments, std::size_t row) : Base(arguments, row) {}
+
+  // A group's.
+  void unpack(std::size_t w, const Byte* from) {
+    for (std::size_t k = 0; k < kGroup; k += kHalf) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k));
+      _mm256_store_si256(reinterpret_cast<Ints*>(codes[w] + k), _mm256_cvtepu8_epi16(bytes));
+    }
+  }
+
+  // Group g, which has been unpacked.
+  void multiply(std::size_t g) {
+    const std::int16_t* input = a.input + g * kGroup * kInputs;
+    Ints products[kWeightRows] = {};
+#pragma GCC unroll 8
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      const Ints x = load(input + step * kStepCodes * kInputs);
+#pragma GCC unroll 4
+      for (std::size_t w = 0; w < kWeightRows; ++w) {
+        const Ints pairs = _mm256_madd_epi16(L::spread(codes[w] + step * kStepCodes), x);
+        products[w] = _mm256_add_epi32(products[w], pairs);
+      }
+    }
+    this->add(g, products, load(a.input_sums + g * kWidth));
+  }
+
+  void run() {
+    const std::size_t groups = a.in_features / kGroup, left = a.in_features % kGroup;
+    for (std::size_t g = 0; g < groups; ++g) {
+      for (std::size_t w = 0; w < kWeightRows; ++w) unpack(w, rows[w] + g * kGroup);
+      this->prefetch(g * kGroup, kGroup);
+      multiply(g);
+    }
+    if (left == 0) return;
+    for (std::size_t w = 0; w < kWeightRows; ++w) {
+      Byte last[kGroup] = {};  // what is beyond the row meets zeros
+      __builtin_memcpy(last, rows[w] + groups * kGroup, left);
+      unpack(w, last);
+    }
+    multiply(groups);
+  }
+};
+
+template <std::size_t kGroup, std::size_t kInputs>
+void dot_rows(const WideDotArguments& a) {
+  for (std::size_t r = a.begin; r < a.end; r += kWeightRows) {
+    WideRows<kGroup, kInputs> rows(a, r);
+    rows.run();
+    rows.store();
+  }
+}
+
+template <std::size_t kGroup>
+void dot_group_size(const WideDotArguments& a) {
+  lanes_for(a.m) == kLaneRows ? dot_rows<kGroup, 8>(a) : dot_rows<kGroup, 4>(a);
+}
+
+}  // namespace
+
+void avx2_dot_wide_lanes(const WideDotArguments& a) noexcept {
+  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_group_size<32>, dot_group_size<64>,
+                                                               dot_group_size<128>};
+  kByGroupSize[__builtin_ctzll(a.group_size) - 5](a);
+}
+
+}  // namespace halfbyte::quant::kernels
