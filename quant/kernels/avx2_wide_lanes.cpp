@@ -26,7 +26,7 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   void unpack(std::size_t w, const Byte* from) {
     for (std::size_t k = 0; k < kGroup; k += kHalf) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k));
-      _mm256_store_si256(reinterpret_cast<Ints*>(codes[w] + k), _mm256_cvtepu8_epi16(bytes));
+      store(codes[w] + k, _mm256_cvtepu8_epi16(bytes));
     }
   }
 
@@ -40,10 +40,10 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < kWeightRows; ++w) {
         const Ints pairs = _mm256_madd_epi16(L::spread(codes[w] + step * kStepCodes), x);
-        products[w] = _mm256_add_epi32(products[w], pairs);
+        products[w] = add(products[w], pairs);
       }
     }
-    this->add(g, products, load(a.input_sums + g * kWidth));
+    this->add_group(g, products, load(a.input_sums + g * kWidth));
   }
 
   void run() {
@@ -74,7 +74,7 @@ void dot_rows(const WideDotArguments& a) {
 
 template <std::size_t kGroup>
 void dot_group_size(const WideDotArguments& a) {
-  lanes_for(a.m) == kLaneRows ? dot_rows<kGroup, 8>(a) : dot_rows<kGroup, 4>(a);
+  lanes_for(a.m, kWidth) == kLaneRows ? dot_rows<kGroup, 8>(a) : dot_rows<kGroup, 4>(a);
 }
 
 }  // namespace

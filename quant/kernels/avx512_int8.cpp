@@ -216,7 +216,9 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 }  // namespace
 
 const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot};
-const Int8Table kAvx512Int8 = {
-    .quantize = quantize, .arrange = arrange, .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>}};
+const Int8Table kAvx512Int8 = {.quantize = quantize,
+                               .arrange = arrange,
+                               .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>},
+                               .lanes = {avx512_dot_lanes, kWidth, kAvx512LaneRows}};
 
 }  // namespace halfbyte::quant::kernels

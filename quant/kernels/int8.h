@@ -60,14 +60,24 @@ struct Int8DotArguments {
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector has codes of 4 or of kLaneRows rows, each in lanes of its own, and zeros in those of
-// rows that are not there. A step of products is a vector of kLaneBytes bytes.
-inline constexpr std::size_t kLaneRows = 8, kLaneBytes = 32, kLaneValues = 8;
-static constexpr std::size_t lanes_for(std::size_t rows) { return rows > 4 ? kLaneRows : 4; }
-// Which row the sums in a lane are of.
-static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes) {
-  return lanes == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
+// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are as many and
+// `width` is kLaneRows, each in lanes of its own, and zeros in those of rows that are not there.
+inline constexpr std::size_t kLaneRows = 8;
+static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
+  return rows <= 4 && width == kLaneRows ? 4 : kLaneRows;
 }
+// Which row the sums in a lane are of.
+static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::size_t width) {
+  return lanes == width ? lane : lane % 2 + lane / 4 * 2;
+}
+template <class Arguments>
+struct LaneTable {
+  void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
+  std::size_t width = 0;                                       // sums in a vector
+  unsigned rows = 0;                                           // bit n: this is the faster way for n rows of input
+};
+inline constexpr unsigned kAvx2LaneRows = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8;
+inline constexpr unsigned kAvx512LaneRows = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
@@ -75,10 +85,10 @@ struct Int8Table {
   // Brings codes (n) of a row into the order in which dot[way] reads them.
   void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
-  // As dot[kIntegers4], but for how the input lies, of 3 to kLaneRows rows; null: none that is faster. A step has as
-  // many codes of each row as there is room for, first those of the first half of 64 as `arrange` gives them, then as
-  // many of the second half, and so on. Scales and sums of codes are (groups, kLaneValues).
-  void (*dot_lanes)(const Int8DotArguments& arguments) noexcept = nullptr;
+  // As dot[kIntegers4], but for how the input lies. A step is a vector's bytes: as many codes of each row as there is
+  // room for, first those of the first half of two vectors' as `arrange` gives them, then as many of the second half,
+  // and so on. Scales and sums of codes are (groups, lanes.width).
+  LaneTable<Int8DotArguments> lanes = {};
 };
 
 // Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
@@ -230,8 +240,8 @@ struct WideTable {
   // Shape of x: (n). Rounds half to even. A group that holds NaN or an infinity has a scale that is not finite.
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
-  // As Int8Table has it, of steps that are each row's next codes.
-  void (*dot_lanes)(const WideDotArguments& arguments) noexcept = nullptr;
+  // As Int8Table has them, of steps that are each row's next codes.
+  LaneTable<WideDotArguments> lanes = {};
 };
 
 extern const Int8Table kRefInt8;
@@ -242,6 +252,7 @@ extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 // Their dot_lanes.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx512_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_dot_wide_lanes(const WideDotArguments& arguments) noexcept;
 extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;

@@ -25,7 +25,7 @@ Scratch<Code>& scratch() {
 // 4-bit codes, and activations in 8 bits.
 struct Int8Lanes {
   using Code = signed char;
-  static constexpr std::size_t kHalf = 32;  // codes of the lower halves of a vector of bytes, and then of the upper
+  static constexpr bool kHasHalves = true;  // codes of the lower halves of a vector of bytes come first
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::Int8Groups& groups) {
     signed char* natural = scratch<Code>().natural_codes.at_least(groups.n);
@@ -37,13 +37,13 @@ struct Int8Lanes {
     out.code_sums = input_sums;
     return out;
   }
-  static void dot(const kernels::Table& table, const kernels::Int8DotArguments& a) { table.int8->dot_lanes(a); }
+  static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
 // 8-bit codes, and activations in 16 bits.
 struct WideLanes {
   using Code = std::int16_t;
-  static constexpr std::size_t kHalf = 0;  // codes are in order
+  static constexpr bool kHasHalves = false;  // codes are in order
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
@@ -53,58 +53,69 @@ struct WideLanes {
     out.input_sums = input_sums;
     return out;
   }
-  static void dot(const kernels::Table& table, const kernels::WideDotArguments& a) { table.wide->dot_lanes(a); }
+  static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
 // Inputs of up to kLaneRows rows each. An input lies where its first row is among the rows of all.
 template <class Code>
 struct PreparedInputs {
-  Code* steps;               // of each: (steps, kLaneBytes)
-  float* scales;             // of each: (groups, kLaneValues)
+  Code* steps;               // of each: (steps, a vector's bytes)
+  float* scales;             // of each: (groups, width)
   std::int32_t* input_sums;  // as scales
-  std::size_t padded, group_size;
+  std::size_t padded, group_size, width;
 
   std::size_t groups() const { return padded / group_size; }
   Code* steps_from(std::size_t row) const { return steps + row * 2 * padded; }  // lanes are 2 * rows at most
-  std::size_t values_from(std::size_t row) const { return row * groups() * kernels::kLaneValues; }
+  std::size_t values_from(std::size_t row) const { return row * groups() * width; }
 };
 
-template <class Code>
-PreparedInputs<Code> room_for_inputs(const Call& call, std::size_t rows) {
+template <class Lanes>
+PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size_t rows) {
   const std::size_t padded = round_up(call.weight.in_features, kernels::kInputUnit);
-  const std::size_t group_size = int8_group_size(call.weight);
-  const std::size_t values = rows * (padded / group_size) * kernels::kLaneValues;
-  Scratch<Code>& buffers = scratch<Code>();
-  return {buffers.steps.at_least(rows * 2 * padded), buffers.input_scales.at_least(values),
-          buffers.input_sums.at_least(values), padded, group_size};
+  const std::size_t group_size = int8_group_size(call.weight), width = Lanes::table(call).width;
+  const std::size_t values = rows * (padded / group_size) * width;
+  auto& buffers = scratch<typename Lanes::Code>();
+  return {buffers.steps.at_least(rows * 2 * padded),
+          buffers.input_scales.at_least(values),
+          buffers.input_sums.at_least(values),
+          padded,
+          group_size,
+          width};
 }
 
-// Shape: (kLanes, padded) -> steps.
-template <std::size_t kLanes, class Lanes>
-void to_steps(const typename Lanes::Code* codes, std::size_t padded, typename Lanes::Code* out) {
-  constexpr std::size_t kCodes = kernels::kLaneBytes / kLanes / sizeof(*codes);
+// Shape: (lanes, padded) -> steps of kCodes codes of each, first of `half` codes and then of as many that come next.
+template <std::size_t kCodes, class Code>
+void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::size_t half, Code* out) {
   const auto put = [&](std::size_t from) {
-    for (std::size_t row = 0; row < kLanes; ++row, out += kCodes)
-      std::memcpy(out, codes + row * padded + from, kCodes * sizeof(*codes));
+    for (std::size_t row = 0; row < lanes; ++row, out += kCodes)
+      std::memcpy(out, codes + row * padded + from, kCodes * sizeof(Code));
   };
-  if constexpr (Lanes::kHalf == 0) {
+  if (half == 0) {
     for (std::size_t at = 0; at < padded; at += kCodes) put(at);
-  } else {
-    for (std::size_t block = 0; block < padded; block += 2 * Lanes::kHalf) {
-      for (std::size_t at = block; at < block + Lanes::kHalf; at += kCodes) {
-        put(at);
-        put(at + Lanes::kHalf);
-      }
+  }
+  for (std::size_t block = 0; half > 0 && block < padded; block += 2 * half) {
+    for (std::size_t at = block; at < block + half; at += kCodes) {
+      put(at);
+      put(at + half);
     }
   }
 }
 
-// Shape: (rows, groups) -> (groups, kLaneValues).
+template <class Lanes>
+void to_steps(const typename Lanes::Code* codes, std::size_t lanes, std::size_t padded, std::size_t width,
+              typename Lanes::Code* out) {
+  const std::size_t vector_bytes = width * sizeof(float), half = Lanes::kHasHalves ? vector_bytes : 0;
+  constexpr std::size_t kCodeBytes = sizeof(typename Lanes::Code);
+  (vector_bytes / lanes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
+                             : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, lanes, padded, half, out);
+}
+
+// Shape: (rows, groups) -> (groups, width).
 template <class T>
-void to_lanes(const T* values, std::size_t rows, std::size_t lanes, std::size_t groups, T* out) {
+void to_lanes(const T* values, std::size_t rows, std::size_t lanes, std::size_t groups, std::size_t width, T* out) {
   for (std::size_t g = 0; g < groups; ++g) {
-    for (std::size_t lane = 0; lane < kernels::kLaneValues; ++lane, ++out) {
-      const std::size_t row = kernels::lane_row(lane, lanes);
+    for (std::size_t lane = 0; lane < width; ++lane, ++out) {
+      const std::size_t row = kernels::lane_row(lane, lanes, width);
       *out = row < rows ? values[row * groups + g] : T{};
     }
   }
@@ -115,7 +126,7 @@ template <class Lanes>
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows,
                   const PreparedInputs<typename Lanes::Code>& out, std::size_t to) {
   auto& buffers = scratch<typename Lanes::Code>();
-  const std::size_t groups = out.groups(), lanes = kernels::lanes_for(rows), padded = out.padded;
+  const std::size_t groups = out.groups(), padded = out.padded, lanes = kernels::lanes_for(rows, out.width);
   auto* codes = buffers.codes.at_least(lanes * padded);
   float* scales = buffers.scales.at_least(rows * groups);
   std::int32_t* sums = buffers.sums.at_least(rows * groups);
@@ -123,9 +134,9 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows,
     Lanes::quantize(*call.table, load_padded_row(call, first + m, padded, buffers.natural),
                     {padded, out.group_size, codes + m * padded, scales + m * groups, sums + m * groups});
   std::fill(codes + rows * padded, codes + lanes * padded, 0);
-  (lanes == 8 ? to_steps<8, Lanes> : to_steps<4, Lanes>)(codes, padded, out.steps_from(to));
-  to_lanes(scales, rows, lanes, groups, out.scales + out.values_from(to));
-  to_lanes(sums, rows, lanes, groups, out.input_sums + out.values_from(to));
+  to_steps<Lanes>(codes, lanes, padded, out.width, out.steps_from(to));
+  to_lanes(scales, rows, lanes, groups, out.width, out.scales + out.values_from(to));
+  to_lanes(sums, rows, lanes, groups, out.width, out.input_sums + out.values_from(to));
 }
 
 template <class Lanes>
@@ -137,27 +148,29 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename La
   a.input_scales = inputs.scales + inputs.values_from(prepared);
   a.m = rows;
   a.output = scratch<typename Lanes::Code>().products.at_least(rows * a.output_stride);
-  Lanes::dot(*call.table, a);
+  Lanes::table(call).dot(a);
   write_products(call, a.output, a.output_stride, first_row, rows, chunk.begin, a.output_stride);
 }
 
 template <class Lanes>
 void by_lanes(std::span<const Call> calls) {
-  const auto room = [&](std::size_t rows) { return room_for_inputs<typename Lanes::Code>(calls.front(), rows); };
+  const auto room = [&](std::size_t rows) { return room_for_inputs<Lanes>(calls.front(), rows); };
   multiply_directly(calls, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
 }
 
-// Others are faster than lanes of zeros.
-bool fills_lanes(std::size_t rows) { return rows <= kernels::kLaneRows && 4 * rows >= 3 * kernels::lanes_for(rows); }
+template <class Arguments>
+bool are_faster(const kernels::LaneTable<Arguments>& lanes, std::size_t rows) {
+  return lanes.dot && rows <= kernels::kLaneRows && (lanes.rows >> rows & 1) != 0;
+}
 
 }  // namespace
 
 bool has_int8_lanes(const Call& call, std::size_t rows) noexcept {
-  return call.table->int8 && call.table->int8->dot_lanes && fills_lanes(rows) && call.weight.is_coded &&
+  return call.table->int8 && are_faster(call.table->int8->lanes, rows) && call.weight.is_coded &&
          call.weight.int8_dot() == kernels::kIntegers4;
 }
 
-bool has_wide_lanes(const Call& call) noexcept { return call.table->wide->dot_lanes && fills_lanes(call.rows); }
+bool has_wide_lanes(const Call& call) noexcept { return are_faster(call.table->wide->lanes, call.rows); }
 
 void lanes_int8(std::span<const Call> calls) { by_lanes<Int8Lanes>(calls); }
 void lanes_wide(std::span<const Call> calls) { by_lanes<WideLanes>(calls); }

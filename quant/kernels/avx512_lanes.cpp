@@ -1,0 +1,83 @@
+// Products of 4-bit codes with five to eight rows of input in 8-bit integers, each row in lanes of its own. Compiled
+// with the flags of avx512.cpp.
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#include "quant/kernels/kernels.h"
+
+namespace halfbyte::quant::kernels {
+namespace {
+
+using Ints = __m512i;
+using Floats = __m512;
+
+constexpr std::size_t kWidth = 16;
+
+Ints load(const void* from) { return _mm512_loadu_si512(from); }
+void store(void* to, Ints value) { _mm512_store_si512(to, value); }
+Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
+void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
+Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
+
+template <std::size_t kInputs>
+struct Lanes;
+
+#include "quant/kernels/lanes.inc"
+
+template <>
+struct Lanes<kLaneRows> : LaneLayout<kLaneRows> {
+  // As assembly, lest the compiler does it in registers.
+  static Ints spread(const void* codes) {
+    Ints out;
+    asm("vpbroadcastq %1, %0" : "=v"(out) : "m"(*static_cast<const char(*)[kStepBytes]>(codes)));
+    return out;
+  }
+  // From sums over lanes that are yet to be added up, of each weight row.
+  static void join(const Ints (&sums)[kWeightRows], Ints (&out)[kVectors]) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const Floats first = _mm512_castsi512_ps(sums[2 * v]), second = _mm512_castsi512_ps(sums[2 * v + 1]);
+      out[v] = add(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88)),
+                   _mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd)));
+    }
+  }
+  // Values of weight rows from values[0] on, as they lie in vector v.
+  static Floats of_weights(const float* values, std::size_t v) {
+    const __m128d two = _mm_load_sd(reinterpret_cast<const double*>(values + 2 * v));
+    return _mm512_permute_ps(_mm512_castpd_ps(_mm512_broadcastsd_pd(two)), 0x50);
+  }
+};
+
+// Zeros beyond `count` words.
+Ints load_words(const Byte* from, std::size_t count) {
+  const auto some = static_cast<__mmask16>(count >= kWidth ? 0xffff : (1u << count) - 1);
+  return _mm512_maskz_loadu_epi32(some, from);
+}
+Ints lower_codes(Ints bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
+Ints upper_codes(Ints bytes) { return lower_codes(_mm512_srli_epi16(bytes, 4)); }
+Ints times_minus_8(Ints values) { return _mm512_sub_epi32(Ints{}, _mm512_slli_epi32(values, 3)); }
+
+// As assembly, so that this file needs no flag beyond those of avx512.cpp.
+struct Words {
+  static Ints first(Ints codes, Ints input) {
+    Ints sums{};
+    add(sums, codes, input);
+    return sums;
+  }
+  static void add(Ints& sums, Ints codes, Ints input) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(input));
+  }
+  static Ints in_words(Ints sums) { return sums; }
+};
+
+#include "quant/kernels/lanes_int4.inc"
+
+}  // namespace
+
+void avx512_dot_lanes(const Int8DotArguments& a) noexcept { dot<Words>(a); }
+
+}  // namespace halfbyte::quant::kernels
