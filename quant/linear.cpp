@@ -31,7 +31,8 @@ bool is_int8(const Call& call) {
 }
 
 // What rows count as where the number decides how sums are rounded: as what their thread takes them to be. Products in
-// 8-bit integers are added up in one order whatever way is taken: they count as many as there are.
+// 8-bit integers are added up in one order whatever way is taken: they count as many as there are. So are those of
+// 16-bit activations, directly and by lanes, between which the true number may choose.
 std::size_t counted_rows(const Call& call) {
   const RowsKind kind = is_int8(call) ? RowsKind::kCounted : RowsAlike::kind();
   if (kind == RowsKind::kMany) return std::max(call.rows, kInputRows);
@@ -44,7 +45,7 @@ Way way_of(const Call& call) {
   const std::size_t rows = counted_rows(call);
   if (is_wide(call) && rows <= call.table->wide->most_rows)
     return has_wide_lanes(call) ? Way::kLanesWide : Way::kDirectWide;
-  if (is_int8(call) && has_int8_lanes(call, rows)) return Way::kLanesInt8;
+  if (is_int8(call) && has_int8_lanes(call)) return Way::kLanesInt8;
   if (has_panels(call, rows)) return Way::kPanels;
   if (is_int8(call)) return Way::kDirectInt8;
   return rows <= static_cast<std::size_t>(kDirectRows) ? Way::kDirectFloat : Way::kOnednn;

@@ -16,9 +16,9 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   using Base = LaneSums<WideDotArguments, kInputs>;
   using L = Lanes<kInputs>;
   using Base::a, Base::rows;
-  static constexpr std::size_t kStepCodes = L::kStepBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
+  static constexpr std::size_t kStepCodes = L::kSpreadBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
 
-  alignas(32) std::int16_t codes[kWeightRows][kGroup];
+  alignas(sizeof(Ints)) std::int16_t codes[kWeightRows][kGroup];
 
   WideRows(const WideDotArguments& arguments, std::size_t row) : Base(arguments, row) {}
 

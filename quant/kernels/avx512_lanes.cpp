@@ -34,7 +34,7 @@ struct Lanes<kLaneRows> : LaneLayout<kLaneRows> {
   // As assembly, lest the compiler does it in registers.
   static Ints spread(const void* codes) {
     Ints out;
-    asm("vpbroadcastq %1, %0" : "=v"(out) : "m"(*static_cast<const char(*)[kStepBytes]>(codes)));
+    asm("vpbroadcastq %1, %0" : "=v"(out) : "m"(*static_cast<const char(*)[kSpreadBytes]>(codes)));
     return out;
   }
   // From sums over lanes that are yet to be added up, of each weight row.
@@ -47,7 +47,7 @@ struct Lanes<kLaneRows> : LaneLayout<kLaneRows> {
   }
   // Values of weight rows from values[0] on, as they lie in vector v.
   static Floats of_weights(const float* values, std::size_t v) {
-    const __m128d two = _mm_load_sd(reinterpret_cast<const double*>(values + 2 * v));
+    const __m128d two = _mm_loadl_pd(__m128d{}, reinterpret_cast<const double*>(values + 2 * v));
     return _mm512_permute_ps(_mm512_castpd_ps(_mm512_broadcastsd_pd(two)), 0x50);
   }
 };

@@ -60,7 +60,7 @@ struct Int8DotArguments {
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are as many and
+// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are no more and
 // `width` is kLaneRows, each in lanes of its own, and zeros in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
 static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
@@ -74,10 +74,12 @@ template <class Arguments>
 struct LaneTable {
   void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
   std::size_t width = 0;                                       // sums in a vector
-  unsigned rows = 0;                                           // bit n: this is the faster way for n rows of input
+  unsigned faster_for = 0;                                     // bit n: n rows of input
 };
-inline constexpr unsigned kAvx2LaneRows = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8;
-inline constexpr unsigned kAvx512LaneRows = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+// AVX2: where no more than a quarter of the lanes are zeros. AVX-512: fewer rows are faster without (measured on a
+// Sapphire Rapids).
+inline constexpr unsigned kAvx2LanesFor = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8;
+inline constexpr unsigned kAvx512LanesFor = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
@@ -215,7 +217,8 @@ struct WideGroups {
   std::int32_t* sums;      // (n / group_size), of the codes times the weights' offset of 128, negated
 };
 
-// A product is the sum over the groups of a row, in order, as Int8DotArguments has it.
+// A product is the sum over the groups of a row, in order, as Int8DotArguments has it, but without offsets; the integer
+// that a group gives is exact, and rounded once as it becomes a float.
 struct WideDotArguments {
   const Byte* rows;
   std::size_t row_bytes;
@@ -249,7 +252,7 @@ extern const WideTable kRefWide;
 extern const ColumnTable kRefColumns;
 #ifdef HALFBYTE_X86
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
-// Their dot_lanes.
+// What their `lanes` have.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx512_dot_lanes(const Int8DotArguments& arguments) noexcept;

@@ -11,7 +11,7 @@ namespace {
 // One thread's buffers, kept from call to call.
 template <class Code>
 struct Scratch {
-  Aligned<Code> codes, natural_codes, steps;
+  Aligned<Code> codes, steps;
   Aligned<std::int32_t> input_sums, sums;
   Floats natural, scales, input_scales, products;
 };
@@ -28,7 +28,8 @@ struct Int8Lanes {
   static constexpr bool kHasHalves = true;  // codes of the lower halves of a vector of bytes come first
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::Int8Groups& groups) {
-    signed char* natural = scratch<Code>().natural_codes.at_least(groups.n);
+    thread_local Aligned<signed char> buffer;
+    signed char* natural = buffer.at_least(groups.n);
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
@@ -56,6 +57,9 @@ struct WideLanes {
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
+// Lanes are so many times as many as rows at most.
+constexpr std::size_t kRoomRows = 2;
+
 // Inputs of up to kLaneRows rows each. An input lies where its first row is among the rows of all.
 template <class Code>
 struct PreparedInputs {
@@ -65,7 +69,7 @@ struct PreparedInputs {
   std::size_t padded, group_size, width;
 
   std::size_t groups() const { return padded / group_size; }
-  Code* steps_from(std::size_t row) const { return steps + row * 2 * padded; }  // lanes are 2 * rows at most
+  Code* steps_from(std::size_t row) const { return steps + row * kRoomRows * padded; }
   std::size_t values_from(std::size_t row) const { return row * groups() * width; }
 };
 
@@ -75,7 +79,7 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
   const std::size_t group_size = int8_group_size(call.weight), width = Lanes::table(call).width;
   const std::size_t values = rows * (padded / group_size) * width;
   auto& buffers = scratch<typename Lanes::Code>();
-  return {buffers.steps.at_least(rows * 2 * padded),
+  return {buffers.steps.at_least(rows * kRoomRows * padded),
           buffers.input_scales.at_least(values),
           buffers.input_sums.at_least(values),
           padded,
@@ -83,7 +87,8 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
           width};
 }
 
-// Shape: (lanes, padded) -> steps of kCodes codes of each, first of `half` codes and then of as many that come next.
+// Shape: (lanes, padded) -> steps of kCodes codes of each, in order, or, of each `half` codes and as
+// many behind them, in turn.
 template <std::size_t kCodes, class Code>
 void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::size_t half, Code* out) {
   const auto put = [&](std::size_t from) {
@@ -160,13 +165,14 @@ void by_lanes(std::span<const Call> calls) {
 
 template <class Arguments>
 bool are_faster(const kernels::LaneTable<Arguments>& lanes, std::size_t rows) {
-  return lanes.dot && rows <= kernels::kLaneRows && (lanes.rows >> rows & 1) != 0;
+  return lanes.dot && rows <= kernels::kLaneRows && (lanes.faster_for >> rows & 1) != 0 &&
+         kernels::lanes_for(rows, lanes.width) <= kRoomRows * rows;
 }
 
 }  // namespace
 
-bool has_int8_lanes(const Call& call, std::size_t rows) noexcept {
-  return call.table->int8 && are_faster(call.table->int8->lanes, rows) && call.weight.is_coded &&
+bool has_int8_lanes(const Call& call) noexcept {
+  return call.table->int8 && are_faster(call.table->int8->lanes, call.rows) && call.weight.is_coded &&
          call.weight.int8_dot() == kernels::kIntegers4;
 }
 

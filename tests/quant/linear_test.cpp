@@ -174,15 +174,17 @@ TEST_CASE("a row's result does not depend on the other rows of a small batch", "
 
 TEST_CASE("products with inputs of their own are what each is alone", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
-    for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
+    for (const auto& [arithmetic, scheme] :
+         {std::pair(Arithmetic::kFloat, "sym_int4"), std::pair(Arithmetic::kInt8, "sym_int4"),
+          std::pair(Arithmetic::kMixed, "sym_int8")}) {
       std::vector<Packed> weights;
       std::vector<Product> alone;
       for (unsigned i = 0; i < 40; ++i) {  // more than run at once; in threes they have one input
-        const std::int64_t rows[] = {1, 3, 8, 600, 2}, outputs = 64 + static_cast<std::int64_t>(i) * 7;
+        const std::int64_t rows[] = {1, 3, 8, 6, 600, 2, 4}, outputs = 64 + static_cast<std::int64_t>(i) * 7;
         weights.push_back(
-            quantized(gaussian(static_cast<std::size_t>(outputs * 320), i), 320, {find_scheme("sym_int4"), 64}));
+            quantized(gaussian(static_cast<std::size_t>(outputs * 320), i), 320, {find_scheme(scheme), 64}));
         alone.push_back(
-            product(rows[i / 3 % 5], weights.back().matrix(), Dtype::kFloat32, i % 2 == 1, Dtype::kFloat32));
+            product(rows[i / 3 % 7], weights.back().matrix(), Dtype::kFloat32, i % 2 == 1, Dtype::kFloat32));
         if (i % 3 != 0) continue;
         alone.back().input = to_dtype(gaussian(alone.back().input.size() / 4, 100 + i, 1.0f), Dtype::kFloat32);
       }
