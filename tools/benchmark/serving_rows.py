@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What a server promises beyond speed, measured on one model: streams at once on one copy of the weights, a shared beginning, a long prompt
-among streams, slow connections beside honest ones, memory, and the time from start to ready.
+among streams, slow connections beside honest ones, answers held to a schema, memory, and the time from start to ready.
 
-    serving_rows.py HALFBYTE CKPT [--rounds 3]     a checkpoint with a context of 4,096 tokens or more
+    serving_rows.py HALFBYTE CKPT [--rounds 3]     a checkpoint with a context of 8,192 tokens or more
 """
 import argparse
+import http.client
+import json
 import os
 import pathlib
 import random
@@ -17,10 +19,18 @@ import time
 import serving
 
 
-def start(program, checkpoint, *words):
+def start(program, checkpoint, *options):
     begin = time.monotonic()
-    server = serving.Server("halfbyte", f"{program} serve {checkpoint} --port {{port}} -q {' '.join(words)}", 0.002)
+    server = serving.Server("halfbyte", f"{program} serve {checkpoint} --port {{port}} --chat-template chatml -q {' '.join(options)}", 0.002)
     return server, time.monotonic() - begin
+
+
+def words(server, tokens, own):
+    """Words that are about so many tokens of this model."""
+    sample = serving.words(402, random.Random(0))
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/tokenize", json.dumps({"text": sample}), {"Content-Type": "application/json"})
+    return serving.words(round(2 + tokens * 400 / len(json.loads(connection.getresponse().read())["tokens"])), own)
 
 
 def speed_of(times):
@@ -46,18 +56,18 @@ def at_once(server, prompts, tokens):
 def streams(server, seed):
     """Tokens a second of one stream, and of eight while all of them answer."""
     own = random.Random(seed)
-    alone = statistics.median(speed_of(serving.complete(server.port, serving.words(16, own), 64)) for _ in range(3))
-    eight = at_once(server, [serving.words(16, own) for _ in range(8)], 96)
+    alone = statistics.median(speed_of(serving.complete(server.port, words(server, 16, own), 64)) for _ in range(3))
+    eight = at_once(server, [words(server, 16, own) for _ in range(8)], 96)
     begin, end = max(times[0] for times in eight), min(times[-1] for times in eight)
     together = sum(sum(begin <= at <= end for at in times) - 1 for times in eight) / (end - begin)
-    prompt = serving.words(512, own)
+    prompt = words(server, 512, own)
     prefill = 512 / serving.complete(server.port, prompt, 1)[0]
     return {"one": alone, "eight": together, "eight over one": together / alone, "prefill 512": prefill, "eight over prefill": together / prefill}
 
 
 def shared(server, seed):
     own = random.Random(seed)
-    system = serving.words(1000, own)
+    system = words(server, 1000, own)
     first = serving.complete(server.port, system + " one", 1)[0]
     second = serving.complete(server.port, system + " two", 1)[0]
     return {"first client": first, "second client": second, "ratio": second / first}
@@ -65,20 +75,20 @@ def shared(server, seed):
 
 def long_prompt(server, seed, tokens):
     own = random.Random(seed)
-    alone = serving.complete(server.port, serving.words(tokens, own), 1)[0]
+    alone = serving.complete(server.port, words(server, tokens, own), 1)[0]
     stop, streams_times = threading.Event(), [[] for _ in range(4)]
 
     def stream(times):
         while not stop.is_set():
             begin = time.monotonic()
-            one = serving.complete(server.port, serving.words(16, random.Random()), 200)
+            one = serving.complete(server.port, words(server, 16, random.Random()), 200)
             times.append([begin + at for at in one])
 
     threads = [threading.Thread(target=stream, args=(times,)) for times in streams_times]
     for thread in threads:
         thread.start()
     time.sleep(2)
-    among = serving.complete(server.port, serving.words(tokens, own), 1)[0]
+    among = serving.complete(server.port, words(server, tokens, own), 1)[0]
     stop.set()
     for thread in threads:
         thread.join()
@@ -89,7 +99,7 @@ def long_prompt(server, seed, tokens):
 def slow(server, seed):
     """Honest streams beside 64 connections that send, or read, a byte a second."""
     own = random.Random(seed)
-    prompts = [serving.words(16, own) for _ in range(8)]
+    prompts = [words(server, 16, own) for _ in range(8)]
     before = at_once(server, prompts[:4], 96)
     stop, connections = threading.Event(), []
     for i in range(64):
@@ -121,6 +131,38 @@ def slow(server, seed):
     return {"without": total[0], "beside 64": total[1], "ratio": total[1] / total[0]}
 
 
+def chat(server, prompt, tokens, more):
+    """Seconds a token of an answer, the first aside."""
+    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True,
+            "stream_options": {"include_usage": True}, **more}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise SystemExit(f"status {response.status}: {response.read()[:300]}")
+    times, count = [], 0
+    for line in response:
+        if line.startswith(b"data: {"):
+            event = json.loads(line[6:])
+            count = (event.get("usage") or {}).get("completion_tokens", count)
+            if event.get("choices"):
+                times.append(time.monotonic())
+    return (times[-1] - times[0]) / (count - 1)
+
+
+def schema(server, seed):
+    """Steps of an answer that a schema holds, and of one that none does."""
+    own = random.Random(seed)
+    row = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}, "required": ["a", "b"]}
+    held = {"response_format": {"type": "json_schema", "json_schema": {"name": "rows", "schema": {"type": "array", "items": row}}}}
+    found = {"without": [], "with": []}
+    for _ in range(3):
+        for name, more in (("without", {}), ("with", held)):
+            found[name].append(chat(server, words(server, 16, own), 96, more))
+    medians = {name: statistics.median(some) for name, some in found.items()}
+    return {**medians, "ratio": medians["with"] / medians["without"]}
+
+
 def memory_of(server, checkpoint):
     pid = subprocess.run(["pgrep", "-f", f"halfbyte-model.*--port {server.port}|serve .*--port {server.port}"], capture_output=True, text=True, check=False).stdout.split()
     resident = max(int(line.split()[1]) for one in pid for line in pathlib.Path(f"/proc/{one}/status").read_text(encoding="utf-8").splitlines() if line.startswith("VmRSS"))
@@ -133,10 +175,10 @@ def main():
     parser.add_argument("program")
     parser.add_argument("checkpoint")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--long", type=int, default=1900, help="tokens of the long prompt")
-    parser.add_argument("--only", default="streams,shared,long_prompt,slow")
+    parser.add_argument("--long", type=int, default=4000, help="tokens of the long prompt")
+    parser.add_argument("--only", default="streams,shared,long_prompt,slow,schema")
     options = parser.parse_args()
-    rows = {"streams": streams, "shared": shared, "long_prompt": lambda server, seed: long_prompt(server, seed, options.long), "slow": slow}
+    rows = {"streams": streams, "shared": shared, "long_prompt": lambda server, seed: long_prompt(server, seed, options.long), "slow": slow, "schema": schema}
     found = {}
     for round_number in range(options.rounds):
         server, ready = start(options.program, options.checkpoint)
