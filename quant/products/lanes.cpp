@@ -87,21 +87,15 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
           width};
 }
 
-// Shape: (lanes, padded) -> steps of kCodes codes of each, in order, or, of each `half` codes and as
-// many behind them, in turn.
+// Shape: (lanes, padded) -> steps of kCodes codes of each: in turn of `half` codes and of as many behind them.
 template <std::size_t kCodes, class Code>
 void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::size_t half, Code* out) {
-  const auto put = [&](std::size_t from) {
-    for (std::size_t row = 0; row < lanes; ++row, out += kCodes)
-      std::memcpy(out, codes + row * padded + from, kCodes * sizeof(Code));
-  };
-  if (half == 0) {
-    for (std::size_t at = 0; at < padded; at += kCodes) put(at);
-  }
-  for (std::size_t block = 0; half > 0 && block < padded; block += 2 * half) {
+  for (std::size_t block = 0; block < padded; block += 2 * half) {
     for (std::size_t at = block; at < block + half; at += kCodes) {
-      put(at);
-      put(at + half);
+      for (const std::size_t from : {at, at + half}) {
+        for (std::size_t row = 0; row < lanes; ++row, out += kCodes)
+          std::memcpy(out, codes + row * padded + from, kCodes * sizeof(Code));
+      }
     }
   }
 }
@@ -109,10 +103,11 @@ void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::siz
 template <class Lanes>
 void to_steps(const typename Lanes::Code* codes, std::size_t lanes, std::size_t padded, std::size_t width,
               typename Lanes::Code* out) {
-  const std::size_t vector_bytes = width * sizeof(float), half = Lanes::kHasHalves ? vector_bytes : 0;
   constexpr std::size_t kCodeBytes = sizeof(typename Lanes::Code);
-  (vector_bytes / lanes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
-                             : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, lanes, padded, half, out);
+  const std::size_t vector_bytes = width * sizeof(float), step_codes = vector_bytes / lanes / kCodeBytes;
+  const std::size_t half = Lanes::kHasHalves ? vector_bytes : step_codes;  // of one step: in order
+  (step_codes * kCodeBytes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
+                                : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, lanes, padded, half, out);
 }
 
 // Shape: (rows, groups) -> (groups, width).

@@ -60,21 +60,31 @@ class Server:
         self.process.wait(30)
 
 
-def complete(port, prompt, tokens):
-    """(seconds to the first token, to the last, times of tokens)."""
-    body = json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True})
+def post(port, path, body):
+    """The response to `body` in JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    begin = time.monotonic()
-    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     if response.status != 200:
         raise SystemExit(f"status {response.status}: {response.read()[:300]}")
-    times = []
-    for line in response:
+    return response
+
+
+def events(port, path, body):
+    """(seconds, event) of an answer of up to max_tokens that comes as a stream."""
+    begin = time.monotonic()
+    for line in post(port, path, {"temperature": 0, "stream": True, "ignore_eos": True, **body}):
         if line.startswith(b"data: {"):
-            choices = json.loads(line[6:]).get("choices") or []
-            if choices and (choices[0].get("text") or choices[0].get("finish_reason") is None):
-                times.append(time.monotonic() - begin)
+            yield time.monotonic() - begin, json.loads(line[6:])
+
+
+def complete(port, prompt, tokens):
+    """Seconds to each token."""
+    times = []
+    for at, event in events(port, "/v1/completions", {"prompt": prompt, "max_tokens": tokens}):
+        choices = event.get("choices") or []
+        if choices and (choices[0].get("text") or choices[0].get("finish_reason") is None):
+            times.append(at)
     return times
 
 

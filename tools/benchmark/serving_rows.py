@@ -5,7 +5,6 @@ among streams, slow connections beside honest ones, answers held to a schema, me
     serving_rows.py HALFBYTE CKPT [--rounds 3]     a checkpoint with a context of 8,192 tokens or more
 """
 import argparse
-import http.client
 import json
 import os
 import pathlib
@@ -22,15 +21,15 @@ import serving
 def start(program, checkpoint, *options):
     begin = time.monotonic()
     server = serving.Server("halfbyte", f"{program} serve {checkpoint} --port {{port}} --chat-template chatml -q {' '.join(options)}", 0.002)
-    return server, time.monotonic() - begin
+    ready = time.monotonic() - begin
+    sample = serving.words(402, random.Random(0))  # of 400 words
+    server.tokens_a_word = len(json.load(serving.post(server.port, "/tokenize", {"text": sample}))["tokens"]) / 400
+    return server, ready
 
 
 def words(server, tokens, own):
     """Words that are about so many tokens of this model."""
-    sample = serving.words(402, random.Random(0))
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.request("POST", "/tokenize", json.dumps({"text": sample}), {"Content-Type": "application/json"})
-    return serving.words(round(2 + tokens * 400 / len(json.loads(connection.getresponse().read())["tokens"])), own)
+    return serving.words(round(2 + tokens / server.tokens_a_word), own)
 
 
 def speed_of(times):
@@ -133,20 +132,12 @@ def slow(server, seed):
 
 def chat(server, prompt, tokens, more):
     """Seconds a token of an answer, the first aside."""
-    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True,
-            "stream_options": {"include_usage": True}, **more}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(f"status {response.status}: {response.read()[:300]}")
+    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "stream_options": {"include_usage": True}, **more}
     times, count = [], 0
-    for line in response:
-        if line.startswith(b"data: {"):
-            event = json.loads(line[6:])
-            count = (event.get("usage") or {}).get("completion_tokens", count)
-            if event.get("choices"):
-                times.append(time.monotonic())
+    for at, event in serving.events(server.port, "/v1/chat/completions", body):
+        count = (event.get("usage") or {}).get("completion_tokens", count)
+        if event.get("choices"):
+            times.append(at)
     return (times[-1] - times[0]) / (count - 1)
 
 
