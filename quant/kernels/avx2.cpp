@@ -50,9 +50,10 @@ __m128i to_bfloat(Floats value) {
 
 template <Float kFrom>
 void load_run(const Byte* source, std::size_t count, float* out) {
-  for (std::size_t i = 0; i < count; i += kWidth) {
-    store_some(out + i, load_some<kFrom>(source + i * kElementBytes[kFrom], count - i), count - i);
-  }
+  const std::size_t whole = count / kWidth * kWidth;
+  for (std::size_t i = 0; i < whole; i += kWidth, source += kWidth * kElementBytes[kFrom])
+    _mm256_storeu_ps(out + i, load_floats<kFrom>(source));
+  if (whole < count) store_some(out + whole, load_some<kFrom>(source, count - whole), count - whole);
 }
 
 void load(Float from, const Byte* source, std::size_t count, float* out) noexcept {
@@ -61,24 +62,21 @@ void load(Float from, const Byte* source, std::size_t count, float* out) noexcep
 }
 
 template <Float kTo>
+void store_floats(Floats value, Byte* out) {
+  if constexpr (kTo == kFloat32) return _mm256_storeu_ps(reinterpret_cast<float*>(out), value);
+  const __m128i halves = kTo == kFloat16 ? _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), halves);
+}
+
+template <Float kTo>
 void store_run(const float* source, std::size_t count, Byte* out) {
-  for (std::size_t i = 0; i < count; i += kWidth) {
-    const std::size_t some = count - i < kWidth ? count - i : kWidth;
-    const Floats value = load_some<kFloat32>(reinterpret_cast<const Byte*>(source + i), some);
-    alignas(32) Byte values[kWidth * 4];
-    if constexpr (kTo == kFloat32) {
-      _mm256_store_ps(reinterpret_cast<float*>(values), value);
-    } else {
-      const __m128i halves = kTo == kFloat16 ? _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
-      _mm_store_si128(reinterpret_cast<__m128i*>(values), halves);
-    }
-    Byte* to = out + i * kElementBytes[kTo];
-    if (some == kWidth) {
-      __builtin_memcpy(to, values, kWidth * kElementBytes[kTo]);
-    } else {
-      __builtin_memcpy(to, values, some * kElementBytes[kTo]);
-    }
-  }
+  const std::size_t whole = count / kWidth * kWidth;
+  for (std::size_t i = 0; i < whole; i += kWidth, out += kWidth * kElementBytes[kTo])
+    store_floats<kTo>(_mm256_loadu_ps(source + i), out);
+  if (whole == count) return;
+  Byte values[kWidth * 4];
+  store_floats<kTo>(load_some<kFloat32>(reinterpret_cast<const Byte*>(source + whole), count - whole), values);
+  __builtin_memcpy(out, values, (count - whole) * kElementBytes[kTo]);
 }
 
 void store(Float to, const float* source, std::size_t count, Byte* out) noexcept {

@@ -22,6 +22,11 @@ Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
 void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
 Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
 Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+Floats all_lanes(const float* from) { return _mm512_set1_ps(*from); }
+// Two lanes of the first, two of the second, and so on.
+Floats pairs_of_lanes(const float* first, const float* second) {
+  return _mm512_mask_blend_ps(0xcccc, all_lanes(first), all_lanes(second));
+}
 Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
 
 template <std::size_t kInputs>
@@ -45,10 +50,9 @@ struct Lanes<kLaneRows> : LaneLayout<kLaneRows> {
                    _mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd)));
     }
   }
-  // Values of weight rows from values[0] on, as they lie in vector v.
-  static Floats of_weights(const float* values, std::size_t v) {
-    const __m128d two = _mm_loadl_pd(__m128d{}, reinterpret_cast<const double*>(values + 2 * v));
-    return _mm512_permute_ps(_mm512_castpd_ps(_mm512_broadcastsd_pd(two)), 0x50);
+  static void transpose(const Floats (&sums)[kVectors], Floats (&out)[kColumns]) {
+    out[0] = _mm512_shuffle_ps(sums[0], sums[1], 0x88);
+    out[1] = _mm512_shuffle_ps(sums[0], sums[1], 0xdd);
   }
 };
 

@@ -45,6 +45,7 @@ struct Int8DotArguments {
                                   // kScalePadding finite values at the end
   const float* offsets;           // to add to code * scale, as scales; null: none
   std::size_t scale_stride;       // a multiple of kScaleUnit
+  std::size_t scale_row_stride;   // 1: lanes take others, too, and scale_stride is 1 then
   const signed char* input;       // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;       // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;       // the groups of a row so rounded
@@ -227,6 +228,7 @@ struct WideDotArguments {
   std::size_t group_size;          // 32, 64 or 128; of the activations, and of the scales here
   const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
   std::size_t scale_stride;        // a multiple of kScaleUnit
+  std::size_t scale_row_stride;    // as Int8DotArguments has it
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
   const float* input_scales;       // (m, input_stride / group_size)

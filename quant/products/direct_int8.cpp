@@ -61,7 +61,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
                     std::size_t rows) {
   const Call& call = *chunk.call;
   Scratch& buffers = scratch();
-  kernels::Int8DotArguments a = int8_arguments(chunk);
+  kernels::Int8DotArguments a = int8_arguments(chunk, ScaleOrder::kByGroup);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
   a.scratch_scales = buffers.scales.at_least(kernels::kMaxDotRows * input.groups());

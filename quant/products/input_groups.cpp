@@ -48,12 +48,25 @@ struct Transposed {
   }
 };
 
-ScalesByGroup scales_of(const Chunks::Chunk& chunk) {
-  return scales_by_group(chunk, int8_group_size(chunk.call->weight), true, kernels::kScaleUnit);
+// Of the weight's own groups; belongs to the thread, until it asks again.
+const GroupValues& load_values(const Chunks::Chunk& chunk, bool are_int8) {
+  thread_local GroupValues values;
+  (are_int8 ? load_int8_groups : load_groups)(*chunk.call->table, chunk.call->weight, chunk.begin, chunk.end, values);
+  return values;
+}
+
+ScalesByGroup scales_of(const Chunks::Chunk& chunk, ScaleOrder order) {
+  const WeightView& weight = chunk.call->weight;
+  const std::size_t group_size = int8_group_size(weight);
+  if (order == ScaleOrder::kByGroup || weight.group_size != group_size)
+    return scales_by_group(chunk, group_size, true, kernels::kScaleUnit);
+  const GroupValues& values = load_values(chunk, true);
+  return {values.scales.data(), weight.has_offsets() ? values.offsets.data() : nullptr, 1, weight.groups};
 }
 
 template <class Arguments>
-Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
+Arguments arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
+  const ScalesByGroup scales = scales_of(chunk, order);
   const WeightView& weight = chunk.call->weight;
   Arguments out{};
   out.rows = weight.rows;
@@ -64,6 +77,8 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.group_size = int8_group_size(weight);
   out.scales = scales.scales;
   out.scale_stride = scales.stride;
+  out.scale_row_stride = scales.row_stride;
+  if constexpr (requires { out.offsets; }) out.offsets = scales.offsets;
   out.output_stride = chunk.end - chunk.begin;
   return out;
 }
@@ -79,24 +94,21 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
 
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
   const Call& call = *chunk.call;
-  thread_local GroupValues groups;
   thread_local Floats scales, offsets;
-  (are_int8 ? load_int8_groups : load_groups)(*call.table, call.weight, chunk.begin, chunk.end, groups);
+  const GroupValues& groups = load_values(chunk, are_int8);
   const Transposed to{call, chunk.end - chunk.begin, group_size, round_up(chunk.end - chunk.begin, unit)};
   return {to.transpose(groups.scales, scales),
           call.weight.has_offsets() ? to.transpose(groups.offsets, offsets) : nullptr, to.stride};
 }
 
-kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk) {
-  const ScalesByGroup scales = scales_of(chunk);
-  auto out = arguments<kernels::Int8DotArguments>(chunk, scales);
+kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
+  auto out = arguments<kernels::Int8DotArguments>(chunk, order);
   out.levels = chunk.call->weight.byte_levels;
-  out.offsets = scales.offsets;
   return out;
 }
 
-kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk) {
-  return arguments<kernels::WideDotArguments>(chunk, scales_of(chunk));
+kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
+  return arguments<kernels::WideDotArguments>(chunk, order);
 }
 
 }  // namespace halfbyte::quant

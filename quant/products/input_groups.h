@@ -11,15 +11,19 @@ namespace halfbyte::quant {
 struct ScalesByGroup {
   const float *scales, *offsets;  // no offsets: null
   std::size_t stride;             // a multiple of the unit asked for
+  std::size_t row_stride = 1;
 };
 
 // By groups of group_size values, a divisor of the weight's groups, or of its padding. Of load_int8_groups, or of
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
+// How products take a chunk's scales: in runs of rows, a run for each group, or also as they are stored.
+enum class ScaleOrder { kByGroup, kAny };
+
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
 // belong to the thread, until it asks again.
-kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk);
-kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk);
+kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
+kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 
 }  // namespace halfbyte::quant

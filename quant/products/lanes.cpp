@@ -34,7 +34,7 @@ struct Int8Lanes {
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
   static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* input_sums) {
-    kernels::Int8DotArguments out = int8_arguments(chunk);
+    kernels::Int8DotArguments out = int8_arguments(chunk, ScaleOrder::kAny);
     out.code_sums = input_sums;
     return out;
   }
@@ -50,7 +50,7 @@ struct WideLanes {
     table.wide->quantize(x, groups);
   }
   static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* input_sums) {
-    kernels::WideDotArguments out = wide_arguments(chunk);
+    kernels::WideDotArguments out = wide_arguments(chunk, ScaleOrder::kAny);
     out.input_sums = input_sums;
     return out;
   }
