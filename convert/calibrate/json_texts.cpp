@@ -16,7 +16,7 @@ namespace halfbyte::convert::calibrate {
 namespace {
 
 using models::TokenIds;
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kShapes =
     "{\"input_ids\": [..]}, [ids], {\"messages\": [{\"role\": .., \"content\": ..}]}, {\"text\": ..} or {\"prompt\": "
@@ -28,9 +28,9 @@ class Reader {
   explicit Reader(const JsonTextOptions& options) : options_(options), ids_(options.windows) {}
 
   // Errors: kCorrupt, beginning with `where`.
-  void add(const json& value, const std::string& where) {
+  void add(const Json& value, const std::string& where) {
     where_ = where;
-    const json* ids = value.is_array() ? &value : member(value, "input_ids");
+    const Json* ids = value.is_array() ? &value : member(value, "input_ids");
     const bool is_ids = ids != nullptr;
     if (has_ids_.value_or(is_ids) != is_ids) fail("token ids and texts in one file: give them in two");
     if (!has_ids_) begin(is_ids);
@@ -55,9 +55,9 @@ class Reader {
     ids_ = Windows(windows);
   }
 
-  TokenIds read(const json& value) {
-    if (const json* messages = member(value, "messages")) return read_messages(*messages);
-    const json* text = member(value, "text");
+  TokenIds read(const Json& value) {
+    if (const Json* messages = member(value, "messages")) return read_messages(*messages);
+    const Json* text = member(value, "text");
     if (!text) text = member(value, "prompt");
     if (!text || !text->is_string()) fail("none of " + std::string(kShapes));
     TokenIds out = tokenizer_->prefix();
@@ -66,7 +66,7 @@ class Reader {
     return out;
   }
 
-  TokenIds read_messages(const json& messages) {
+  TokenIds read_messages(const Json& messages) {
     if (!messages.is_array() || messages.empty()) fail("\"messages\" is no list of messages");
     const auto conversation = models::messages_of(nlohmann::json(messages));
     if (!conversation)
@@ -96,7 +96,7 @@ class Reader {
 
 Windows read_json_texts(std::string_view text, const std::filesystem::path& path, const JsonTextOptions& options) {
   Reader reader(options);
-  each_json_value(text, path, shape_of(path), [&](const json& value, const std::string& where) {
+  each_json_value(text, path, shape_of(path), [&](const Json& value, const std::string& where) {
     reader.add(value, where);
     return !reader.is_full();
   });

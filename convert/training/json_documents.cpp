@@ -32,10 +32,10 @@ constexpr const char* kDate = "26 Jul 2024";
 // Of a plain text, where special tokens' names are looked for.
 constexpr std::size_t kLookedThrough = std::size_t{1} << 20;
 
-[[noreturn]] void fail(const std::string& problem) { throw Error(ErrorCode::kCorrupt, problem); }
+[[noreturn]] void refuse_document(const std::string& problem) { throw Error(ErrorCode::kCorrupt, problem); }
 
 const std::string& text_in(const Json& value) {
-  if (!value.is_string()) fail("a text is none: " + files::printable(value.dump(-1, ' ', true), 40));
+  if (!value.is_string()) refuse_document("a text is none: " + files::printable(value.dump(-1, ' ', true), 40));
   return value.get_ref<const std::string&>();
 }
 
@@ -46,7 +46,7 @@ std::vector<std::int64_t> labels_of(const Json& labels, const TokenIds& ids, std
     return each.is_number_integer() && (each == 0 || each == training::kUnscored);
   };
   if (!labels.is_array() || labels.size() != ids.size() || !std::ranges::all_of(labels, is_label))
-    fail("\"labels\" is no list of a token id, or -100, for each of \"input_ids\"");
+    refuse_document("\"labels\" is no list of a token id, or -100, for each of \"input_ids\"");
   return labels.get<std::vector<std::int64_t>>();
 }
 
@@ -172,15 +172,15 @@ std::vector<Document> DocumentReader::read_value(const Json& value, const std::s
   if (const Json* ids = value.is_array() ? &value : member(value, "input_ids"))
     return {document_of_ids(*ids, member(value, "labels"), options_.vocab_size, where)};
   if (const Json* messages = member(value, "messages")) {
-    if (!messages->is_array() || messages->empty()) fail("\"messages\" is no list of messages");
+    if (!messages->is_array() || messages->empty()) refuse_document("\"messages\" is no list of messages");
     const auto input = models::chat_input_of(value);
-    if (!input) fail("a message is {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": text}");
+    if (!input) refuse_document("a message is {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": text}");
     return texts().conversation(*input);
   }
   if (const Json* text = member(value, "text")) return {texts().completed("", text_in(*text))};
   const Json* prompt = member(value, "prompt");
   const Json* completion = member(value, "completion");
-  if (!prompt || !completion) fail("none of " + std::string(kShapes));
+  if (!prompt || !completion) refuse_document("none of " + std::string(kShapes));
   return {texts().completed(text_in(*prompt), text_in(*completion))};
 }
 

@@ -15,7 +15,7 @@ constexpr double kLeastSquare = 1e-6;  // of a query's or key's length
 
 constexpr ModuleName kInputs[] = {&Naming::delta_input, &Naming::delta_gate, &Naming::delta_fused};
 constexpr ModuleName kRates[] = {&Naming::delta_rate, &Naming::delta_decay, &Naming::delta_fused_rates};
-constexpr ModuleName kOutput[] = {&Naming::delta_output};
+constexpr ModuleName kDeltaOutput[] = {&Naming::delta_output};
 
 at::Tensor of_length_one(const at::Tensor& x) {
   return x * x.square().sum(-1, /*keepdim=*/true).add(kLeastSquare).rsqrt();
@@ -93,7 +93,7 @@ GatedDelta::GatedDelta(const WeightSet& weights, const ModelConfig& config, cons
   time_bias_ = parameter(&Naming::delta_time_bias);
   log_decay_ = parameter(&Naming::delta_log_decay);
   norm_ = add_norm(*this, weights, &Naming::delta_norm, without_offset(config), compute);
-  output_ = add_linears(*this, weights, kOutput, names, compute).at(0);
+  output_ = add_linears(*this, weights, kDeltaOutput, names, compute).at(0);
 }
 
 // Rows of each key head's query, key, values and gates, and of its rates and decays.

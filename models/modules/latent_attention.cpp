@@ -20,7 +20,7 @@ constexpr ModuleName kQueries[] = {&Naming::latent_query, &Naming::latent_query_
 constexpr ModuleName kQueryUp[] = {&Naming::latent_query_up};
 constexpr ModuleName kDown[] = {&Naming::latent_down};
 constexpr ModuleName kUp[] = {&Naming::latent_up};
-constexpr ModuleName kOutput[] = {&Naming::latent_output};
+constexpr ModuleName kLatentOutput[] = {&Naming::latent_output};
 
 // All heads of a row in one product, since they share what they meet: a batch of heads would copy it for each. Shapes:
 // (rows, heads, tokens, a), (rows, a, b) -> (rows, heads, tokens, b).
@@ -62,7 +62,7 @@ LatentAttention::LatentAttention(const WeightSet& weights, const ModelConfig& co
   down_ = linears(kDown);
   norm_ = norm(&Naming::latent_norm);
   up_ = linears(kUp).at(0);
-  output_ = linears(kOutput).at(0);
+  output_ = linears(kLatentOutput).at(0);
 }
 
 LatentAttention::Query LatentAttention::project(const at::Tensor& input, const Pass& pass) const {

@@ -7,7 +7,7 @@ namespace halfbyte::models {
 namespace {
 
 constexpr ModuleName kInput[] = {&Naming::convolution_input};
-constexpr ModuleName kOutput[] = {&Naming::convolution_output};
+constexpr ModuleName kConvolutionOutput[] = {&Naming::convolution_output};
 
 }  // namespace
 
@@ -16,7 +16,7 @@ ShortConvolution::ShortConvolution(const WeightSet& weights, const ModelConfig& 
     : layer_(layer),
       inputs_(add_linears(*this, weights, kInput, *config.naming, compute)),
       convolution_(*this, weights, &Naming::convolution_kernel, *config.naming),
-      output_(add_linears(*this, weights, kOutput, *config.naming, compute).at(0)) {}
+      output_(add_linears(*this, weights, kConvolutionOutput, *config.naming, compute).at(0)) {}
 
 at::Tensor ShortConvolution::forward(const at::Tensor& input, const Pass& pass) const {
   const auto parts = inputs_[0]->forward(shared_operand(input, inputs_)).chunk(3, -1);

@@ -8,11 +8,11 @@
 namespace halfbyte::training {
 namespace {
 
-constexpr std::int64_t kSmallest = 4096;  // elements of a parameter whose moments are codes
+constexpr std::int64_t kLeastCoded = 4096;  // elements of a parameter whose moments are codes
 constexpr std::int64_t kBlock = kCodesPerScale;
 constexpr std::int64_t kBlocksPerTurn = 64;  // that a thread does before it takes more
 
-bool is_small(const at::Tensor& parameter) { return parameter.numel() < kSmallest; }
+bool is_small(const at::Tensor& parameter) { return parameter.numel() < kLeastCoded; }
 
 std::int64_t blocks_of(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
 

@@ -29,7 +29,7 @@ std::vector<at::Tensor> gradients_of(std::span<const at::Tensor> parameters) {
   return out;
 }
 
-struct Turn {
+struct Stretch {
   const float* values;
   std::size_t count;
 };
@@ -37,18 +37,18 @@ struct Turn {
 // Not finite where a gradient is not: squares of float32 numbers and their sums are far from the end of double.
 double square_sum(const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> held;  // what is float32 and contiguous already is no copy
-  std::vector<Turn> turns;
+  std::vector<Stretch> stretches;
   for (const at::Tensor& gradient : gradients) {
     held.push_back(gradient.to(at::kFloat).contiguous());
     const auto* values = held.back().const_data_ptr<float>();
     for (std::int64_t at = 0; at < held.back().numel(); at += kPerTurn)
-      turns.push_back({values + at, static_cast<std::size_t>(std::min(kPerTurn, held.back().numel() - at))});
+      stretches.push_back({values + at, static_cast<std::size_t>(std::min(kPerTurn, held.back().numel() - at))});
   }
-  std::vector<double> sums(turns.size());
+  std::vector<double> sums(stretches.size());
   const quant::AmongOpenMp among_openmp;
-  quant::for_each_piece(static_cast<std::int64_t>(turns.size()), /*is_worth_threads=*/true, [&](std::int64_t i) {
+  quant::for_each_piece(static_cast<std::int64_t>(stretches.size()), /*is_worth_threads=*/true, [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    sums[at] = training::square_sum(turns[at].values, turns[at].count);
+    sums[at] = training::square_sum(stretches[at].values, stretches[at].count);
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }

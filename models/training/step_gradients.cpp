@@ -15,17 +15,17 @@
 namespace halfbyte::training {
 namespace {
 
-[[noreturn]] void refuse(const std::string& problem) { throw Error(ErrorCode::kInvalidArgument, problem); }
+[[noreturn]] void refuse_step(const std::string& problem) { throw Error(ErrorCode::kInvalidArgument, problem); }
 
 void check(const StepOptions& options) {
-  if (options.batch < 1 || options.accumulate < 1) refuse("batch and accumulate are 1 at least");
-  if (!(options.clip >= 0)) refuse("gradients are clipped to a norm above 0, or 0: not at all");
+  if (options.batch < 1 || options.accumulate < 1) refuse_step("batch and accumulate are 1 at least");
+  if (!(options.clip >= 0)) refuse_step("gradients are clipped to a norm above 0, or 0: not at all");
 }
 
 void check(std::span<const Sequence> sequences) {
-  if (sequences.empty()) refuse("there is no sequence to learn from");
+  if (sequences.empty()) refuse_step("there is no sequence to learn from");
   for (std::size_t i = 0; i < sequences.size(); ++i)
-    if (scored_of(sequences[i]) == 0) refuse("nothing is scored in sequence " + std::to_string(i));
+    if (scored_of(sequences[i]) == 0) refuse_step("nothing is scored in sequence " + std::to_string(i));
 }
 
 void check(const DtypePolicy& policy) {
