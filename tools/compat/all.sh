@@ -56,7 +56,7 @@ python_hostile_check | torch | $tiny 10000 $root/../shared/fixtures/peers
 python_modules_check | torch | $tiny
 python_peft_check | torch numpy transformers peft bitsandbytes accelerate | $tiny
 python_processes_check | torch numpy scipy scikit-learn | $tiny
-transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $root/tests/data/families $root/../shared/fixtures/peers
+python_transformers_check | torch numpy safetensors transformers compressed-tensors bitsandbytes accelerate | $halfbyte $root/tests/data/families $root/../shared/fixtures/peers
 python_hub_check | torch huggingface_hub | $tiny
 pickle_check | torch numpy safetensors | $halfbyte $tiny
 published_check | torch safetensors transformers | $halfbyte $root/tests/data/families
