@@ -7,8 +7,8 @@
 # and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and programs as
 # position independent as libraries are (-fPIC, not -fPIE). What is optimised more goes without (halfbyte_hot).
 #
-# Every source that sees LibTorch costs three seconds before its first line, for what LibTorch's headers instantiate. So
-# the sources that a target has in one folder are compiled as one: names in their anonymous namespaces must differ, or a
+# Every source that sees LibTorch costs three seconds beside its own, for what LibTorch's headers instantiate. So the
+# sources that a target has in one folder are compiled as one: names in their anonymous namespaces must differ, or a
 # source must be in halfbyte_alone(SOURCES...).
 option(HALFBYTE_PRECOMPILED_HEADERS "Precompile headers: half the time of a build" ON)
 option(HALFBYTE_BY_FOLDER "Compile what sees LibTorch by folders: a third of the time of all, more after a change of one file" ON)

@@ -13,7 +13,7 @@ namespace halfbyte::convert::calibrate {
 namespace {
 
 // Columns that LibTorch takes at once: below, its own way is as fast.
-constexpr std::int64_t kTriangle = 512;
+constexpr std::int64_t kAtOnce = 512;
 
 at::Tensor block(const at::Tensor& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
                  std::int64_t columns) {
@@ -31,7 +31,7 @@ at::Tensor upper_factor(const at::Tensor& matrix) {
 bool factor_from_the_end(at::Tensor& matrix) {
   for (std::int64_t end = matrix.size(0), count; end > 0; end -= count) {
     models::PassWatch::check();
-    count = (end - 1) % kTriangle + 1;
+    count = (end - 1) % kAtOnce + 1;
     const std::int64_t begin = end - count;
     at::Tensor corner = block(matrix, begin, count, begin, count);
     const at::Tensor factor = upper_factor(corner);
@@ -40,9 +40,9 @@ bool factor_from_the_end(at::Tensor& matrix) {
     if (begin == 0) break;
     at::Tensor above = block(matrix, 0, begin, begin, count);
     above.copy_(at::linalg_solve_triangular(factor.t(), above, /*upper=*/false, /*left=*/false));
-    for (std::int64_t at = 0; at < begin; at += kTriangle) {
+    for (std::int64_t at = 0; at < begin; at += kAtOnce) {
       models::PassWatch::check();
-      const std::int64_t columns = std::min(kTriangle, begin - at);
+      const std::int64_t columns = std::min(kAtOnce, begin - at);
       block(matrix, 0, at + columns, at, columns)
           .addmm_(above.narrow(0, 0, at + columns), above.narrow(0, at, columns).t(), 1, -1);
     }
@@ -55,18 +55,18 @@ bool factor_from_the_end(at::Tensor& matrix) {
 void invert_upper(const at::Tensor& matrix) {
   models::PassWatch::check();
   const std::int64_t size = matrix.size(0);
-  if (size <= kTriangle) {
+  if (size <= kAtOnce) {
     at::Tensor in_place = matrix;
     in_place.copy_(at::linalg_solve_triangular(matrix, at::eye(size, matrix.options()), /*upper=*/true));
     return;
   }
-  const std::int64_t half = (size / kTriangle + 1) / 2 * kTriangle, rest = size - half;
+  const std::int64_t half = (size / kAtOnce + 1) / 2 * kAtOnce, rest = size - half;
   const at::Tensor first = block(matrix, 0, half, 0, half), second = block(matrix, half, rest, half, rest);
   invert_upper(first);
   invert_upper(second);
-  for (std::int64_t row = 0; row < half; row += kTriangle) {  // what lies below the diagonal of the first is left out
+  for (std::int64_t row = 0; row < half; row += kAtOnce) {  // what lies below the diagonal of the first is left out
     models::PassWatch::check();
-    const std::int64_t rows = std::min(kTriangle, half - row);
+    const std::int64_t rows = std::min(kAtOnce, half - row);
     const at::Tensor product =
         at::mm(block(matrix, row, rows, row, half - row), block(matrix, row, half - row, half, rest));
     block(matrix, row, rows, half, rest).addmm_(product, second, 0, -1);

@@ -174,7 +174,8 @@ std::vector<Document> DocumentReader::read_value(const Json& value, const std::s
   if (const Json* messages = member(value, "messages")) {
     if (!messages->is_array() || messages->empty()) refuse_document("\"messages\" is no list of messages");
     const auto input = models::chat_input_of(value);
-    if (!input) refuse_document("a message is {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": text}");
+    if (!input)
+      refuse_document("a message is {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": text}");
     return texts().conversation(*input);
   }
   if (const Json* text = member(value, "text")) return {texts().completed("", text_in(*text))};

@@ -49,8 +49,8 @@ DeltaResult chunk_of(const DeltaTokens& t, const at::Tensor& state) {
 }
 
 DeltaTokens part_of(const DeltaTokens& t, std::int64_t begin, std::int64_t count) {
-  const auto part = [&](const at::Tensor& x) { return x.narrow(2, begin, count); };
-  return {part(t.queries), part(t.keys), part(t.values), part(t.rates), part(t.log_decays)};
+  const auto cut = [&](const at::Tensor& x) { return x.narrow(2, begin, count); };
+  return {cut(t.queries), cut(t.keys), cut(t.values), cut(t.rates), cut(t.log_decays)};
 }
 
 // Its own weight is not offset as those of the stream may be.

@@ -5,32 +5,30 @@
 namespace halfbyte::models {
 namespace {
 
-constexpr std::int64_t kOfBlock = quant::kBlockTokens;
-
 // As Int8Blocks: the upper half of a float's bits, rounded up. What is not finite becomes infinity.
 at::Tensor rounded_up(const at::Tensor& scales) {
-  const at::Tensor known = at::nan_to_num(scales, std::numeric_limits<double>::infinity(),
-                                          std::numeric_limits<double>::infinity());
+  const at::Tensor known =
+      at::nan_to_num(scales, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity());
   const at::Tensor bits = (known.contiguous().view(at::kInt) + 0xffff).bitwise_and(~0xffff);
   return bits.view(at::kFloat);
 }
 
 }  // namespace
 
-// A view in the order of tokens. Shapes: of keys (kv_heads, kBlockTokens, row / 4, 4), of values (kv_heads, kBlockTokens /
-// 4, 4, row).
+// A view in the order of tokens. Shapes: of keys (kv_heads, kBlockTokens, row / 4, 4), of values (kv_heads,
+// kBlockTokens / 4, 4, row).
 at::Tensor CodedBlock::codes(const at::Tensor& block) const {
   const at::Tensor all = block.narrow(0, 0, shape.scales_begin());
   const std::int64_t row = shape.row();
-  return order == CodeOrder::kKeys ? all.view({shape.kv_heads, row / 4, kOfBlock, 4}).permute({0, 2, 1, 3})
-                                   : all.view({shape.kv_heads, kOfBlock / 4, row, 4}).permute({0, 1, 3, 2});
+  return order == CodeOrder::kKeys ? all.view({shape.kv_heads, row / 4, quant::kBlockTokens, 4}).permute({0, 2, 1, 3})
+                                   : all.view({shape.kv_heads, quant::kBlockTokens / 4, row, 4}).permute({0, 1, 3, 2});
 }
 
 // Shape: (kv_heads, kBlockTokens), bfloat16; a view.
 at::Tensor CodedBlock::scales(const at::Tensor& block) const {
   return block.narrow(0, shape.scales_begin(), shape.bytes() - shape.scales_begin())
       .view(at::kBFloat16)
-      .view({shape.kv_heads, kOfBlock});
+      .view({shape.kv_heads, quant::kBlockTokens});
 }
 
 void CodedBlock::put(const at::Tensor& block, const at::Tensor& rows, std::int64_t first) const {
@@ -55,9 +53,10 @@ void CodedBlock::put(const at::Tensor& block, const at::Tensor& rows, std::int64
 
 at::Tensor CodedBlock::values(const at::Tensor& block) const {
   const at::Tensor scale = scales(block).to(at::kFloat).unsqueeze(-1);
-  const at::Tensor raw = codes(block).reshape({shape.kv_heads, kOfBlock, shape.row()}).narrow(-1, 0, shape.head_dim);
-  const at::Tensor code = order == CodeOrder::kKeys ? raw.to(at::kFloat) - 128.0
-                                                    : raw.contiguous().view(at::kChar).to(at::kFloat);
+  const at::Tensor raw =
+      codes(block).reshape({shape.kv_heads, quant::kBlockTokens, shape.row()}).narrow(-1, 0, shape.head_dim);
+  const at::Tensor code =
+      order == CodeOrder::kKeys ? raw.to(at::kFloat) - 128.0 : raw.contiguous().view(at::kChar).to(at::kFloat);
   return code * scale;
 }
 

@@ -20,8 +20,6 @@ constinit thread_local OverflowProbe* overflow_probe = nullptr;
 
 namespace {
 
-using Where = NotFinite::Stage;
-
 // A number is finite unless all bits of its exponent are set.
 template <class Word>
 bool has_full_exponent(const at::Tensor& x, Word exponent) noexcept {
@@ -160,14 +158,14 @@ class Explanation {
     const at::ScalarType type = found.seen.scalar_type();
     const std::string unfit = " does not fit " + limit_of(type);
     switch (found.stage) {
-      case Where::kBetween:
+      case NotFinite::Stage::kBetween:
         return place_after(previous) + ", before " + name + ": an activation" + unfit + cure(type, "");
-      case Where::kActivation:
+      case NotFinite::Stage::kActivation:
         return name + ": an activation it multiplies" + unfit + cure(type, name);
-      case Where::kOperand:
+      case NotFinite::Stage::kOperand:
         return name + ": an activation" + size_of(largest(found.input)) + " that it multiplies" + unfit +
                cure(type, name);
-      case Where::kResult:
+      case NotFinite::Stage::kResult:
         break;
     }
     const double value = largest(found.linear->multiply(found.input, at::kFloat));
@@ -185,18 +183,18 @@ void OverflowProbe::product(const Linear& linear, const at::Tensor& input, const
                             const at::Tensor& result) {
   if (found_) return;
   if (!is_finite(input)) {
-    found_ = {Where::kBetween, &linear, input, input};
+    found_ = {NotFinite::Stage::kBetween, &linear, input, input};
   } else if (!is_finite(operand)) {
-    found_ = {Where::kOperand, &linear, input, operand};
+    found_ = {NotFinite::Stage::kOperand, &linear, input, operand};
   } else if (!is_finite(result)) {
-    found_ = {Where::kResult, &linear, input, result};
+    found_ = {NotFinite::Stage::kResult, &linear, input, result};
   } else {
     previous_ = &linear;
   }
 }
 
 void OverflowProbe::activation(const Linear& consumer, const at::Tensor& x) {
-  if (!found_ && !is_finite(x)) found_ = {Where::kActivation, &consumer, x, x};
+  if (!found_ && !is_finite(x)) found_ = {NotFinite::Stage::kActivation, &consumer, x, x};
 }
 
 void explain_not_finite(const torch::nn::Module& root, const DtypePolicy& policy,

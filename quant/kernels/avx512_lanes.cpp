@@ -50,7 +50,7 @@ struct Lanes<kLaneRows> : LaneLayout<kLaneRows> {
                    _mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd)));
     }
   }
-  static void transpose(const Floats (&sums)[kVectors], Floats (&out)[kColumns]) {
+  static void transpose(const Floats (&sums)[kVectors], Floats (&out)[kVectors]) {
     out[0] = _mm512_shuffle_ps(sums[0], sums[1], 0x88);
     out[1] = _mm512_shuffle_ps(sums[0], sums[1], 0xdd);
   }

@@ -45,7 +45,8 @@ struct Int8DotArguments {
                                   // kScalePadding finite values at the end
   const float* offsets;           // to add to code * scale, as scales; null: none
   std::size_t scale_stride;       // a multiple of kScaleUnit
-  std::size_t scale_row_stride;   // 1: lanes take others, too, and scale_stride is 1 then
+  std::size_t scale_row_stride;   // from a row's scale to the next row's: 1; lanes also take scales
+                                  // as they are stored, (rows, groups), with scale_stride 1
   const signed char* input;       // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;       // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;       // the groups of a row so rounded

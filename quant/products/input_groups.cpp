@@ -65,8 +65,7 @@ ScalesByGroup scales_of(const Chunks::Chunk& chunk, ScaleOrder order) {
 }
 
 template <class Arguments>
-Arguments arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-  const ScalesByGroup scales = scales_of(chunk, order);
+Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   const WeightView& weight = chunk.call->weight;
   Arguments out{};
   out.rows = weight.rows;
@@ -78,7 +77,6 @@ Arguments arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
   out.scales = scales.scales;
   out.scale_stride = scales.stride;
   out.scale_row_stride = scales.row_stride;
-  if constexpr (requires { out.offsets; }) out.offsets = scales.offsets;
   out.output_stride = chunk.end - chunk.begin;
   return out;
 }
@@ -102,13 +100,15 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 }
 
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-  auto out = arguments<kernels::Int8DotArguments>(chunk, order);
+  const ScalesByGroup scales = scales_of(chunk, order);
+  auto out = arguments<kernels::Int8DotArguments>(chunk, scales);
   out.levels = chunk.call->weight.byte_levels;
+  out.offsets = scales.offsets;
   return out;
 }
 
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-  return arguments<kernels::WideDotArguments>(chunk, order);
+  return arguments<kernels::WideDotArguments>(chunk, scales_of(chunk, order));
 }
 
 }  // namespace halfbyte::quant

@@ -11,7 +11,7 @@ namespace halfbyte::quant {
 struct ScalesByGroup {
   const float *scales, *offsets;  // no offsets: null
   std::size_t stride;             // a multiple of the unit asked for
-  std::size_t row_stride = 1;
+  std::size_t row_stride = 1;     // ScaleOrder::kAny: or as many as groups, where stride is 1
 };
 
 // By groups of group_size values, a divisor of the weight's groups, or of its padding. Of load_int8_groups, or of
