@@ -175,14 +175,14 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
-                             .lanes = {avx2_dot_wide_lanes, kWidth, kAvx2LanesFor}};
+                             .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2LanesFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
-                             .lanes = {avx2_dot_lanes, kWidth, kAvx2LanesFor}};
+                             .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2LanesFor}};
 const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
                                  .arrange = arrange,
                                  .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
-                                 .lanes = {avx2_vnni_dot_lanes, kWidth, kAvx2LanesFor}};
+                                 .lanes = {avx2_vnni_dot_lanes, avx2_vnni_first_sums, kWidth, kAvx2LanesFor}};
 
 }  // namespace halfbyte::quant::kernels

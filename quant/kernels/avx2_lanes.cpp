@@ -17,31 +17,39 @@ Ints load_words(const Byte* from, std::size_t count) {
 }
 Ints lower_codes(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 Ints upper_codes(Ints bytes) { return lower_codes(_mm256_srli_epi16(bytes, 4)); }
-Ints times_minus_8(Ints values) { return _mm256_sub_epi32(Ints{}, _mm256_slli_epi32(values, 3)); }
 
-// Products of some steps are added up in 16 bits. As assembly, so that sums stay in registers.
-struct Pairs {
-  static Ints first(Ints codes, Ints input) {
-    Ints out;
-    asm("vpmaddubsw %2, %1, %0" : "=x"(out) : "x"(codes), "x"(input));
-    return out;
+struct FourBits {
+  static Ints code_of_zero() { return _mm256_set1_epi8(8); }
+};
+
+// Products of some steps are added up in 16 bits. They may wrap around meanwhile: in the end 16 * 2 * 8 * 127 fits. As
+// assembly, so that sums stay in registers.
+struct Pairs : FourBits {
+  static constexpr std::size_t kMostSteps = 16;
+
+  static Ints first(Ints sums, Ints codes, Ints input) {
+    asm("vpmaddubsw %2, %0, %0\n\tvpaddw %1, %0, %0" : "+x"(codes) : "x"(sums), "x"(input));
+    return codes;
   }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpmaddubsw %2, %1, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(codes) : "x"(input));
   }
+  static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
   static Ints in_words(Ints sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 };
 
 // {vex}, because AVX-512 has the same instruction in another encoding.
-struct Words {
-  static Ints first(Ints codes, Ints input) {
-    Ints sums = _mm256_setzero_si256();
+struct Words : FourBits {
+  static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
+
+  static Ints first(Ints sums, Ints codes, Ints input) {
     add(sums, codes, input);
     return sums;
   }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
+  static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
   static Ints in_words(Ints sums) { return sums; }
 };
 
@@ -50,6 +58,8 @@ struct Words {
 }  // namespace
 
 void avx2_dot_lanes(const Int8DotArguments& a) noexcept { dot<Pairs>(a); }
+void avx2_first_sums(const Int8LaneInput& a) noexcept { first_sums<Pairs>(a); }
 void avx2_vnni_dot_lanes(const Int8DotArguments& a) noexcept { dot<Words>(a); }
+void avx2_vnni_first_sums(const Int8LaneInput& a) noexcept { first_sums<Words>(a); }
 
 }  // namespace halfbyte::quant::kernels

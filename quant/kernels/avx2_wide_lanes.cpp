@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::size_t kHalf = 16;  // codes that are unpacked to a vector
 
+struct EightBits {
+  static constexpr std::size_t kMostSteps = 128;  // all of a group
+
+  static Ints code_of_zero() { return _mm256_set1_epi16(128); }
+  static void add(Ints& sums, Ints codes, Ints input) { sums = kernels::add(sums, _mm256_madd_epi16(codes, input)); }
+  static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
+};
+
 template <std::size_t kGroup, std::size_t kInputs>
 struct WideRows : LaneSums<WideDotArguments, kInputs> {
   using Base = LaneSums<WideDotArguments, kInputs>;
@@ -33,17 +41,16 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   // Group g, which has been unpacked.
   void multiply(std::size_t g) {
     const std::int16_t* input = a.input + g * kGroup * kInputs;
-    Ints products[kWeightRows] = {};
+    Ints products[kWeightRows];
+    for (Ints& product : products) product = this->first_sums(g);
 #pragma GCC unroll 8
     for (std::size_t step = 0; step < kSteps; ++step) {
       const Ints x = load(input + step * kStepCodes * kInputs);
 #pragma GCC unroll 4
-      for (std::size_t w = 0; w < kWeightRows; ++w) {
-        const Ints pairs = _mm256_madd_epi16(L::spread(codes[w] + step * kStepCodes), x);
-        products[w] = add(products[w], pairs);
-      }
+      for (std::size_t w = 0; w < kWeightRows; ++w)
+        EightBits::add(products[w], L::spread(codes[w] + step * kStepCodes), x);
     }
-    this->add_group(g, products, load(a.input_sums + g * kWidth));
+    this->add_group(g, products);
   }
 
   void run() {
@@ -84,5 +91,6 @@ void avx2_dot_wide_lanes(const WideDotArguments& a) noexcept {
                                                                dot_group_size<128>};
   kByGroupSize[__builtin_ctzll(a.group_size) - 5](a);
 }
+void avx2_wide_first_sums(const WideLaneInput& a) noexcept { first_sums<EightBits>(a); }
 
 }  // namespace halfbyte::quant::kernels

@@ -63,18 +63,20 @@ Ints load_words(const Byte* from, std::size_t count) {
 }
 Ints lower_codes(Ints bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 Ints upper_codes(Ints bytes) { return lower_codes(_mm512_srli_epi16(bytes, 4)); }
-Ints times_minus_8(Ints values) { return _mm512_sub_epi32(Ints{}, _mm512_slli_epi32(values, 3)); }
 
 // As assembly, so that this file needs no flag beyond those of avx512.cpp.
 struct Words {
-  static Ints first(Ints codes, Ints input) {
-    Ints sums{};
+  static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
+
+  static Ints code_of_zero() { return _mm512_set1_epi8(8); }
+  static Ints first(Ints sums, Ints codes, Ints input) {
     add(sums, codes, input);
     return sums;
   }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(input));
   }
+  static Ints negated(Ints sums) { return _mm512_sub_epi32(Ints{}, sums); }
   static Ints in_words(Ints sums) { return sums; }
 };
 
@@ -83,5 +85,6 @@ struct Words {
 }  // namespace
 
 void avx512_dot_lanes(const Int8DotArguments& a) noexcept { dot<Words>(a); }
+void avx512_first_sums(const Int8LaneInput& a) noexcept { first_sums<Words>(a); }
 
 }  // namespace halfbyte::quant::kernels

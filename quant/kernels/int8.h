@@ -39,23 +39,24 @@ struct Int8DotArguments {
   std::size_t row_bytes;
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
-  std::size_t group_size;         // 16, 32, 64 or 128; of the activations, and of the scales here
-  const signed char* levels;      // the sixteen values of codes, -127 to 127; kLevels4 only
-  const float* scales;            // (groups, scale_stride): of row begin + r in column r; zeros behind the last, and
-                                  // kScalePadding finite values at the end
-  const float* offsets;           // to add to code * scale, as scales; null: none
-  std::size_t scale_stride;       // a multiple of kScaleUnit
-  std::size_t scale_row_stride;   // from a row's scale to the next row's: 1; lanes also take scales
-                                  // as they are stored, (rows, groups), with scale_stride 1
-  const signed char* input;       // (m, input_stride) as Int8Table::arrange gives it
-  std::size_t input_stride;       // at least in_features, rounded up to kInputUnit
-  std::size_t group_stride;       // the groups of a row so rounded
-  const float* input_scales;      // (m, group_stride)
-  const std::int32_t* code_sums;  // (m, group_stride): of the input's codes
-  std::size_t m;                  // 1 to kMaxDotRows
-  float* scratch_scales;          // (kMaxDotRows * group_stride)
-  std::int32_t* scratch_sums;     // (kMaxDotRows * group_stride)
-  float* output;                  // (m, output_stride): column r - begin for weight row r
+  std::size_t group_size;          // 16, 32, 64 or 128; of the activations, and of the scales here
+  const signed char* levels;       // the sixteen values of codes, -127 to 127; kLevels4 only
+  const float* scales;             // (groups, scale_stride): of row begin + r in column r; zeros behind the last, and
+                                   // kScalePadding finite values at the end
+  const float* offsets;            // to add to code * scale, as scales; null: none
+  std::size_t scale_stride;        // a multiple of kScaleUnit
+  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes also take scales
+                                   // as they are stored, (rows, groups), with scale_stride 1
+  const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
+  std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
+  std::size_t group_stride;        // the groups of a row so rounded
+  const float* input_scales;       // (m, group_stride)
+  const std::int32_t* code_sums;   // (m, group_stride): of the input's codes
+  const std::int32_t* first_sums;  // LaneInput's; lanes only
+  std::size_t m;                   // 1 to kMaxDotRows
+  float* scratch_scales;           // (kMaxDotRows * group_stride)
+  std::int32_t* scratch_sums;      // (kMaxDotRows * group_stride)
+  float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };
 
@@ -72,11 +73,24 @@ static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::size_t width) {
   return lanes == width ? lane : lane % 2 + lane / 4 * 2;
 }
-template <class Arguments>
+// Rows of input in lanes, and what sums of products with them begin with, so that nothing is left to take off the
+// products of unsigned codes in the end: the input times the negated code of zero, in each lane its own share.
+template <class Code>
+struct LaneInput {
+  const Code* steps;
+  std::size_t n;  // codes of a row, a multiple of kInputUnit
+  std::size_t group_size;
+  std::size_t m;             // rows
+  std::int32_t* first_sums;  // (groups, runs, LaneTable::width words); runs: 1, 2 or 4, but no more than rows
+};
+using Int8LaneInput = LaneInput<signed char>;
+using WideLaneInput = LaneInput<std::int16_t>;
+template <class Arguments, class Input>
 struct LaneTable {
   void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
-  std::size_t width = 0;                                       // sums in a vector
-  unsigned faster_for = 0;                                     // bit n: n rows of input
+  void (*first_sums)(const Input& input) noexcept = nullptr;
+  std::size_t width = 0;    // sums in a vector
+  unsigned faster_for = 0;  // bit n: n rows of input
 };
 // AVX2: where no more than a quarter of the lanes are zeros. AVX-512: fewer rows are faster without (measured on a
 // Sapphire Rapids).
@@ -92,7 +106,7 @@ struct Int8Table {
   // As dot[kIntegers4], but for how the input lies. A step is a vector's bytes: as many codes of each row as there is
   // room for, first those of the first half of two vectors' as `arrange` gives them, then as many of the second half,
   // and so on. Scales and sums of codes are (groups, lanes.width).
-  LaneTable<Int8DotArguments> lanes = {};
+  LaneTable<Int8DotArguments, Int8LaneInput> lanes = {};
 };
 
 // Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
@@ -233,7 +247,8 @@ struct WideDotArguments {
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
   const float* input_scales;       // (m, input_stride / group_size)
-  const std::int32_t* input_sums;  // as input_scales: WideGroups::sums
+  const std::int32_t* input_sums;  // as input_scales: WideGroups::sums; not of lanes
+  const std::int32_t* first_sums;  // LaneInput's; lanes only
   std::size_t m;                   // 1 to kMaxDotRows
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
@@ -247,7 +262,7 @@ struct WideTable {
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
   // As Int8Table has them, of steps that are each row's next codes.
-  LaneTable<WideDotArguments> lanes = {};
+  LaneTable<WideDotArguments, WideLaneInput> lanes = {};
 };
 
 extern const Int8Table kRefInt8;
@@ -257,9 +272,13 @@ extern const ColumnTable kRefColumns;
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 // What their `lanes` have.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx2_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx2_vnni_first_sums(const Int8LaneInput& input) noexcept;
 void avx512_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx512_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_dot_wide_lanes(const WideDotArguments& arguments) noexcept;
+void avx2_wide_first_sums(const WideLaneInput& input) noexcept;
 extern const WideTable kAvx2Wide, kAvx512Wide;
 extern const PanelTable kAvx2Int8Panels, kAvx2VnniInt8Panels, kAvx2Bfloat16Panels;
 extern const PanelTable kAvx512Int8Panels, kAvx512Bfloat16Panels;

@@ -12,7 +12,7 @@ namespace {
 template <class Code>
 struct Scratch {
   Aligned<Code> codes, steps;
-  Aligned<std::int32_t> input_sums, sums;
+  Aligned<std::int32_t> code_sums, first_sums, sums;
   Floats natural, scales, input_scales, products;
 };
 
@@ -33,9 +33,9 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* input_sums) {
+  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* code_sums) {
     kernels::Int8DotArguments out = int8_arguments(chunk, ScaleOrder::kAny);
-    out.code_sums = input_sums;
+    out.code_sums = code_sums;
     return out;
   }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
@@ -49,10 +49,8 @@ struct WideLanes {
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
   }
-  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* input_sums) {
-    kernels::WideDotArguments out = wide_arguments(chunk, ScaleOrder::kAny);
-    out.input_sums = input_sums;
-    return out;
+  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t*) {
+    return wide_arguments(chunk, ScaleOrder::kAny);
   }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
@@ -65,7 +63,8 @@ template <class Code>
 struct PreparedInputs {
   Code* steps;               // of each: (steps, a vector's bytes)
   float* scales;             // of each: (groups, width)
-  std::int32_t* input_sums;  // as scales
+  std::int32_t* code_sums;   // as scales
+  std::int32_t* first_sums;  // of each: as LaneInput has them
   std::size_t padded, group_size, width;
 
   std::size_t groups() const { return padded / group_size; }
@@ -81,7 +80,8 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
   auto& buffers = scratch<typename Lanes::Code>();
   return {buffers.steps.at_least(rows * kRoomRows * padded),
           buffers.input_scales.at_least(values),
-          buffers.input_sums.at_least(values),
+          buffers.code_sums.at_least(values),
+          buffers.first_sums.at_least(values),
           padded,
           group_size,
           width};
@@ -136,14 +136,17 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows,
   std::fill(codes + rows * padded, codes + lanes * padded, 0);
   to_steps<Lanes>(codes, lanes, padded, out.width, out.steps_from(to));
   to_lanes(scales, rows, lanes, groups, out.width, out.scales + out.values_from(to));
-  to_lanes(sums, rows, lanes, groups, out.width, out.input_sums + out.values_from(to));
+  to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + out.values_from(to));
+  Lanes::table(call).first_sums(
+      {out.steps_from(to), padded, out.group_size, rows, out.first_sums + out.values_from(to)});
 }
 
 template <class Lanes>
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename Lanes::Code>& inputs,
                     std::size_t prepared, std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  auto a = Lanes::arguments(chunk, inputs.input_sums + inputs.values_from(prepared));
+  auto a = Lanes::arguments(chunk, inputs.code_sums + inputs.values_from(prepared));
+  a.first_sums = inputs.first_sums + inputs.values_from(prepared);
   a.input = inputs.steps_from(prepared);
   a.input_scales = inputs.scales + inputs.values_from(prepared);
   a.m = rows;
@@ -158,8 +161,8 @@ void by_lanes(std::span<const Call> calls) {
   multiply_directly(calls, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
 }
 
-template <class Arguments>
-bool are_faster(const kernels::LaneTable<Arguments>& lanes, std::size_t rows) {
+template <class Arguments, class Input>
+bool are_faster(const kernels::LaneTable<Arguments, Input>& lanes, std::size_t rows) {
   return lanes.dot && rows <= kernels::kLaneRows && (lanes.faster_for >> rows & 1) != 0 &&
          kernels::lanes_for(rows, lanes.width) <= kRoomRows * rows;
 }
