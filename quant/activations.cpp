@@ -24,7 +24,7 @@ using kernels::Byte;
 using kernels::kFloatBytes;
 
 // Values below this many are not worth waking other threads.
-constexpr std::int64_t kParallelValues = 8 << 10;
+constexpr std::int64_t kParallelValues = 4 << 10;
 // Values of a gate that are made before they are converted: they stay in the first-level cache.
 constexpr std::int64_t kGateChunk = 2048;
 

@@ -53,18 +53,23 @@ void write_products(const Call& call, float* products, std::size_t stride, std::
   }
 }
 
-Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows)
+Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take)
     : calls_(calls),
       chunk_rows_(chunk_rows),
-      runs_(std::clamp<std::size_t>(static_cast<std::size_t>(max_threads()), 1, kMaxRuns)) {
+      runs_(std::clamp<std::size_t>(static_cast<std::size_t>(max_threads()), 1, kMaxRuns)),
+      take_(take) {
   for (const Call& call : calls) count_ += (call.weight.out_features + chunk_rows - 1) / chunk_rows;
 }
 
-Chunks::Chunk Chunks::next(std::size_t thread) noexcept {
+Chunks::Some Chunks::next(std::size_t thread) noexcept {
+  constexpr std::size_t kShares = 4;
   for (std::size_t i = 0; i < runs_; ++i) {
-    const std::size_t run = (thread + i) % runs_;
-    const std::size_t index = run_begin(run) + run_[run].taken.fetch_add(1, std::memory_order_relaxed);
-    if (index < run_begin(run + 1)) return chunk(index);
+    const std::size_t run = (thread + i) % runs_, begin = run_begin(run), end = run_begin(run + 1);
+    const std::size_t next = begin + run_[run].taken.load(std::memory_order_relaxed);
+    if (next >= end) continue;
+    const std::size_t some = take_ == Take::kOne ? 1 : (end - next + kShares - 1) / kShares;
+    const std::size_t first = begin + run_[run].taken.fetch_add(some, std::memory_order_relaxed);
+    if (first < end) return {first, std::min(first + some, end)};
   }
   return {};
 }

@@ -92,30 +92,41 @@ bool is_worth_threads(std::span<const Call> calls) noexcept;
 class Chunks {
  public:
   struct Chunk {
-    const Call* call = nullptr;  // null: none is left
+    const Call* call = nullptr;
     std::size_t begin = 0, end = 0;
   };
+  // What a thread takes at a time: one chunk, or a quarter of what the run still has, where a chunk is so short that
+  // taking it shows (a percent of a step of four sequences).
+  enum class Take { kOne, kQuarter };
+
   // `calls` must live as long.
-  Chunks(std::span<const Call> calls, std::size_t chunk_rows);
+  Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take);
   // body(chunk) for each, once.
   template <class Body>
   void for_each(const Body& body) {
     run_together(is_worth_threads(calls_) ? max_threads() : 1, [&](std::size_t thread) {
-      for (Chunk some = next(thread); some.call; some = next(thread)) body(some);
+      for (Some some = next(thread); some.begin < some.end; some = next(thread)) {
+        for (std::size_t index = some.begin; index < some.end; ++index) body(chunk(index));
+      }
     });
   }
 
  private:
-  Chunk next(std::size_t thread) noexcept;
+  struct Some {
+    std::size_t begin = 0, end = 0;  // none: none is left
+  };
   static constexpr std::size_t kMaxRuns = 64;
   struct alignas(64) Run {
     std::atomic<std::size_t> taken = 0;
   };
-  std::size_t run_begin(std::size_t run) const noexcept { return count_ * run / runs_; }
+
+  Some next(std::size_t thread) noexcept;
   Chunk chunk(std::size_t index) const noexcept;
+  std::size_t run_begin(std::size_t run) const noexcept { return count_ * run / runs_; }
 
   std::span<const Call> calls_;
   std::size_t chunk_rows_, count_ = 0, runs_;
+  Take take_;
   std::array<Run, kMaxRuns> run_;
 };
 
@@ -169,7 +180,7 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (inputs.is_new(i)) prepare(calls[i], first, rows_of(calls[i]), prepared, inputs.first(i));
     }
-    Chunks chunks(calls, kRowChunk);
+    Chunks chunks(calls, kRowChunk, Chunks::Take::kQuarter);
     chunks.for_each([&](const Chunks::Chunk& chunk) {
       const auto index = static_cast<std::size_t>(chunk.call - calls.data());
       multiply(chunk, prepared, inputs.first(index), first, rows_of(*chunk.call));

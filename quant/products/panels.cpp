@@ -259,7 +259,7 @@ std::size_t tiles_at_once(std::span<const Call> calls, const Plan& plan) {
 
 void multiply_rows(std::span<const Call> calls, const Plan& plan, std::size_t first_row, std::size_t rows) {
   const Panels panels = allocate_panels(plan, rows);
-  Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows);
+  Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows, Chunks::Take::kOne);
   for_each_piece(static_cast<std::int64_t>(panels.count), is_worth_threads(calls), [&](std::int64_t index) {
     const Panel panel = panel_at(plan, panels, static_cast<std::size_t>(index));
     (plan.is_int8 ? fill_int8 : fill_bfloat16)(calls.front(), plan, panel, first_row);
