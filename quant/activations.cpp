@@ -23,8 +23,9 @@ namespace {
 using kernels::Byte;
 using kernels::kFloatBytes;
 
-// Values below this many are not worth waking other threads.
-constexpr std::int64_t kParallelValues = 4 << 10;
+// Up to so many values are not worth waking other threads: of norms and heads, whose rows other threads have in part in
+// their caches, and of the rest.
+constexpr std::int64_t kParallelRowValues = 4 << 10, kParallelValues = 8 << 10;
 // Values of a gate that are made before they are converted: they stay in the first-level cache.
 constexpr std::int64_t kGateChunk = 2048;
 
@@ -292,7 +293,7 @@ constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, ker
 
 void residual_norm(const kernels::Table& table, const ResidualNorm& arguments) {
   const ResidualRows rows(table, arguments);
-  for_each_piece(arguments.rows, arguments.rows * arguments.size > kParallelValues,
+  for_each_piece(arguments.rows, arguments.rows * arguments.size > kParallelRowValues,
                  [&](std::int64_t row) { rows.run(row); });
 }
 
@@ -302,7 +303,7 @@ bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
   const SequenceBlocks& last = arguments.sequences[arguments.count - 1];
   const std::int64_t count = last.first + last.tokens;
   std::atomic<bool> is_finite = true;
-  for_each_piece(count, count * arguments.heads * arguments.head_dim > kParallelValues, [&](std::int64_t token) {
+  for_each_piece(count, count * arguments.heads * arguments.head_dim > kParallelRowValues, [&](std::int64_t token) {
     if (!heads.run(token)) is_finite = false;
   });
   return is_finite;

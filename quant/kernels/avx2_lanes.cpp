@@ -22,13 +22,13 @@ struct FourBits {
   static Ints code_of_zero() { return _mm256_set1_epi8(8); }
 };
 
-// Products of some steps are added up in 16 bits. They may wrap around meanwhile: in the end 16 * 2 * 8 * 127 fits. As
-// assembly, so that sums stay in registers.
+// Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums may wrap around meanwhile, but in
+// the end 16 * 2 * 8 * 127 fits. As assembly, so that sums stay in registers.
 struct Pairs : FourBits {
   static constexpr std::size_t kMostSteps = 16;
 
   static Ints first(Ints sums, Ints codes, Ints input) {
-    asm("vpmaddubsw %2, %0, %0\n\tvpaddw %1, %0, %0" : "+x"(codes) : "x"(sums), "x"(input));
+    asm("vpmaddubsw %2, %0, %0\n\tvpaddw %1, %0, %0" : "+&x"(codes) : "x"(sums), "x"(input));
     return codes;
   }
   static void add(Ints& sums, Ints codes, Ints input) {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kHalf = 16;  // codes that are unpacked to a vector
 
 struct EightBits {
-  static constexpr std::size_t kMostSteps = 128;  // all of a group
+  static constexpr std::size_t kMostSteps = 64;  // as many as a group has
 
   static Ints code_of_zero() { return _mm256_set1_epi16(128); }
   static void add(Ints& sums, Ints codes, Ints input) { sums = kernels::add(sums, _mm256_madd_epi16(codes, input)); }
@@ -25,6 +25,7 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   using L = Lanes<kInputs>;
   using Base::a, Base::rows;
   static constexpr std::size_t kStepCodes = L::kSpreadBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
+  static_assert(kSteps <= EightBits::kMostSteps);
 
   alignas(sizeof(Ints)) std::int16_t codes[kWeightRows][kGroup];
 

@@ -81,16 +81,16 @@ struct LaneInput {
   std::size_t n;  // codes of a row, a multiple of kInputUnit
   std::size_t group_size;
   std::size_t m;             // rows
-  std::int32_t* first_sums;  // (groups, runs, LaneTable::width words); runs: 1, 2 or 4, but no more than rows
+  std::int32_t* first_sums;  // (groups, runs, LaneTable::width words); runs: 1 to half the lanes
 };
 using Int8LaneInput = LaneInput<signed char>;
 using WideLaneInput = LaneInput<std::int16_t>;
 template <class Arguments, class Input>
 struct LaneTable {
   void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
-  void (*first_sums)(const Input& input) noexcept = nullptr;
-  std::size_t width = 0;    // sums in a vector
-  unsigned faster_for = 0;  // bit n: n rows of input
+  void (*first_sums)(const Input& input) noexcept = nullptr;   // fills what `input` has room for
+  std::size_t width = 0;                                       // sums in a vector
+  unsigned faster_for = 0;                                     // bit n: n rows of input
 };
 // AVX2: where no more than a quarter of the lanes are zeros. AVX-512: fewer rows are faster without (measured on a
 // Sapphire Rapids).
@@ -105,7 +105,7 @@ struct Int8Table {
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
   // As dot[kIntegers4], but for how the input lies. A step is a vector's bytes: as many codes of each row as there is
   // room for, first those of the first half of two vectors' as `arrange` gives them, then as many of the second half,
-  // and so on. Scales and sums of codes are (groups, lanes.width).
+  // and so on. Scales and sums of codes are (groups, lanes.width), first sums as LaneInput has them.
   LaneTable<Int8DotArguments, Int8LaneInput> lanes = {};
 };
 

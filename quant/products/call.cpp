@@ -61,26 +61,25 @@ Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take)
   for (const Call& call : calls) count_ += (call.weight.out_features + chunk_rows - 1) / chunk_rows;
 }
 
-Chunks::Some Chunks::next(std::size_t thread) noexcept {
-  constexpr std::size_t kShares = 4;
+Chunks::Share Chunks::next(std::size_t thread) noexcept {
+  constexpr std::size_t kTakes = 4;  // of what is left, at least
   for (std::size_t i = 0; i < runs_; ++i) {
     const std::size_t run = (thread + i) % runs_, begin = run_begin(run), end = run_begin(run + 1);
-    const std::size_t next = begin + run_[run].taken.load(std::memory_order_relaxed);
-    if (next >= end) continue;
-    const std::size_t some = take_ == Take::kOne ? 1 : (end - next + kShares - 1) / kShares;
-    const std::size_t first = begin + run_[run].taken.fetch_add(some, std::memory_order_relaxed);
-    if (first < end) return {first, std::min(first + some, end)};
+    const std::size_t gone = run_[run].taken.load(std::memory_order_relaxed);
+    if (gone >= end - begin) continue;
+    const std::size_t left = end - begin - gone;
+    const std::size_t count = take_ == Take::kOne ? 1 : std::min(kMostTaken, (left + kTakes - 1) / kTakes);
+    const std::size_t first = begin + run_[run].taken.fetch_add(count, std::memory_order_relaxed);
+    if (first < end) return {first, std::min(first + count, end)};
   }
   return {};
 }
 
 Chunks::Chunk Chunks::chunk(std::size_t index) const noexcept {
-  for (const Call& call : calls_) {
-    const std::size_t rows = call.weight.out_features, chunks = (rows + chunk_rows_ - 1) / chunk_rows_;
-    if (index < chunks) return {&call, index * chunk_rows_, std::min((index + 1) * chunk_rows_, rows)};
-    index -= chunks;
-  }
-  return {};
+  const Call* call = calls_.data();
+  const auto chunks = [&] { return (call->weight.out_features + chunk_rows_ - 1) / chunk_rows_; };
+  for (; index >= chunks(); ++call) index -= chunks();
+  return {call, index * chunk_rows_, std::min((index + 1) * chunk_rows_, call->weight.out_features)};
 }
 
 bool is_worth_threads(std::span<const Call> calls) noexcept {

@@ -95,9 +95,10 @@ class Chunks {
     const Call* call = nullptr;
     std::size_t begin = 0, end = 0;
   };
-  // What a thread takes at a time: one chunk, or a quarter of what the run still has, where a chunk is so short that
-  // taking it shows (a percent of a step of four sequences).
-  enum class Take { kOne, kQuarter };
+  // What a thread takes at a time: one chunk; or some, kMostTaken at most, and fewer the less the run still has. That
+  // is for short chunks, of which taking each alone shows (a percent of a step of four sequences).
+  enum class Take { kOne, kSome };
+  static constexpr std::size_t kMostTaken = 8;
 
   // `calls` must live as long.
   Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take);
@@ -105,22 +106,23 @@ class Chunks {
   template <class Body>
   void for_each(const Body& body) {
     run_together(is_worth_threads(calls_) ? max_threads() : 1, [&](std::size_t thread) {
-      for (Some some = next(thread); some.begin < some.end; some = next(thread)) {
-        for (std::size_t index = some.begin; index < some.end; ++index) body(chunk(index));
+      for (Share share = next(thread); share.begin < share.end; share = next(thread)) {
+        for (std::size_t index = share.begin; index < share.end; ++index) body(chunk(index));
       }
     });
   }
 
  private:
-  struct Some {
-    std::size_t begin = 0, end = 0;  // none: none is left
+  // Of all chunks; empty: none is left.
+  struct Share {
+    std::size_t begin = 0, end = 0;
   };
   static constexpr std::size_t kMaxRuns = 64;
   struct alignas(64) Run {
     std::atomic<std::size_t> taken = 0;
   };
 
-  Some next(std::size_t thread) noexcept;
+  Share next(std::size_t thread) noexcept;
   Chunk chunk(std::size_t index) const noexcept;
   std::size_t run_begin(std::size_t run) const noexcept { return count_ * run / runs_; }
 
@@ -180,7 +182,7 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (inputs.is_new(i)) prepare(calls[i], first, rows_of(calls[i]), prepared, inputs.first(i));
     }
-    Chunks chunks(calls, kRowChunk, Chunks::Take::kQuarter);
+    Chunks chunks(calls, kRowChunk, Chunks::Take::kSome);
     chunks.for_each([&](const Chunks::Chunk& chunk) {
       const auto index = static_cast<std::size_t>(chunk.call - calls.data());
       multiply(chunk, prepared, inputs.first(index), first, rows_of(*chunk.call));

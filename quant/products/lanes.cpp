@@ -25,7 +25,8 @@ Scratch<Code>& scratch() {
 // 4-bit codes, and activations in 8 bits.
 struct Int8Lanes {
   using Code = signed char;
-  static constexpr bool kHasHalves = true;  // codes of the lower halves of a vector of bytes come first
+  static constexpr bool kHasHalves = true;   // codes of the lower halves of a vector of bytes come first
+  static constexpr bool kHasOffsets = true;  // weights may, which meet the sums of the input's codes
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::Int8Groups& groups) {
     thread_local Aligned<signed char> buffer;
@@ -33,11 +34,7 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t* code_sums) {
-    kernels::Int8DotArguments out = int8_arguments(chunk, ScaleOrder::kAny);
-    out.code_sums = code_sums;
-    return out;
-  }
+  static auto arguments(const Chunks::Chunk& chunk) { return int8_arguments(chunk, ScaleOrder::kAny); }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
@@ -45,13 +42,12 @@ struct Int8Lanes {
 struct WideLanes {
   using Code = std::int16_t;
   static constexpr bool kHasHalves = false;  // codes are in order
+  static constexpr bool kHasOffsets = false;
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
   }
-  static auto arguments(const Chunks::Chunk& chunk, const std::int32_t*) {
-    return wide_arguments(chunk, ScaleOrder::kAny);
-  }
+  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kAny); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
@@ -63,8 +59,8 @@ template <class Code>
 struct PreparedInputs {
   Code* steps;               // of each: (steps, a vector's bytes)
   float* scales;             // of each: (groups, width)
-  std::int32_t* code_sums;   // as scales
-  std::int32_t* first_sums;  // of each: as LaneInput has them
+  std::int32_t* code_sums;   // as scales; with kHasOffsets
+  std::int32_t* first_sums;  // of each: as LaneInput has them; no more runs than rows, as lanes are kRoomRows a row
   std::size_t padded, group_size, width;
 
   std::size_t groups() const { return padded / group_size; }
@@ -136,7 +132,7 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows,
   std::fill(codes + rows * padded, codes + lanes * padded, 0);
   to_steps<Lanes>(codes, lanes, padded, out.width, out.steps_from(to));
   to_lanes(scales, rows, lanes, groups, out.width, out.scales + out.values_from(to));
-  to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + out.values_from(to));
+  if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + out.values_from(to));
   Lanes::table(call).first_sums(
       {out.steps_from(to), padded, out.group_size, rows, out.first_sums + out.values_from(to)});
 }
@@ -145,7 +141,8 @@ template <class Lanes>
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename Lanes::Code>& inputs,
                     std::size_t prepared, std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  auto a = Lanes::arguments(chunk, inputs.code_sums + inputs.values_from(prepared));
+  auto a = Lanes::arguments(chunk);
+  if constexpr (Lanes::kHasOffsets) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
   a.first_sums = inputs.first_sums + inputs.values_from(prepared);
   a.input = inputs.steps_from(prepared);
   a.input_scales = inputs.scales + inputs.values_from(prepared);

@@ -1,0 +1,61 @@
+#include "quant/products/call.h"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "quant/threads.h"
+#include "tests/catch.h"
+
+namespace halfbyte::quant {
+namespace {
+
+// Matrices of so many rows, large enough to be shared.
+std::vector<Call> calls_of(const std::vector<std::size_t>& rows) {
+  std::vector<Call> calls(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    calls[i].weight.out_features = rows[i];
+    calls[i].weight.row_bytes = std::size_t{1} << 20;
+    calls[i].rows = 1;
+  }
+  return calls;
+}
+
+class Threads {
+ public:
+  explicit Threads(int count) : before_(max_threads()) { set_max_threads(count); }
+  ~Threads() { set_max_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+TEST_CASE("every row of every matrix is in one chunk, whatever threads take at a time", "[quant]") {
+  const Chunks::Take take = GENERATE(Chunks::Take::kOne, Chunks::Take::kSome);
+  const int threads = GENERATE(1, 2, 5);
+  const Threads these(threads);
+  for (const std::vector<std::size_t>& rows :
+       std::vector<std::vector<std::size_t>>{{1}, {64}, {65, 1, 63}, {130}, {2048, 256, 256}, {40000}}) {
+    const std::vector<Call> calls = calls_of(rows);
+    std::vector<std::vector<std::atomic<int>>> seen;
+    for (const std::size_t count : rows) seen.emplace_back(count);
+    std::atomic<bool> is_sound = true;
+    Chunks(calls, 64, take).for_each([&](const Chunks::Chunk& chunk) {
+      const auto matrix = static_cast<std::size_t>(chunk.call - calls.data());
+      if (matrix >= rows.size() || chunk.begin % 64 != 0 || chunk.begin >= chunk.end || chunk.end > rows[matrix] ||
+          chunk.end - chunk.begin > 64) {
+        is_sound = false;
+        return;
+      }
+      for (std::size_t row = chunk.begin; row < chunk.end; ++row) ++seen[matrix][row];
+    });
+    CAPTURE(threads, static_cast<int>(take), rows);
+    REQUIRE(is_sound);
+    for (const auto& matrix : seen) CHECK(std::ranges::all_of(matrix, [](const auto& times) { return times == 1; }));
+  }
+}
+
+}  // namespace
+}  // namespace halfbyte::quant
