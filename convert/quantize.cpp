@@ -126,10 +126,10 @@ class Run {
     Destination destination(
         path_, {.overwrite = options_.overwrite, .keep_leftovers = true, .is_shared = options_.part.has_value()});
     if (!options_.part) return whole(destination);
-    const JournalContents journal = convert_part(destination);
-    const std::vector<int> left = parts_left(plan_, options_.part->count, journal);
-    if (left.empty() && take_over(destination)) return whole(destination);
-    QuantizeSummary summary = summary_of(source_, share_of(plan_, *options_.part), plan_, journal);
+    const DonePart done = convert_part(destination);
+    const std::vector<int> left = parts_left(plan_, options_.part->count, done.journal);
+    if (left.empty() && !done.is_for_first && take_over(destination)) return whole(destination);
+    QuantizeSummary summary = summary_of(source_, share_of(plan_, *options_.part), plan_, done.journal);
     summary.is_whole = false;
     summary.parts_left = left;
     return summary;
@@ -167,8 +167,12 @@ class Run {
     return !journal || *journal->identity == identity ? remove_leftovers(path_) : Text();
   }
 
-  // What is done then, by this part and by others.
-  JournalContents convert_part(Destination& destination) const {
+  struct DonePart {
+    JournalContents journal;    // of this part and others
+    bool is_for_first = false;  // the first one is at work, and completes the result
+  };
+
+  DonePart convert_part(Destination& destination) const {
     const nlohmann::json identity = this->identity();
     const fs::path folder = part_folder(destination.work_path(), *options_.part);
     refuse_other_counts(destination);
@@ -191,7 +195,9 @@ class Run {
       convert_tensors(source_, plan_, layout_, work_.memory, with_signs(folder), workplace);
       wait_for_others(destination);
     });
-    return *find_shared(destination, work_, identity);
+    // Asked while the first part still waits for this one.
+    const bool is_for_first = options_.calibrator && options_.part->index > 1 && is_at_work(destination, 1);
+    return {*find_shared(destination, work_, identity), is_for_first};
   }
 
   std::chrono::seconds timeout() const { return std::chrono::seconds(options_.part_timeout); }
@@ -249,8 +255,7 @@ class Run {
   }
 
   bool take_over(Destination& destination) const {
-    if (!options_.calibrator) return destination.take_over();
-    if (options_.part->index > 1) return !is_at_work(destination, 1) && destination.take_over();
+    if (!options_.calibrator || options_.part->index > 1) return destination.take_over();
     for (int tries = 0; tries < kTries; ++tries) {  // the others are on their way out
       if (destination.take_over()) return true;
       std::this_thread::sleep_for(kPause);
