@@ -99,6 +99,9 @@ class Halfbyte:
 class LlamaCpp:
     # Words of a decode after a long context: keys and values in 8 bits, which its flash attention reads.
     DEEP = ["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"]
+    # A program that loads for a first token, as fast as it can: without the run that warms it up, and with room for a short context
+    # instead of the model's whole one.
+    FIRST_TOKEN = ["llama-completion", "-no-cnv", "--no-warmup", "-c", 512]
 
     def __init__(self, scratch, options, kind, experts=False):
         self.options, self.folder, self.experts = options, scratch.llama(), experts
@@ -120,12 +123,15 @@ class LlamaCpp:
         return {"decode": decode, "prefill": prefill, "rss": max(memory, more) / 1e9} | self.first_token() | with_extras(self.options, self.decode)
 
     def first_token(self):
-        # A program that loads for a first token is all there is: it stands for both.
-        _, seconds, _ = output_of(self.folder / "llama-completion", "-m", self.model, "-p", "abcdef", "-n", 1, "-t", self.options.threads, "-no-cnv")
+        # A whole process is all there is: it stands for both.
+        program, *words = self.FIRST_TOKEN
+        _, seconds, _ = output_of(self.folder / program, "-m", self.model, "-p", "abcdef", "-n", 1, "-t", self.options.threads, *words)
         return {"first_token": seconds, "process": seconds}
 
 
 class IkLlama(LlamaCpp):
+    FIRST_TOKEN = ["llama-cli", "--no-warmup", "-c", 512]
+
     def __init__(self, scratch, options, kind, experts=False):
         self.options, self.folder, self.experts = options, scratch.ik(), experts
         name, *self.words = kind.split()
@@ -144,7 +150,9 @@ class IkLlama(LlamaCpp):
         return super().bench(*words)
 
     def first_token(self):
-        return {}
+        # Repacking is for those who load for long.
+        is_measured = not self.words and (self.folder / self.FIRST_TOKEN[0]).exists()
+        return super().first_token() if is_measured else {}
 
 
 class OpenVino:

@@ -118,12 +118,13 @@ class Scratch:
         return build / "bin"
 
     def ik(self):
-        """The folder with ik_llama.cpp's llama-bench and llama-quantize."""
+        """The folder with ik_llama.cpp's llama-bench and llama-quantize, and with llama-cli where the source has it."""
         build = self.folder / "ik_llama.cpp"
-        if not (build / "bin/llama-quantize").exists():
+        targets = ["llama-bench", "llama-quantize"] + ["llama-cli"] * (pathlib.Path(self.ik_source) / "examples/main").exists()
+        if not all((build / "bin" / name).exists() for name in targets):
             self.step("cmake", "-S", self.ik_source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
                       "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF")
-            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", "llama-bench", "llama-quantize")
+            self.step("cmake", "--build", build, "-j", os.cpu_count(), "--target", *targets)
         return build / "bin"
 
     def experts_gguf(self):
