@@ -27,10 +27,6 @@ struct FourBits {
 struct Pairs : FourBits {
   static constexpr std::size_t kMostSteps = 16;
 
-  static Ints first(Ints sums, Ints codes, Ints input) {
-    asm("vpmaddubsw %2, %0, %0\n\tvpaddw %1, %0, %0" : "+&x"(codes) : "x"(sums), "x"(input));
-    return codes;
-  }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpmaddubsw %2, %1, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(codes) : "x"(input));
   }
@@ -42,10 +38,6 @@ struct Pairs : FourBits {
 struct Words : FourBits {
   static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
 
-  static Ints first(Ints sums, Ints codes, Ints input) {
-    add(sums, codes, input);
-    return sums;
-  }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }

@@ -69,10 +69,6 @@ struct Words {
   static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
 
   static Ints code_of_zero() { return _mm512_set1_epi8(8); }
-  static Ints first(Ints sums, Ints codes, Ints input) {
-    add(sums, codes, input);
-    return sums;
-  }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(input));
   }
