@@ -14,6 +14,7 @@
 #include "quant/thread_pool.h"
 #include "tests/catch.h"
 #include "tests/quant/exact_products.h"
+#include "tests/quant/max_threads.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -43,18 +44,6 @@ bool has_team() {
       3, [](void* out, std::size_t) { *static_cast<std::atomic<int>*>(out) = team_size(); }, &size);
   return size > 1;
 }
-
-// OpenMP's threads, as if there were three cores.
-class ThreeThreads {
- public:
-  ThreeThreads() { set_max_threads(3); }
-  ~ThreeThreads() { set_max_threads(before_); }
-  ThreeThreads(const ThreeThreads&) = delete;
-  ThreeThreads& operator=(const ThreeThreads&) = delete;
-
- private:
-  const int before_ = max_threads();
-};
 
 // In a child that this process forks. One that waits for threads it does not have is ended.
 template <class Work>
@@ -199,7 +188,7 @@ TEST_CASE("among OpenMP's threads: several threads of a host call at once, with 
 }
 
 TEST_CASE("among OpenMP's threads: products are the same, bit for bit", "[threads]") {
-  const ThreeThreads three;
+  const test::MaxThreads three(3);
   constexpr Shape kLarge{260, 1024, 128, 128};
   for (const Scheme& scheme : schemes()) {
     const Packed packed = packed_for(kLarge, scheme.id);
@@ -244,7 +233,7 @@ TEST_CASE("among OpenMP's threads: after a fork the caller does everything", "[t
 }
 
 TEST_CASE("a model that has threads of its own keeps them among OpenMP's", "[threads]") {
-  const ThreeThreads three;
+  const test::MaxThreads three(3);
   if (!has_team()) HALFBYTE_SKIP("OpenMP has no second thread here");
   {
     const OwnThreads own;

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <vector>
 
-#include "quant/threads.h"
 #include "tests/catch.h"
+#include "tests/quant/max_threads.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -21,21 +21,10 @@ std::vector<Call> calls_of(const std::vector<std::size_t>& rows) {
   return calls;
 }
 
-class Threads {
- public:
-  explicit Threads(int count) : before_(max_threads()) { set_max_threads(count); }
-  ~Threads() { set_max_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
-
 TEST_CASE("every row of every matrix is in one chunk, whatever threads take at a time", "[quant]") {
   const Chunks::Take take = GENERATE(Chunks::Take::kOne, Chunks::Take::kSome);
   const int threads = GENERATE(1, 2, 5);
-  const Threads these(threads);
+  const test::MaxThreads these(threads);
   for (const std::vector<std::size_t>& rows :
        std::vector<std::vector<std::size_t>>{{1}, {64}, {65, 1, 63}, {130}, {2048, 256, 256}, {40000}}) {
     const std::vector<Call> calls = calls_of(rows);
