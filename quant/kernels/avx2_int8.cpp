@@ -130,6 +130,20 @@ Ints lanes_of_turn(Ints value, std::size_t turn) {
   return turn == 0 ? _mm256_blend_epi32(value, Ints{}, 0xcc) : _mm256_blend_epi32(value, Ints{}, 0x33);
 }
 
+// Column c of four of rows `stride` apart, each row in its lane.
+inline __attribute__((always_inline)) void load_columns(const float* from, std::size_t stride, Floats (&columns)[4]) {
+  Floats rows[4];
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i, from += stride)
+    rows[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * stride), 1);
+  const Floats low = _mm256_unpacklo_ps(rows[0], rows[1]), low2 = _mm256_unpacklo_ps(rows[2], rows[3]);
+  const Floats high = _mm256_unpackhi_ps(rows[0], rows[1]), high2 = _mm256_unpackhi_ps(rows[2], rows[3]);
+  columns[0] = _mm256_shuffle_ps(low, low2, 0x44);
+  columns[1] = _mm256_shuffle_ps(low, low2, 0xee);
+  columns[2] = _mm256_shuffle_ps(high, high2, 0x44);
+  columns[3] = _mm256_shuffle_ps(high, high2, 0xee);
+}
+
 // Of two vectors that have sums of kCount / 2 rows next to each other: of kCount rows, over twice as many lanes.
 template <std::size_t kCount>
 Ints join(Ints a, Ints b) {

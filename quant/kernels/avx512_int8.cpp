@@ -19,6 +19,7 @@ constexpr std::size_t kWidth = 16;
 constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
+Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
 void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
 Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
 Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
@@ -160,6 +161,24 @@ Floats spread_rows(const float* values) {
 
 Ints lanes_of_turn(Ints value, std::size_t turn) {
   return _mm512_maskz_mov_epi32(static_cast<__mmask16>(turn == 0 ? 0x3333u : 0xccccu), value);
+}
+
+// Column c of four of rows `stride` apart, each row in its lane.
+inline __attribute__((always_inline)) void load_columns(const float* from, std::size_t stride, Floats (&columns)[4]) {
+  Floats rows[4];
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i, from += stride) {
+    rows[i] = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    rows[i] = _mm512_insertf32x4(rows[i], _mm_loadu_ps(from + 4 * stride), 1);
+    rows[i] = _mm512_insertf32x4(rows[i], _mm_loadu_ps(from + 8 * stride), 2);
+    rows[i] = _mm512_insertf32x4(rows[i], _mm_loadu_ps(from + 12 * stride), 3);
+  }
+  const Floats low = _mm512_unpacklo_ps(rows[0], rows[1]), low2 = _mm512_unpacklo_ps(rows[2], rows[3]);
+  const Floats high = _mm512_unpackhi_ps(rows[0], rows[1]), high2 = _mm512_unpackhi_ps(rows[2], rows[3]);
+  columns[0] = _mm512_shuffle_ps(low, low2, 0x44);
+  columns[1] = _mm512_shuffle_ps(low, low2, 0xee);
+  columns[2] = _mm512_shuffle_ps(high, high2, 0x44);
+  columns[3] = _mm512_shuffle_ps(high, high2, 0xee);
 }
 
 // Of two vectors that have sums of kCount / 2 rows next to each other: of kCount rows, over twice as many lanes.

@@ -54,11 +54,23 @@ struct Int8DotArguments {
   const std::int32_t* code_sums;   // (m, group_stride): of the input's codes
   const std::int32_t* first_sums;  // LaneInput's; lanes only
   std::size_t m;                   // 1 to kMaxDotRows
-  float* scratch_scales;           // (kMaxDotRows * group_stride)
-  std::int32_t* scratch_sums;      // (kMaxDotRows * group_stride)
+  float* scratch_scales;           // (kMaxDotRows * group_stride), (int8_stream_values) at least
+  std::int32_t* scratch_sums;      // as scratch_scales
+  float* scratch_products;         // (kStreamRows, int8_stream_groups)
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };
+
+// A single row of input: rows are gone through in whole units of kStreamUnit values at most, fetched so many bytes
+// ahead, and the products of kStreamRows weight rows at most wait for each other.
+inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 6144;
+static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
+  return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
+}
+// Of the input, by groups, with what follows its end.
+static constexpr std::size_t int8_stream_values(std::size_t in_features, std::size_t group_size) {
+  return int8_stream_groups(in_features, group_size) + kStreamRows * (kInputUnit / group_size);
+}
 
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };

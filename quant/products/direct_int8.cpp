@@ -13,7 +13,7 @@ constexpr std::size_t kCacheLine = 64;
 struct Scratch {
   Aligned<signed char> codes, arranged;
   Aligned<std::int32_t> code_sums, sums;
-  Floats natural, input_scales, scales, products;
+  Floats natural, input_scales, scales, products, waiting;
 };
 
 Scratch& scratch() {
@@ -64,8 +64,12 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   kernels::Int8DotArguments a = int8_arguments(chunk, ScaleOrder::kByGroup);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
-  a.scratch_scales = buffers.scales.at_least(kernels::kMaxDotRows * input.groups());
-  a.scratch_sums = buffers.sums.at_least(kernels::kMaxDotRows * input.groups());
+  const std::size_t scratch_values =
+      std::max(kernels::kMaxDotRows * input.groups(), kernels::int8_stream_values(a.in_features, a.group_size));
+  a.scratch_scales = buffers.scales.at_least(scratch_values);
+  a.scratch_sums = buffers.sums.at_least(scratch_values);
+  a.scratch_products =
+      buffers.waiting.at_least(kernels::kStreamRows * kernels::int8_stream_groups(a.in_features, a.group_size));
   a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     a.m = std::min(kernels::kMaxDotRows, rows - m);
