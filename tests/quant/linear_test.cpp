@@ -350,7 +350,7 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
           for (const std::int64_t rows : {1, 8, 9}) {
             Product p = product(rows, matrix, Dtype::kBfloat16, true, Dtype::kBfloat16);
             const GuardedBytes input(p.input), bias(p.bias);
-            for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8}) {
+            for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8, Arithmetic::kMixed}) {
               linear(*table, matrix,
                      {input.data(), p.dtype, rows, bias.data(), p.dtype, p.output.data(), p.output_dtype, arithmetic});
               CHECK(std::isfinite(p.values().back()));
