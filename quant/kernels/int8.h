@@ -50,19 +50,33 @@ struct Int8DotArguments {
   const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;        // the groups of a row so rounded
-  const float* input_scales;       // (m, group_stride)
-  const std::int32_t* code_sums;   // (m, group_stride): of the input's codes
+  const float* input_scales;       // (m, group_stride) as place_in_set has it; of lanes (groups, width)
+  const std::int32_t* code_sums;   // of the input's codes, as input_scales
   const std::int32_t* first_sums;  // LaneInput's; lanes only
   std::size_t m;                   // 1 to kMaxDotRows
-  float* scratch_scales;           // (kMaxDotRows * group_stride), (int8_stream_values) at least
-  std::int32_t* scratch_sums;      // as scratch_scales
+  float* scratch_scales;           // (int8_stream_values)
+  std::int32_t* scratch_sums;      // (int8_stream_values)
   float* scratch_products;         // (kStreamRows, int8_stream_groups)
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
 };
 
-// A single row of input: rows are gone through in whole units of kStreamUnit values at most, fetched so many bytes
-// ahead, and the products of kStreamRows weight rows at most wait for each other.
+// Rows of input that are multiplied together: as many eights as there are, then a four, a two and a one. What a set has
+// for each group lies together, (groups, rows of the set), and begins where the first row's would without sets.
+static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std::size_t group,
+                                          std::size_t group_stride) {
+  for (std::size_t first = 0, rows = 8;; rows /= 2) {
+    const std::size_t sets = (all - first) / rows, end = first + sets * rows;
+    if (row < end) {
+      first += (row - first) / rows * rows;
+      return first * group_stride + group * rows + (row - first);
+    }
+    first = end;
+  }
+}
+
+// A single row of input: weight rows are gone through in whole pieces of kStreamUnit values at most, fetched so many
+// bytes ahead, and the products of kStreamRows of them at most wait for each other.
 inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 6144;
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);

@@ -61,18 +61,19 @@ template <Int8Dot kWay>
 float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept {
   const Byte* row = a.rows + r * a.row_bytes;
   const signed char* input = a.input + m * a.input_stride;
-  const float* input_scales = a.input_scales + m * a.group_stride;
   const std::size_t groups = (a.in_features + a.group_size - 1) / a.group_size;
+  const auto in_set = [&](std::size_t g) { return place_in_set(m, a.m, g, a.group_stride); };
   float sum = 0;
   for (std::size_t g = 0; a.offsets && g < groups; ++g) {
-    const float input_sum = input_scales[g] * static_cast<float>(a.code_sums[m * a.group_stride + g]);
+    const float input_sum = a.input_scales[in_set(g)] * static_cast<float>(a.code_sums[in_set(g)]);
     sum = std::fma(a.offsets[g * a.scale_stride + (r - a.begin)], input_sum, sum);
   }
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t first = g * a.group_size, end = std::min(first + a.group_size, a.in_features);
     std::int32_t products = 0;
     for (std::size_t k = first; k < end; ++k) products += value_at<kWay>(row, k, a.levels) * input[k];
-    sum = std::fma(static_cast<float>(products) * input_scales[g], a.scales[g * a.scale_stride + (r - a.begin)], sum);
+    const float value = static_cast<float>(products) * a.input_scales[in_set(g)];
+    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin)], sum);
   }
   return sum;
 }

@@ -47,12 +47,21 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
   Scratch& buffers = scratch();
+  const std::size_t groups = out.groups();
   signed char* codes = buffers.codes.at_least(out.padded);
-  for (std::size_t m = to; m < to + rows; ++m) {
-    const float* natural = load_padded_row(call, first + m - to, out.padded, buffers.natural);
-    const std::size_t at = m * out.groups();
-    call.table->int8->quantize(natural, {out.padded, out.group_size, codes, out.scales + at, out.code_sums + at});
-    call.table->int8->arrange(codes, out.padded, call.weight.int8_dot(), out.codes + m * out.stride);
+  float* scales = buffers.scales.at_least(groups);
+  std::int32_t* sums = buffers.sums.at_least(groups);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const float* natural = load_padded_row(call, first + row, out.padded, buffers.natural);
+    call.table->int8->quantize(natural, {out.padded, out.group_size, codes, scales, sums});
+    call.table->int8->arrange(codes, out.padded, call.weight.int8_dot(), out.codes + (to + row) * out.stride);
+    const std::size_t block = row / kernels::kMaxDotRows * kernels::kMaxDotRows;
+    const std::size_t together = std::min(kernels::kMaxDotRows, rows - block), begin = (to + block) * groups;
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::size_t at = begin + kernels::place_in_set(row - block, together, g, groups);
+      out.scales[at] = scales[g];
+      out.code_sums[at] = sums[g];
+    }
   }
 }
 
@@ -64,8 +73,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
   kernels::Int8DotArguments a = int8_arguments(chunk, ScaleOrder::kByGroup);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
-  const std::size_t scratch_values =
-      std::max(kernels::kMaxDotRows * input.groups(), kernels::int8_stream_values(a.in_features, a.group_size));
+  const std::size_t scratch_values = kernels::int8_stream_values(a.in_features, a.group_size);
   a.scratch_scales = buffers.scales.at_least(scratch_values);
   a.scratch_sums = buffers.sums.at_least(scratch_values);
   a.scratch_products =
