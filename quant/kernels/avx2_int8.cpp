@@ -189,7 +189,7 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
-                             .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2LanesFor}};
+                             .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2WideLanesFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},

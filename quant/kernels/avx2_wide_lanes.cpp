@@ -1,4 +1,4 @@
-// Products of 8-bit codes with three to eight rows of input in 16 bits, each row in lanes of its own. Compiled with the
+// Products of 8-bit codes with eight rows of input in 16 bits, each row in a lane of its own. Compiled with the
 // flags of avx2.cpp.
 #include <immintrin.h>
 
@@ -19,10 +19,10 @@ struct EightBits {
   static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
 };
 
-template <std::size_t kGroup, std::size_t kInputs>
-struct WideRows : LaneSums<WideDotArguments, kInputs> {
-  using Base = LaneSums<WideDotArguments, kInputs>;
-  using L = Lanes<kInputs>;
+template <std::size_t kGroup>
+struct WideRows : LaneSums<WideDotArguments, kLaneRows> {
+  using Base = LaneSums<WideDotArguments, kLaneRows>;
+  using L = Lanes<kLaneRows>;
   using Base::a, Base::rows;
   static constexpr std::size_t kStepCodes = L::kSpreadBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
   static_assert(kSteps <= EightBits::kMostSteps);
@@ -35,18 +35,18 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   void unpack(std::size_t w, const Byte* from) {
     for (std::size_t k = 0; k < kGroup; k += kHalf) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k));
-      store(codes[w] + k, _mm256_cvtepu8_epi16(bytes));
+      kernels::store(codes[w] + k, _mm256_cvtepu8_epi16(bytes));
     }
   }
 
   // Group g, which has been unpacked.
   void multiply(std::size_t g) {
-    const std::int16_t* input = a.input + g * kGroup * kInputs;
+    const std::int16_t* input = a.input + g * kGroup * kLaneRows;
     Ints products[kWeightRows];
     for (Ints& product : products) product = this->first_sums(g);
 #pragma GCC unroll 8
     for (std::size_t step = 0; step < kSteps; ++step) {
-      const Ints x = load(input + step * kStepCodes * kInputs);
+      const Ints x = load(input + step * kStepCodes * kLaneRows);
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < kWeightRows; ++w)
         EightBits::add(products[w], L::spread(codes[w] + step * kStepCodes), x);
@@ -71,25 +71,19 @@ struct WideRows : LaneSums<WideDotArguments, kInputs> {
   }
 };
 
-template <std::size_t kGroup, std::size_t kInputs>
+template <std::size_t kGroup>
 void dot_rows(const WideDotArguments& a) {
   for (std::size_t r = a.begin; r < a.end; r += kWeightRows) {
-    WideRows<kGroup, kInputs> rows(a, r);
+    WideRows<kGroup> rows(a, r);
     rows.run();
     rows.store();
   }
 }
 
-template <std::size_t kGroup>
-void dot_group_size(const WideDotArguments& a) {
-  lanes_for(a.m, kWidth) == kLaneRows ? dot_rows<kGroup, 8>(a) : dot_rows<kGroup, 4>(a);
-}
-
 }  // namespace
 
 void avx2_dot_wide_lanes(const WideDotArguments& a) noexcept {
-  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_group_size<32>, dot_group_size<64>,
-                                                               dot_group_size<128>};
+  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_rows<32>, dot_rows<64>, dot_rows<128>};
   kByGroupSize[__builtin_ctzll(a.group_size) - 5](a);
 }
 void avx2_wide_first_sums(const WideLaneInput& a) noexcept { first_sums<EightBits>(a); }

@@ -104,7 +104,7 @@ static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::
 template <class Code>
 struct LaneInput {
   const Code* steps;
-  std::size_t n;  // codes of a row, a multiple of kInputUnit
+  std::size_t begin, end;  // the codes of a row whose sums are made, multiples of kInputUnit
   std::size_t group_size;
   std::size_t m;             // rows
   std::int32_t* first_sums;  // (groups, runs, LaneTable::width words); runs: 1 to half the lanes
@@ -118,9 +118,10 @@ struct LaneTable {
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
 };
-// AVX2: where no more than a quarter of the lanes are zeros. AVX-512: fewer rows are faster without (measured on a
-// Sapphire Rapids).
+// AVX2: where no more than a quarter of the lanes are zeros; 16-bit activations only where none is (measured on a
+// Zen 5). AVX-512: fewer rows are faster without (measured on a Sapphire Rapids).
 inline constexpr unsigned kAvx2LanesFor = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8;
+inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
 inline constexpr unsigned kAvx512LanesFor = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 
 struct Int8Table {
@@ -272,7 +273,7 @@ struct WideDotArguments {
   std::size_t scale_row_stride;    // as Int8DotArguments has it
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
-  const float* input_scales;       // (m, input_stride / group_size)
+  const float* input_scales;       // (m, all groups) as place_in_set has it; of lanes (groups, width)
   const std::int32_t* input_sums;  // as input_scales: WideGroups::sums; not of lanes
   const std::int32_t* first_sums;  // LaneInput's; lanes only
   std::size_t m;                   // 1 to kMaxDotRows

@@ -97,9 +97,10 @@ float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noex
   float sum = 0;
   for (std::size_t first = 0, g = 0; first < a.in_features; first += a.group_size, ++g) {
     const std::size_t end = first + a.group_size < a.in_features ? first + a.group_size : a.in_features;
-    std::int32_t products = a.input_sums[m * groups + g];
+    const std::size_t in_set = place_in_set(m, a.m, g, groups);
+    std::int32_t products = a.input_sums[in_set];
     for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
-    const float value = static_cast<float>(products) * a.input_scales[m * groups + g];
+    const float value = static_cast<float>(products) * a.input_scales[in_set];
     sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin)], sum);
   }
   return sum;

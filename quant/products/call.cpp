@@ -29,12 +29,10 @@ Call::Call(const kernels::Table& table_, const WeightMatrix& weight_, const Line
       output(reinterpret_cast<Byte*>(a.output)),
       output_dtype(kernels::to_float(a.output_dtype)) {}
 
-const float* load_padded_row(const Call& call, std::size_t row, std::size_t padded, Floats& buffer) {
-  const std::size_t n = call.weight.in_features;
-  float* const values = buffer.at_least(padded);
-  call.table->load(call.input_dtype, call.input_row(row), n, values);
-  std::fill(values + n, values + padded, 0.0f);
-  return values;
+void load_row(const Call& call, std::size_t row, Columns columns, float* out) {
+  const std::size_t n = std::min(call.weight.in_features, columns.end) - columns.begin;
+  call.table->load(call.input_dtype, call.input_row(row) + columns.begin * kFloatBytes[call.input_dtype], n, out);
+  std::fill(out + n, out + columns.count(), 0.0f);
 }
 
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,

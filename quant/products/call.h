@@ -75,8 +75,15 @@ class Aligned {
 };
 using Floats = Aligned<float>;
 
-// Values of row `row` of the input, with zeros behind up to `padded`.
-const float* load_padded_row(const Call& call, std::size_t row, std::size_t padded, Floats& buffer);
+// Columns of the input; behind its own there are zeros.
+struct Columns {
+  std::size_t begin, end;
+
+  std::size_t count() const noexcept { return end - begin; }
+};
+
+// Those of row `row` of the input.
+void load_row(const Call& call, std::size_t row, Columns columns, float* out);
 
 // Adds the bias to products (rows, n), of which row m begins at m * stride, and writes them to output rows
 // [first_row, first_row + rows), columns [column, column + n).
@@ -168,8 +175,22 @@ class InputRows {
   std::size_t count_ = 0;
 };
 
-// prepared = room(rows); prepare(call, first, rows, prepared, to) for each input, then multiply(chunk, prepared, from,
-// first, rows) for each chunk of weight rows, of prepared rows from `from` on. A long input goes some rows at a time.
+// prepare(columns) for all of `rows` rows of input, rounded up to kInputUnit: by all threads where it is long enough.
+template <class Prepare>
+void for_columns(std::size_t in_features, std::size_t rows, const Prepare& prepare) {
+  constexpr std::size_t kValues = 4096;  // that a thread takes at a time; half as many are not worth another thread
+  const std::size_t padded = round_up(in_features, kernels::kInputUnit);
+  const std::size_t some = round_up((kValues + rows - 1) / rows, kernels::kInputUnit);
+  const auto count = static_cast<std::int64_t>((padded + some - 1) / some);
+  for_each_piece(count, rows * padded >= 2 * kValues, [&](std::int64_t piece) {
+    const std::size_t begin = static_cast<std::size_t>(piece) * some;
+    prepare(Columns{begin, std::min(begin + some, padded)});
+  });
+}
+
+// prepared = room(rows); prepare(call, first, rows, columns, prepared, to) for all columns of each input, then
+// multiply(chunk, prepared, from, first, rows) for each chunk of weight rows, of prepared rows from `from` on. A long
+// input goes some rows at a time.
 template <class Room, class Prepare, class Multiply>
 void multiply_directly(std::span<const Call> calls, const Room& room, const Prepare& prepare,
                        const Multiply& multiply) {
@@ -180,7 +201,10 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
     const auto rows_of = [&](const Call& call) { return is_one ? std::min(kInputRows, all - first) : call.rows; };
     const auto prepared = room(is_one ? rows_of(calls.front()) : inputs.count());
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      if (inputs.is_new(i)) prepare(calls[i], first, rows_of(calls[i]), prepared, inputs.first(i));
+      if (!inputs.is_new(i)) continue;
+      for_columns(calls[i].weight.in_features, rows_of(calls[i]), [&](Columns columns) {
+        prepare(calls[i], first, rows_of(calls[i]), columns, prepared, inputs.first(i));
+      });
     }
     Chunks chunks(calls, kRowChunk, Chunks::Take::kSome);
     chunks.for_each([&](const Chunks::Chunk& chunk) {

@@ -62,20 +62,18 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 }
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
-void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns, const PreparedInput& out,
+                  std::size_t to) {
   const bool is_interleaved = call.weight.is_coded && is_direct(call.weight);
-  const std::size_t n = call.weight.in_features, per_word = codes_per_word(call.weight);
-  float* natural = scratch().natural.at_least(out.stride);
+  const std::size_t n = columns.count(), per_word = codes_per_word(call.weight);
+  float* const natural = scratch().natural.at_least(n);
   for (std::size_t m = to; m < to + rows; ++m) {
-    float* row = out.values + m * out.stride;
-    float* loaded = is_interleaved ? natural : row;
-    call.table->load(call.input_dtype, call.input_row(first + m - to), n, loaded);
-    std::fill(loaded + n, loaded + out.stride, 0.0f);
-    if (is_interleaved) {
-      interleave(natural, call.table->words_per_block, per_word, static_cast<std::size_t>(call.weight.flip), out.stride,
-                 row);
-    }
-    if (out.sums) sum_words(loaded, per_word, out.stride, out.sums + m * out.sums_stride);
+    float* const row = out.values + m * out.stride + columns.begin;
+    float* const loaded = is_interleaved ? natural : row;
+    load_row(call, first + m - to, columns, loaded);
+    if (is_interleaved)
+      interleave(natural, call.table->words_per_block, per_word, static_cast<std::size_t>(call.weight.flip), n, row);
+    if (out.sums) sum_words(loaded, per_word, n, out.sums + m * out.sums_stride + columns.begin / per_word);
   }
 }
 

@@ -45,23 +45,22 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 }
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
-void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns, const PreparedInput& out,
+                  std::size_t to) {
   Scratch& buffers = scratch();
-  const std::size_t groups = out.groups();
-  signed char* codes = buffers.codes.at_least(out.padded);
-  float* scales = buffers.scales.at_least(groups);
-  std::int32_t* sums = buffers.sums.at_least(groups);
+  const std::size_t n = columns.count(), groups = out.groups();
+  float* const natural = buffers.natural.at_least(n);
+  signed char* codes = buffers.codes.at_least(n);
+  float* scales = buffers.scales.at_least(n / out.group_size);
+  std::int32_t* sums = buffers.sums.at_least(n / out.group_size);
   for (std::size_t row = 0; row < rows; ++row) {
-    const float* natural = load_padded_row(call, first + row, out.padded, buffers.natural);
-    call.table->int8->quantize(natural, {out.padded, out.group_size, codes, scales, sums});
-    call.table->int8->arrange(codes, out.padded, call.weight.int8_dot(), out.codes + (to + row) * out.stride);
-    const std::size_t block = row / kernels::kMaxDotRows * kernels::kMaxDotRows;
-    const std::size_t together = std::min(kernels::kMaxDotRows, rows - block), begin = (to + block) * groups;
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t at = begin + kernels::place_in_set(row - block, together, g, groups);
-      out.scales[at] = scales[g];
-      out.code_sums[at] = sums[g];
-    }
+    load_row(call, first + row, columns, natural);
+    call.table->int8->quantize(natural, {n, out.group_size, codes, scales, sums});
+    signed char* const arranged = out.codes + (to + row) * out.stride + columns.begin;
+    call.table->int8->arrange(codes, n, call.weight.int8_dot(), arranged);
+    const GroupsOfRow to_sets{row, rows, columns.begin / out.group_size, n / out.group_size, groups};
+    to_sets.place(scales, out.scales + to * groups);
+    to_sets.place(sums, out.code_sums + to * groups);
   }
 }
 

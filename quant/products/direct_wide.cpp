@@ -9,9 +9,9 @@ namespace {
 
 // One thread's buffers, kept from call to call.
 struct Scratch {
-  Floats natural, scales, products;
+  Floats natural, row_scales, scales, products;
   Aligned<std::int16_t> codes;
-  Aligned<std::int32_t> sums;
+  Aligned<std::int32_t> row_sums, sums;
 };
 
 Scratch& scratch() {
@@ -40,11 +40,19 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 }
 
 // Rows [first, first + rows) of the call's input, to rows [to, to + rows) of what is prepared.
-void prepare_rows(const Call& call, std::size_t first, std::size_t rows, const PreparedInput& out, std::size_t to) {
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns, const PreparedInput& out,
+                  std::size_t to) {
+  float* const natural = scratch().natural.at_least(columns.count());
   for (std::size_t m = to; m < to + rows; ++m) {
-    const float* natural = load_padded_row(call, first + m - to, out.stride, scratch().natural);
-    call.table->wide->quantize(natural, {out.stride, out.group_size, out.codes + m * out.stride,
-                                         out.scales + m * out.groups, out.sums + m * out.groups});
+    load_row(call, first + m - to, columns, natural);
+    const std::size_t groups = columns.count() / out.group_size;
+    float* const scales = scratch().row_scales.at_least(groups);
+    std::int32_t* const sums = scratch().row_sums.at_least(groups);
+    call.table->wide->quantize(
+        natural, {columns.count(), out.group_size, out.codes + m * out.stride + columns.begin, scales, sums});
+    const GroupsOfRow to_sets{m - to, rows, columns.begin / out.group_size, groups, out.groups};
+    to_sets.place(scales, out.scales + to * out.groups);
+    to_sets.place(sums, out.sums + to * out.groups);
   }
 }
 

@@ -1,6 +1,7 @@
 // Weights' scales by the groups in which activations are rounded.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "quant/products/call.h"
@@ -25,5 +26,21 @@ enum class ScaleOrder { kByGroup, kAny };
 // belong to the thread, until it asks again.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
+
+// Some groups of a row of input, of which products are made by kMaxDotRows rows.
+struct GroupsOfRow {
+  std::size_t row, rows;     // rows: of all
+  std::size_t first, count;  // groups
+  std::size_t stride;        // groups of a row
+
+  // From what they have, (count), to where products look for it. Shape: out (rows, stride).
+  template <class T>
+  void place(const T* values, T* out) const noexcept {
+    const std::size_t begin = row / kernels::kMaxDotRows * kernels::kMaxDotRows;
+    const std::size_t together = std::min(kernels::kMaxDotRows, rows - begin);
+    for (std::size_t g = 0; g < count; ++g)
+      out[begin * stride + kernels::place_in_set(row - begin, together, first + g, stride)] = values[g];
+  }
+};
 
 }  // namespace halfbyte::quant

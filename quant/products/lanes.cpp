@@ -119,22 +119,25 @@ void to_lanes(const T* values, std::size_t rows, std::size_t lanes, std::size_t 
 
 // Rows [first, first + rows) of the call's input, to the prepared input whose rows begin at `to`.
 template <class Lanes>
-void prepare_rows(const Call& call, std::size_t first, std::size_t rows,
+void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns,
                   const PreparedInputs<typename Lanes::Code>& out, std::size_t to) {
   auto& buffers = scratch<typename Lanes::Code>();
-  const std::size_t groups = out.groups(), padded = out.padded, lanes = kernels::lanes_for(rows, out.width);
-  auto* codes = buffers.codes.at_least(lanes * padded);
+  const std::size_t n = columns.count(), groups = n / out.group_size, lanes = kernels::lanes_for(rows, out.width);
+  float* const natural = buffers.natural.at_least(n);
+  auto* codes = buffers.codes.at_least(lanes * n);
   float* scales = buffers.scales.at_least(rows * groups);
   std::int32_t* sums = buffers.sums.at_least(rows * groups);
-  for (std::size_t m = 0; m < rows; ++m)
-    Lanes::quantize(*call.table, load_padded_row(call, first + m, padded, buffers.natural),
-                    {padded, out.group_size, codes + m * padded, scales + m * groups, sums + m * groups});
-  std::fill(codes + rows * padded, codes + lanes * padded, 0);
-  to_steps<Lanes>(codes, lanes, padded, out.width, out.steps_from(to));
-  to_lanes(scales, rows, lanes, groups, out.width, out.scales + out.values_from(to));
-  if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + out.values_from(to));
+  for (std::size_t m = 0; m < rows; ++m) {
+    load_row(call, first + m, columns, natural);
+    Lanes::quantize(*call.table, natural, {n, out.group_size, codes + m * n, scales + m * groups, sums + m * groups});
+  }
+  std::fill(codes + rows * n, codes + lanes * n, 0);
+  to_steps<Lanes>(codes, lanes, n, out.width, out.steps_from(to) + columns.begin * lanes);
+  const std::size_t values = out.values_from(to) + columns.begin / out.group_size * out.width;
+  to_lanes(scales, rows, lanes, groups, out.width, out.scales + values);
+  if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
   Lanes::table(call).first_sums(
-      {out.steps_from(to), padded, out.group_size, rows, out.first_sums + out.values_from(to)});
+      {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums + out.values_from(to)});
 }
 
 template <class Lanes>

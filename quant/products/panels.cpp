@@ -141,9 +141,11 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
   Byte* rows = buffers.rows.at_least(plan.panel_rows * plan.padded);
   float* scales = buffers.row_scales.at_least(plan.panel_rows * groups);
   std::int32_t* sums = buffers.row_code_sums.at_least(plan.panel_rows * groups);
+  float* const natural = buffers.natural.at_least(plan.padded);
   for (std::size_t row = 0; row < to.height; ++row) {
     auto* codes = reinterpret_cast<signed char*>(rows + row * plan.padded);
-    call.table->int8->quantize(load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural),
+    load_row(call, first_row + to.first + row, {0, plan.padded}, natural);
+    call.table->int8->quantize(natural,
                                {plan.padded, plan.group_size, codes, scales + row * groups, sums + row * groups});
     if (bits_of(call.weight) == 4) plan.kernels->split_pairs(codes, plan.padded);
   }
@@ -170,8 +172,9 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
   if (!is_whole || has_offsets) {
     Byte* copies = scratch().rows.at_least(plan.panel_rows * row_bytes);
     float* sums = scratch().row_sums.at_least(plan.panel_rows * plan.groups);
+    float* const values = scratch().natural.at_least(plan.padded);
     for (std::size_t row = 0; row < to.height; ++row) {
-      const float* values = load_padded_row(call, first_row + to.first + row, plan.padded, scratch().natural);
+      load_row(call, first_row + to.first + row, {0, plan.padded}, values);
       call.table->store(kernels::kBfloat16, values, plan.padded, copies + row * row_bytes);
       if (has_offsets) sum_groups(plan, values, sums + row * plan.groups);
     }

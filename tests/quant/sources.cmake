@@ -12,6 +12,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/int8_test.cpp
     quant/kernels_test.cpp
     quant/linear_test.cpp
+    quant/long_input_test.cpp
     quant/nested_scales_test.cpp
     quant/norm_rows_test.cpp
     quant/onednn_test.cpp
