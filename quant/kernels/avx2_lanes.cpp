@@ -1,5 +1,5 @@
-// Products of 4-bit codes with three to eight rows of input in 8-bit integers, each row in lanes of its own. Compiled
-// with the flags of avx2.cpp.
+// Products of 4-bit codes with three to eight rows of input in 8-bit integers: each row of input in lanes of its own,
+// or each weight row. Compiled with the flags of avx2.cpp.
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -30,6 +30,10 @@ struct Pairs : FourBits {
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpmaddubsw %2, %1, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(codes) : "x"(input));
   }
+  // The same, of input that may be given up instead.
+  static void add_spread(Ints& sums, Ints codes, Ints input) {
+    asm("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
+  }
   static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
   static Ints in_words(Ints sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 };
@@ -41,11 +45,23 @@ struct Words : FourBits {
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
+  static void add_spread(Ints& sums, Ints codes, Ints input) { add(sums, codes, input); }
   static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
   static Ints in_words(Ints sums) { return sums; }
 };
 
 #include "quant/kernels/lanes_int4.inc"
+
+#include "quant/kernels/avx2_columns.inc"
+
+template <class Products, std::size_t kGroup>
+void dot_group_size(const Int8DotArguments& a) {
+  constexpr std::size_t kFewest = 3;
+  constexpr void (*kByRows[])(const Int8DotArguments&) = {
+      dot_columns<Products, kGroup, 3>, dot_rows<Products, kGroup, 4>,    dot_columns<Products, kGroup, 5>,
+      dot_columns<Products, kGroup, 6>, dot_columns<Products, kGroup, 7>, dot_rows<Products, kGroup, 8>};
+  kByRows[a.m - kFewest](a);
+}
 
 }  // namespace
 

@@ -78,6 +78,11 @@ struct Words {
 
 #include "quant/kernels/lanes_int4.inc"
 
+template <class Products, std::size_t kGroup>
+void dot_group_size(const Int8DotArguments& a) {
+  dot_rows<Products, kGroup, kLaneRows>(a);
+}
+
 }  // namespace
 
 void avx512_dot_lanes(const Int8DotArguments& a) noexcept { dot<Words>(a); }

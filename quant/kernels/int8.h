@@ -89,11 +89,11 @@ static constexpr std::size_t int8_stream_values(std::size_t in_features, std::si
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are no more and
+// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are so many and
 // `width` is kLaneRows, each in lanes of its own, and zeros in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
 static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
-  return rows <= 4 && width == kLaneRows ? 4 : kLaneRows;
+  return rows == 4 && width == kLaneRows ? 4 : kLaneRows;
 }
 // Which row the sums in a lane are of.
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::size_t width) {
@@ -117,10 +117,13 @@ struct LaneTable {
   void (*first_sums)(const Input& input) noexcept = nullptr;   // fills what `input` has room for
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
+  unsigned by_group_for = 0;  // bit n: n rows of input want scales in runs of weight rows, with a scale_row_stride of 1
 };
-// AVX2: where no more than a quarter of the lanes are zeros; 16-bit activations only where none is (measured on a
-// Zen 5). AVX-512: fewer rows are faster without (measured on a Sapphire Rapids).
-inline constexpr unsigned kAvx2LanesFor = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8;
+// AVX2: rows of input that are not there cost nothing where weight rows have the lanes, at three and at five to seven;
+// 16-bit activations only where no lane is empty (measured on a Zen 5). AVX-512: fewer rows are faster without
+// (measured on a Sapphire Rapids).
+inline constexpr unsigned kAvx2ColumnsFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
+inline constexpr unsigned kAvx2LanesFor = kAvx2ColumnsFor | 1 << 4 | 1 << 8;
 inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
 inline constexpr unsigned kAvx512LanesFor = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 

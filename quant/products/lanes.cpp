@@ -34,7 +34,7 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk) { return int8_arguments(chunk, ScaleOrder::kAny); }
+  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) { return int8_arguments(chunk, order); }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
@@ -47,12 +47,14 @@ struct WideLanes {
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
   }
-  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kAny); }
+  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) { return wide_arguments(chunk, order); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
-// Lanes are so many times as many as rows at most.
-constexpr std::size_t kRoomRows = 2;
+// Lanes are so many times as many as rows at most,
+constexpr std::size_t kRoomRows = 3;
+// and runs of a group, which are half as many as lanes at most.
+constexpr std::size_t kRoomRuns = 2;
 
 // Inputs of up to kLaneRows rows each. An input lies where its first row is among the rows of all.
 template <class Code>
@@ -60,12 +62,13 @@ struct PreparedInputs {
   Code* steps;               // of each: (steps, a vector's bytes)
   float* scales;             // of each: (groups, width)
   std::int32_t* code_sums;   // as scales; with kHasOffsets
-  std::int32_t* first_sums;  // of each: as LaneInput has them; no more runs than rows, as lanes are kRoomRows a row
+  std::int32_t* first_sums;  // of each: as LaneInput has them
   std::size_t padded, group_size, width;
 
   std::size_t groups() const { return padded / group_size; }
   Code* steps_from(std::size_t row) const { return steps + row * kRoomRows * padded; }
   std::size_t values_from(std::size_t row) const { return row * groups() * width; }
+  std::int32_t* first_sums_from(std::size_t row) const { return first_sums + values_from(row) * kRoomRuns; }
 };
 
 template <class Lanes>
@@ -77,7 +80,7 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
   return {buffers.steps.at_least(rows * kRoomRows * padded),
           buffers.input_scales.at_least(values),
           buffers.code_sums.at_least(values),
-          buffers.first_sums.at_least(values),
+          buffers.first_sums.at_least(values * kRoomRuns),
           padded,
           group_size,
           width};
@@ -137,16 +140,17 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
   to_lanes(scales, rows, lanes, groups, out.width, out.scales + values);
   if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
   Lanes::table(call).first_sums(
-      {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums + out.values_from(to)});
+      {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
 }
 
 template <class Lanes>
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename Lanes::Code>& inputs,
                     std::size_t prepared, std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  auto a = Lanes::arguments(chunk);
+  const bool is_by_group = (Lanes::table(call).by_group_for >> rows & 1) != 0;
+  auto a = Lanes::arguments(chunk, is_by_group ? ScaleOrder::kByGroup : ScaleOrder::kAny);
   if constexpr (Lanes::kHasOffsets) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
-  a.first_sums = inputs.first_sums + inputs.values_from(prepared);
+  a.first_sums = inputs.first_sums_from(prepared);
   a.input = inputs.steps_from(prepared);
   a.input_scales = inputs.scales + inputs.values_from(prepared);
   a.m = rows;
