@@ -25,34 +25,65 @@ struct FourBits {
 // Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums may wrap around meanwhile, but in
 // the end 16 * 2 * 8 * 127 fits. As assembly, so that sums stay in registers.
 struct Pairs : FourBits {
-  static constexpr std::size_t kMostSteps = 16;
+  static constexpr std::size_t kMostSteps = 16, kMostWords = kMostSteps / 2;
 
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpmaddubsw %2, %1, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(codes) : "x"(input));
   }
-  // The same, of input that may be given up instead.
-  static void add_spread(Ints& sums, Ints codes, Ints input) {
+  // The same, with a word of input in all lanes.
+  static void add_spread(Ints& sums, Ints codes, const signed char* word) {
+    Ints input = Lanes<kLaneRows>::spread(word);
     asm("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
   }
   static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
+  // As first_sums has it for row i of the input.
+  static Ints column_begin(const Int8DotArguments& a, std::size_t run, std::size_t i) {
+    return Lanes<kLaneRows>::spread(a.first_sums + run * kWidth + i);
+  }
+  static Ints column_exact(Ints sums, const std::int32_t*) { return sums; }
   static Ints in_words(Ints sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 };
 
 // {vex}, because AVX-512 has the same instruction in another encoding.
 struct Words : FourBits {
   static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
+  static constexpr std::size_t kMostWords = kWidth;
 
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
-  static void add_spread(Ints& sums, Ints codes, Ints input) { add(sums, codes, input); }
+  static void add_spread(Ints& sums, Ints codes, const signed char* word) {
+    add(sums, codes, Lanes<kLaneRows>::spread(word));
+  }
   static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
+  static Ints column_begin(const Int8DotArguments&, std::size_t, std::size_t) { return Ints{}; }
+  static Ints column_exact(Ints sums, const std::int32_t* code_sum) {  // the code of zero is 8
+    return _mm256_sub_epi32(sums, _mm256_slli_epi32(Lanes<kLaneRows>::spread(code_sum), 3));
+  }
   static Ints in_words(Ints sums) { return sums; }
 };
 
 #include "quant/kernels/lanes_int4.inc"
 
-#include "quant/kernels/avx2_columns.inc"
+// Vector c: the c-th word of each row, from `at` on.
+inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
+                                                      Ints (&columns)[4]) {
+  Ints pairs[4];  // of a row, and of that four rows later
+#pragma GCC unroll 4
+  for (std::size_t w = 0; w < 4; ++w) {
+    const __m128i lower = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[w] + at));
+    const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[w + 4] + at));
+    pairs[w] = _mm256_inserti128_si256(_mm256_castsi128_si256(lower), upper, 1);
+  }
+  const Ints low[] = {_mm256_unpacklo_epi32(pairs[0], pairs[1]), _mm256_unpacklo_epi32(pairs[2], pairs[3])};
+  const Ints high[] = {_mm256_unpackhi_epi32(pairs[0], pairs[1]), _mm256_unpackhi_epi32(pairs[2], pairs[3])};
+  columns[0] = _mm256_unpacklo_epi64(low[0], low[1]);
+  columns[1] = _mm256_unpackhi_epi64(low[0], low[1]);
+  columns[2] = _mm256_unpacklo_epi64(high[0], high[1]);
+  columns[3] = _mm256_unpackhi_epi64(high[0], high[1]);
+}
+
+#include "quant/kernels/columns.inc"
 
 template <class Products, std::size_t kGroup>
 void dot_group_size(const Int8DotArguments& a) {

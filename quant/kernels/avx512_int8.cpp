@@ -238,6 +238,6 @@ const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot 
 const Int8Table kAvx512Int8 = {.quantize = quantize,
                                .arrange = arrange,
                                .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>},
-                               .lanes = {avx512_dot_lanes, avx512_first_sums, kWidth, kAvx512LanesFor}};
+                               .lanes = {avx512_dot_columns, nullptr, kWidth, kAvx512ColumnsFor, kAvx512ColumnsFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -114,18 +114,18 @@ using WideLaneInput = LaneInput<std::int16_t>;
 template <class Arguments, class Input>
 struct LaneTable {
   void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
-  void (*first_sums)(const Input& input) noexcept = nullptr;   // fills what `input` has room for
+  void (*first_sums)(const Input& input) noexcept = nullptr;   // fills what `input` has room for; null: not needed
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
   unsigned by_group_for = 0;  // bit n: n rows of input want scales in runs of weight rows, with a scale_row_stride of 1
 };
-// AVX2: rows of input that are not there cost nothing where weight rows have the lanes, at three and at five to seven;
-// 16-bit activations only where no lane is empty (measured on a Zen 5). AVX-512: fewer rows are faster without
-// (measured on a Sapphire Rapids).
+// Where weight rows have the lanes (columns.inc), rows of input that are not there cost nothing. With AVX2 the input's
+// lanes are as fast for four and eight rows, and 16-bit activations have them only where none is empty; with AVX-512
+// four rows are faster without. (Measured on a Zen 5.)
 inline constexpr unsigned kAvx2ColumnsFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
 inline constexpr unsigned kAvx2LanesFor = kAvx2ColumnsFor | 1 << 4 | 1 << 8;
 inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
-inline constexpr unsigned kAvx512LanesFor = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+inline constexpr unsigned kAvx512ColumnsFor = kAvx2ColumnsFor | 1 << 8;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
@@ -305,8 +305,7 @@ void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_vnni_first_sums(const Int8LaneInput& input) noexcept;
-void avx512_dot_lanes(const Int8DotArguments& arguments) noexcept;
-void avx512_first_sums(const Int8LaneInput& input) noexcept;
+void avx512_dot_columns(const Int8DotArguments& arguments) noexcept;
 void avx2_dot_wide_lanes(const WideDotArguments& arguments) noexcept;
 void avx2_wide_first_sums(const WideLaneInput& input) noexcept;
 extern const WideTable kAvx2Wide, kAvx512Wide;

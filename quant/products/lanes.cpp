@@ -139,6 +139,7 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
   const std::size_t values = out.values_from(to) + columns.begin / out.group_size * out.width;
   to_lanes(scales, rows, lanes, groups, out.width, out.scales + values);
   if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
+  if (!Lanes::table(call).first_sums) return;
   Lanes::table(call).first_sums(
       {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
 }
