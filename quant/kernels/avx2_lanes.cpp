@@ -89,8 +89,8 @@ template <class Products, std::size_t kGroup>
 void dot_group_size(const Int8DotArguments& a) {
   constexpr std::size_t kFewest = 3;
   constexpr void (*kByRows[])(const Int8DotArguments&) = {
-      dot_columns<Products, kGroup, 3>, dot_rows<Products, kGroup, 4>,    dot_columns<Products, kGroup, 5>,
-      dot_columns<Products, kGroup, 6>, dot_columns<Products, kGroup, 7>, dot_rows<Products, kGroup, 8>};
+      dot_turned<Products, kGroup, 3>, dot_rows<Products, kGroup, 4>,   dot_turned<Products, kGroup, 5>,
+      dot_turned<Products, kGroup, 6>, dot_turned<Products, kGroup, 7>, dot_rows<Products, kGroup, 8>};
   kByRows[a.m - kFewest](a);
 }
 

@@ -14,7 +14,7 @@ namespace {
 using Ints = __m512i;
 using Floats = __m512;
 
-constexpr std::size_t kWidth = 16, kLeastAhead = 4096;
+constexpr std::size_t kWidth = 16;
 
 Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
 void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
@@ -65,9 +65,9 @@ template <std::size_t kGroup>
 void dot_group_size(const Int8DotArguments& a) {
   constexpr std::size_t kFewest = 3;
   constexpr void (*kByRows[])(const Int8DotArguments&) = {
-      dot_columns<Words, kGroup, 3>, nullptr,  // four are never asked for: kAvx512ColumnsFor
-      dot_columns<Words, kGroup, 5>, dot_columns<Words, kGroup, 6>,
-      dot_columns<Words, kGroup, 7>, dot_columns<Words, kGroup, 8>};
+      dot_turned<Words, kGroup, 3>, nullptr,  // four are never asked for: kAvx512TurnedFor
+      dot_turned<Words, kGroup, 5>, dot_turned<Words, kGroup, 6>,
+      dot_turned<Words, kGroup, 7>, dot_turned<Words, kGroup, 8>};
   kByRows[a.m - kFewest](a);
 }
 

@@ -45,8 +45,8 @@ struct Int8DotArguments {
                                    // kScalePadding finite values at the end
   const float* offsets;            // to add to code * scale, as scales; null: none
   std::size_t scale_stride;        // a multiple of kScaleUnit
-  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes also take scales
-                                   // as they are stored, (rows, groups), with scale_stride 1
+  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
+                                   // also take scales as they are stored, (rows, groups), with scale_stride 1
   const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;        // the groups of a row so rounded
@@ -89,18 +89,20 @@ static constexpr std::size_t int8_stream_values(std::size_t in_features, std::si
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector of `width` sums has products of kLaneRows rows, or of 4 where they are so many and
+// Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, or of 4 where they are so many and
 // `width` is kLaneRows, each in lanes of its own, and zeros in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
+inline constexpr std::size_t kLeastAhead = 4096;  // bytes from what is multiplied to what is fetched meanwhile
 static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
   return rows == 4 && width == kLaneRows ? 4 : kLaneRows;
 }
-// Which row the sums in a lane are of.
+// Which row a lane is of, once the lanes that a row has next to each other are added up.
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::size_t width) {
   return lanes == width ? lane : lane % 2 + lane / 4 * 2;
 }
 // Rows of input in lanes, and what sums of products with them begin with, so that nothing is left to take off the
-// products of unsigned codes in the end: the input times the negated code of zero, in each lane its own share.
+// products of unsigned codes in the end (products that take it off themselves leave it): the input times the negated
+// code of zero, in each lane its own share.
 template <class Code>
 struct LaneInput {
   const Code* steps;
@@ -114,18 +116,18 @@ using WideLaneInput = LaneInput<std::int16_t>;
 template <class Arguments, class Input>
 struct LaneTable {
   void (*dot)(const Arguments& arguments) noexcept = nullptr;  // null: none
-  void (*first_sums)(const Input& input) noexcept = nullptr;   // fills what `input` has room for; null: not needed
+  void (*first_sums)(const Input& input) noexcept = nullptr;   // of `input`'s part; null: not needed
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
   unsigned by_group_for = 0;  // bit n: n rows of input want scales in runs of weight rows, with a scale_row_stride of 1
 };
 // Where weight rows have the lanes (columns.inc), rows of input that are not there cost nothing. With AVX2 the input's
-// lanes are as fast for four and eight rows, and 16-bit activations have them only where none is empty; with AVX-512
-// four rows are faster without. (Measured on a Zen 5.)
-inline constexpr unsigned kAvx2ColumnsFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
-inline constexpr unsigned kAvx2LanesFor = kAvx2ColumnsFor | 1 << 4 | 1 << 8;
+// lanes are as fast for four and eight rows; with AVX-512 four are faster without, and so are fewer than eight with
+// 16-bit activations. (Measured on a Zen 5.)
+inline constexpr unsigned kAvx2TurnedFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
+inline constexpr unsigned kAvx2LanesFor = kAvx2TurnedFor | 1 << 4 | 1 << 8;
 inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
-inline constexpr unsigned kAvx512ColumnsFor = kAvx2ColumnsFor | 1 << 8;
+inline constexpr unsigned kAvx512TurnedFor = kAvx2TurnedFor | 1 << 8;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.

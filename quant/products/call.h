@@ -232,7 +232,7 @@ bool by_onednn(const Call& call);
 std::size_t int8_group_size(const WeightView& weight) noexcept;
 // Whether activations in 16 bits are what the call's arithmetic wants.
 bool is_wide(const Call& call) noexcept;
-// Whether each row of input, in 8 bits, can have a lane of a vector, and that is faster.
+// Whether rows of input, in 8 bits, can lie in lanes, and that is faster.
 bool has_int8_lanes(const Call& call) noexcept;
 // The same of a call that is_wide, in 16 bits.
 bool has_wide_lanes(const Call& call) noexcept;

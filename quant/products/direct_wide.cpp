@@ -43,11 +43,11 @@ PreparedInput room_for_input(const WeightView& weight, std::size_t rows) {
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns, const PreparedInput& out,
                   std::size_t to) {
   float* const natural = scratch().natural.at_least(columns.count());
+  const std::size_t groups = columns.count() / out.group_size;
+  float* const scales = scratch().row_scales.at_least(groups);
+  std::int32_t* const sums = scratch().row_sums.at_least(groups);
   for (std::size_t m = to; m < to + rows; ++m) {
     load_row(call, first + m - to, columns, natural);
-    const std::size_t groups = columns.count() / out.group_size;
-    float* const scales = scratch().row_scales.at_least(groups);
-    std::int32_t* const sums = scratch().row_sums.at_least(groups);
     call.table->wide->quantize(
         natural, {columns.count(), out.group_size, out.codes + m * out.stride + columns.begin, scales, sums});
     const GroupsOfRow to_sets{m - to, rows, columns.begin / out.group_size, groups, out.groups};

@@ -1,4 +1,4 @@
-// Products in integers of a few rows of input, each in lanes of its own, as each weight row is read.
+// Products in integers of a few rows of input that lie in lanes, as each weight row is read.
 #include <algorithm>
 #include <cstring>
 
@@ -25,8 +25,8 @@ Scratch<Code>& scratch() {
 // 4-bit codes, and activations in 8 bits.
 struct Int8Lanes {
   using Code = signed char;
-  static constexpr bool kHasHalves = true;   // codes of the lower halves of a vector of bytes come first
-  static constexpr bool kHasOffsets = true;  // weights may, which meet the sums of the input's codes
+  static constexpr bool kHasHalves = true;  // codes of the lower halves of a vector of bytes come first
+  static constexpr bool kHasSums = true;    // of the input's codes: offsets and the code of zero meet them
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::Int8Groups& groups) {
     thread_local Aligned<signed char> buffer;
@@ -42,7 +42,7 @@ struct Int8Lanes {
 struct WideLanes {
   using Code = std::int16_t;
   static constexpr bool kHasHalves = false;  // codes are in order
-  static constexpr bool kHasOffsets = false;
+  static constexpr bool kHasSums = false;
 
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
@@ -61,7 +61,7 @@ template <class Code>
 struct PreparedInputs {
   Code* steps;               // of each: (steps, a vector's bytes)
   float* scales;             // of each: (groups, width)
-  std::int32_t* code_sums;   // as scales; with kHasOffsets
+  std::int32_t* code_sums;   // as scales; with kHasSums
   std::int32_t* first_sums;  // of each: as LaneInput has them
   std::size_t padded, group_size, width;
 
@@ -138,7 +138,7 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
   to_steps<Lanes>(codes, lanes, n, out.width, out.steps_from(to) + columns.begin * lanes);
   const std::size_t values = out.values_from(to) + columns.begin / out.group_size * out.width;
   to_lanes(scales, rows, lanes, groups, out.width, out.scales + values);
-  if constexpr (Lanes::kHasOffsets) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
+  if constexpr (Lanes::kHasSums) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
   if (!Lanes::table(call).first_sums) return;
   Lanes::table(call).first_sums(
       {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
@@ -150,7 +150,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename La
   const Call& call = *chunk.call;
   const bool is_by_group = (Lanes::table(call).by_group_for >> rows & 1) != 0;
   auto a = Lanes::arguments(chunk, is_by_group ? ScaleOrder::kByGroup : ScaleOrder::kAny);
-  if constexpr (Lanes::kHasOffsets) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
+  if constexpr (Lanes::kHasSums) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
   a.first_sums = inputs.first_sums_from(prepared);
   a.input = inputs.steps_from(prepared);
   a.input_scales = inputs.scales + inputs.values_from(prepared);

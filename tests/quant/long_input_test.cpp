@@ -1,6 +1,4 @@
 // Rows of input that are long enough to be prepared in parts, by several threads.
-#include <cstring>
-#include <string>
 #include <vector>
 
 #include "quant/with_kernels.h"
