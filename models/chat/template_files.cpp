@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -12,6 +10,7 @@
 #include "models/json/printable.h"
 #include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/json.h"
+#include "models/tokenizers/whole_file.h"
 
 namespace halfbyte::models {
 namespace {
@@ -26,12 +25,7 @@ constexpr std::size_t kMaxTemplates = 16;
 std::optional<std::string> read_file(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return std::nullopt;
-  if (!fs::is_regular_file(path, ignored)) throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
-  if (fs::file_size(path, ignored) > kMaxFileBytes)
-    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any file of its kind");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
-  return std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return read_whole_file(path, kMaxFileBytes);
 }
 
 // A text, or a list of named ones.

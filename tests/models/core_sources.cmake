@@ -18,4 +18,5 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/tokenizers/fixtures_test.cpp
     models/tokenizers/huggingface_test.cpp
     models/tokenizers/sentencepiece_test.cpp
-    models/tokenizers/stop_texts_test.cpp)
+    models/tokenizers/stop_texts_test.cpp
+    models/tokenizers/whole_file_test.cpp)

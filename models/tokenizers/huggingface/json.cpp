@@ -1,7 +1,6 @@
 #include "models/tokenizers/huggingface/json.h"
 
 #include <cstdint>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 
 #include "models/tokenizers/huggingface/json_reader.h"
 #include "models/tokenizers/huggingface/utf8.h"
+#include "models/tokenizers/whole_file.h"
 
 namespace halfbyte::models::huggingface {
 namespace {
@@ -34,16 +34,7 @@ char32_t character(const JsonField& field) {
   return read_char(text.data()).code;
 }
 
-std::string read_tokenizer_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
-  if (std::filesystem::file_size(path, ignored) > kMaxFileBytes)
-    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any tokenizer");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
+std::string read_tokenizer_file(const std::filesystem::path& path) { return read_whole_file(path, kMaxFileBytes); }
 
 nlohmann::json parse_json(std::string_view text, const std::string& file_name) {
   JsonReader reader(file_name);

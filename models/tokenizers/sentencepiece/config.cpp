@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "models/json/printable.h"
 #include "models/tokenizers/allowance.h"
 #include "models/tokenizers/huggingface/json.h"
+#include "models/tokenizers/whole_file.h"
 
 namespace halfbyte::models::sentencepiece {
 namespace {
@@ -28,7 +27,7 @@ class File {
   explicit File(const std::filesystem::path& path) : name_(path.string()), tree_(json::object()) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return;
-    tree_ = huggingface::json_or_null(read_file(path, kMaxJsonBytes));
+    tree_ = huggingface::json_or_null(read_whole_file(path, kMaxJsonBytes));
     if (!tree_.is_object()) fail("is not a JSON object");
   }
 
@@ -134,17 +133,6 @@ void mark_special(Config& config) {
 }
 
 }  // namespace
-
-std::string read_file(const std::filesystem::path& path, std::uintmax_t max_bytes) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw Error(ErrorCode::kCorrupt, path.string() + ": is not a regular file");
-  if (std::filesystem::file_size(path, ignored) > max_bytes)
-    throw Error(ErrorCode::kCorrupt, path.string() + ": has more bytes than any tokenizer");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 Config read_config(const std::filesystem::path& path) {
   const File tokenizer_config(path);

@@ -35,7 +35,4 @@ struct Config {
 // config.json beside it. Errors: kCorrupt naming the file.
 Config read_config(const std::filesystem::path& path);
 
-// All bytes of a file. Errors: kCorrupt when it has more than `max_bytes`, or is none; kIo.
-std::string read_file(const std::filesystem::path& path, std::uintmax_t max_bytes);
-
 }  // namespace halfbyte::models::sentencepiece

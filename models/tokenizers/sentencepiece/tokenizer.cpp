@@ -11,6 +11,7 @@
 #include "models/tokenizers/sentencepiece/encoder.h"
 #include "models/tokenizers/sentencepiece/special_tokens.h"
 #include "models/tokenizers/utf8_text.h"
+#include "models/tokenizers/whole_file.h"
 
 namespace halfbyte::models {
 namespace {
@@ -27,7 +28,7 @@ constexpr std::uintmax_t kMaxModelBytes = std::uintmax_t{1} << 27;
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::filesystem::path& path, const Config& config)
-      : encoder_(sentencepiece::read_file(path, kMaxModelBytes), path.string()),
+      : encoder_(read_whole_file(path, kMaxModelBytes), path.string()),
         tokens_(config, encoder_.model()),
         is_legacy_(config.is_legacy || config.is_chatglm),
         adds_prefix_space_(config.adds_prefix_space) {
