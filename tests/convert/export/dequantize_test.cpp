@@ -9,6 +9,7 @@
 #include "loader/files/tensor_reader.h"
 #include "tests/loader/files/methods/bitsandbytes_source.h"
 #include "tests/loader/files/packed_checkpoint.h"
+#include "tests/loader/files/read_values.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
@@ -33,13 +34,6 @@ std::vector<TestTensor> mixed_tensors() {
   out.push_back({"steps", "I64", {}, "01234567"});
   out.push_back({"wide", "F64", {2}, std::string(16, '\x3f')});
   out.push_back({"mask", "BOOL", {3}, std::string(3, '\1')});
-  return out;
-}
-
-std::vector<float> values_of(const files::Checkpoint& checkpoint, const std::string& tensor) {
-  files::TensorReader reader(checkpoint, *checkpoint.manifest.find(tensor));
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "loader/files/tensor_reader.h"
 #include "loader/files/tokenizer_directory.h"
 #include "models/tokenizers/tokenizer.h"
+#include "tests/loader/files/read_values.h"
 #include "tests/loader/files/scratch.h"
 
 using namespace halfbyte;
@@ -118,15 +119,6 @@ const std::map<std::string, std::pair<int, int>> kNumbers = {
     {"model.layers.0.mlp.down_proj.weight", {15, 16}},
     {"model.norm.weight", {19, 4}},
 };
-
-std::vector<float> values_of(const files::Checkpoint& checkpoint, const std::string& tensor) {
-  const files::TensorRecord* record = checkpoint.manifest.find(tensor);
-  REQUIRE(record != nullptr);
-  files::TensorReader reader(checkpoint, *record);
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
-  return out;
-}
 
 // Meta's row for Hugging Face's: a head's even rows are its first half.
 int source_row(const std::string& tensor, int row) {

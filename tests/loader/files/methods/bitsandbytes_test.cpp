@@ -1,7 +1,7 @@
 #include "loader/files/methods/bitsandbytes.h"
 
 #include "tests/loader/files/methods/bitsandbytes_source.h"
-#include "tests/loader/files/methods/read_values.h"
+#include "tests/loader/files/read_values.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tests/loader/files/methods/read_values.h"
+#include "tests/loader/files/read_values.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;

@@ -1,6 +1,6 @@
 #include "loader/files/methods/hqq.h"
 
-#include "tests/loader/files/methods/read_values.h"
+#include "tests/loader/files/read_values.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;

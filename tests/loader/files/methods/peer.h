@@ -6,20 +6,10 @@
 
 #include "loader/files/checkpoint.h"
 #include "loader/files/tensor_reader.h"
+#include "tests/loader/files/read_values.h"
 #include "tests/loader/files/scratch.h"
 
 namespace halfbyte::testing {
-
-// The values of a tensor on record, in float32.
-inline std::vector<float> values_of(const files::Checkpoint& checkpoint, const std::string& name) {
-  const auto* record = checkpoint.manifest.find(name);
-  INFO(name);
-  REQUIRE(record);
-  files::TensorReader reader(checkpoint, *record);
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
-  return out;
-}
 
 // Every tensor of expected.safetensors, bit for bit. `peer`: a folder of shared/fixtures/peers.
 inline void check_peer(const std::string& peer, const std::string& kind) {

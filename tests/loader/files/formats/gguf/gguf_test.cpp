@@ -6,22 +6,13 @@
 #include "loader/files/tensor_reader.h"
 #include "loader/files/tokenizer_directory.h"
 #include "tests/loader/files/formats/gguf/bytes.h"
+#include "tests/loader/files/read_values.h"
 #include "tests/loader/files/scratch.h"
 
 using namespace halfbyte;
 using namespace halfbyte::testing;
 
 namespace {
-
-std::vector<float> values_of(const files::Checkpoint& checkpoint, const std::string& name) {
-  const files::TensorRecord* record = checkpoint.manifest.find(name);
-  INFO("tensor: " << name);
-  REQUIRE(record);
-  files::TensorReader reader(checkpoint, *record);
-  std::vector<float> out(static_cast<std::size_t>(reader.size()));
-  reader.read(0, out);
-  return out;
-}
 
 // The same numbers; of zeros the sign is not compared, which codes of MXFP4 have and ggml drops.
 bool is_same(const std::vector<float>& a, const std::vector<float>& b) { return std::ranges::equal(a, b); }
