@@ -7,22 +7,29 @@
 # and code generation are the same, so the targets of a kind share them: core is compiled with OpenMP, and programs as
 # position independent as libraries are (-fPIC, not -fPIE). What is optimised more goes without (halfbyte_hot).
 #
-# Every source that sees LibTorch costs three seconds beside its own, for what LibTorch's headers instantiate. So the
-# sources that a target has in one folder are compiled as one: names in their anonymous namespaces must differ, or a
-# source must be in halfbyte_alone(SOURCES...).
+# Every source that sees LibTorch costs three seconds beside its own, for what LibTorch's headers instantiate; one that
+# does not, up to one. So the sources that a target has in one folder are compiled as one: names in their
+# anonymous namespaces must differ, or a source must be in halfbyte_alone(SOURCES...). What has flags of its own is
+# compiled alone too, and the presets dev, asan and tsan compile every source so: they find an include that is missing.
 option(HALFBYTE_PRECOMPILED_HEADERS "Precompile headers: half the time of a build" ON)
-option(HALFBYTE_BY_FOLDER "Compile what sees LibTorch by folders: a third of the time of all, more after a change of one file" ON)
+option(HALFBYTE_BY_FOLDER "Compile sources by folders: half of the time of all, more after a change of one file" ON)
 
 function(halfbyte_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-function(halfbyte_by_folder target)
+# Of each folder, so many `together`.
+function(halfbyte_by_folder target together)
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     get_filename_component(folder ${source} DIRECTORY)
     string(MAKE_C_IDENTIFIER "in_${folder}" group)
-    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
+    if(NOT DEFINED ${group})
+      set(${group} 0)
+    endif()
+    math(EXPR part "${${group}} / ${together}")
+    math(EXPR ${group} "${${group}} + 1")
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group}_${part})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
@@ -38,10 +45,11 @@ function(halfbyte_precompiled target kind)
   endif()
   halfbyte_make_precompiled(${header})
   target_precompile_headers(${target} REUSE_FROM halfbyte_precompiled_${header})
-  if(kind STREQUAL torch AND HALFBYTE_BY_FOLDER)
-    halfbyte_by_folder(${target})
-  endif()
-  if(kind STREQUAL core AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  if(HALFBYTE_BY_FOLDER AND kind STREQUAL torch)
+    halfbyte_by_folder(${target} 100)
+  elseif(HALFBYTE_BY_FOLDER)
+    halfbyte_by_folder(${target} 12)
+  elseif(kind STREQUAL core AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     halfbyte_make_precompiled(core)
     halfbyte_without_json(${target})
   endif()

@@ -19,6 +19,10 @@ std::string listed(const std::vector<files::fs::path>& names) {
   return out;
 }
 
+std::string counted_tensors(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
+}
+
 namespace {
 
 void check_name(const files::fs::path& directory, const files::fs::path& name) try {

@@ -36,10 +36,6 @@ bool is_copied(const DenseTarget& target) {
   return !target.record->scheme && target.record->stored_dtype == target.dtype && !target.through;
 }
 
-std::string counted_tensors(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
-}
-
 // Chooses each tensor's dtype and counts what a user should hear of.
 class OutputDtype {
  public:

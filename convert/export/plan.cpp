@@ -27,10 +27,6 @@ std::string group_text(const TensorRecord& record) {
                                                   : "groups of " + std::to_string(record.group_size);
 }
 
-std::string counted_tensors(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
-}
-
 // What the scales and zero points of a tensor are, as far as a format asks.
 struct ScaleFacts {
   float inexact = 0;  // the first scale that float16 does not hold
