@@ -31,6 +31,9 @@ using DequantizeSignature = at::Tensor(const at::Tensor& codes, const at::Tensor
                                        const OptionalTensor& zero_points, std::string_view scheme,
                                        std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype,
                                        const OptionalTensor& offsets, const OptionalTensor& row_scales);
+using DecodeAttentionSignature = at::Tensor(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                                            double scale);
+using RmsNormSignature = at::Tensor(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
 constexpr const char* kLowBitLinearSchema =
     "low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme, int "
@@ -44,6 +47,9 @@ constexpr const char* kDenseLinearSchema =
 constexpr const char* kDequantizeSchema =
     "dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size, "
     "ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
+constexpr const char* kDecodeAttentionSchema =
+    "decode_attention(Tensor query, Tensor keys, Tensor values, float scale) -> Tensor";
+constexpr const char* kRmsNormSchema = "rms_norm(Tensor input, Tensor weight, float epsilon) -> Tensor";
 
 template <class Signature>
 auto handle(const char* name) {
@@ -130,6 +136,8 @@ void add_autocast(Libraries& libraries) {
   library.impl("dense_linear", TORCH_FN((Autocast<device, key>::dense_linear)));
   library.impl("dequantize", torch::CppFunction::makeFallthrough());                 // its dtype is an argument
   library.impl("low_bit_linear_transposed", torch::CppFunction::makeFallthrough());  // backward has chosen
+  library.impl("decode_attention", torch::CppFunction::makeFallthrough());           // products have chosen
+  library.impl("rms_norm", torch::CppFunction::makeFallthrough());
 }
 
 // Every device that LibTorch's autocast knows.
@@ -154,12 +162,16 @@ Libraries make_libraries() {
   libraries.back()->def(kTransposedSchema);
   libraries.back()->def(kDenseLinearSchema);
   libraries.back()->def(kDequantizeSchema);
+  libraries.back()->def(kDecodeAttentionSchema);
+  libraries.back()->def(kRmsNormSchema);
 
   torch::Library& cpu_library = add_library(libraries, c10::DispatchKey::CPU);
   cpu_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<cpu::low_bit_linear>)));
   cpu_library.impl("low_bit_linear_transposed", TORCH_FN((transposed_kernel<cpu::low_bit_linear_transposed>)));
   cpu_library.impl("dense_linear", TORCH_FN(cpu::dense_linear));
   cpu_library.impl("dequantize", TORCH_FN((dequantize_kernel<cpu::dequantize>)));
+  cpu_library.impl("decode_attention", TORCH_FN(cpu::decode_attention));
+  cpu_library.impl("rms_norm", TORCH_FN(cpu::rms_norm));
 
   torch::Library& composite_library = add_library(libraries, c10::DispatchKey::CompositeExplicitAutograd);
   composite_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<composite::low_bit_linear>)));
@@ -167,6 +179,8 @@ Libraries make_libraries() {
                          TORCH_FN((transposed_kernel<composite::low_bit_linear_transposed>)));
   composite_library.impl("dense_linear", TORCH_FN(composite::dense_linear));
   composite_library.impl("dequantize", TORCH_FN((dequantize_kernel<composite::dequantize>)));
+  composite_library.impl("decode_attention", TORCH_FN(composite::decode_attention));
+  composite_library.impl("rms_norm", TORCH_FN(composite::rms_norm));
 
   torch::Library& autograd_library = add_library(libraries, c10::DispatchKey::Autograd);
   autograd_library.impl("low_bit_linear", TORCH_FN((low_bit_linear_kernel<autograd::low_bit_linear>)));
@@ -174,6 +188,8 @@ Libraries make_libraries() {
                         TORCH_FN((transposed_kernel<autograd::low_bit_linear_transposed>)));
   autograd_library.impl("dense_linear", TORCH_FN(autograd::dense_linear));
   autograd_library.impl("dequantize", TORCH_FN((dequantize_kernel<autograd::dequantize>)));
+  autograd_library.impl("decode_attention", TORCH_FN(autograd::decode_attention));
+  autograd_library.impl("rms_norm", TORCH_FN(autograd::rms_norm));
   add_autocasts(libraries);
   return libraries;
 }
@@ -228,6 +244,24 @@ at::Tensor dequantize(const PackedWeight& w, std::int64_t in_features, at::Scala
         return op.call(w.codes, w.scales, w.zero_points, w.scheme, in_features, w.group_size, dtype, w.offsets,
                        w.row_scales);
       });
+}
+
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale) {
+  static const auto op = handle<DecodeAttentionSignature>("halfbyte::decode_attention");
+  return translated(
+      [&] {
+        return "halfbyte::decode_attention(" + describe({{"query", query}, {"keys", keys}, {"values", values}}) + ")";
+      },
+      [&] { return op.call(query, keys, values, scale); });
+}
+
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  static const auto op = handle<RmsNormSignature>("halfbyte::rms_norm");
+  return translated(
+      [&] {
+        return "halfbyte::rms_norm(" + describe({{"input", input}, {"weight", weight}}) + ")";
+      },
+      [&] { return op.call(input, weight, epsilon); });
 }
 
 }  // namespace halfbyte::operators

@@ -35,6 +35,11 @@ def transposed_words(x, weight, scales=None):
             weight.offsets, weight.row_scales)
 
 
+def attention_words(dtype, wants_gradients=False):
+    shapes = (2, 4, 1, 8), (2, 2, 70, 8), (2, 2, 70, 8)
+    return (*(torch.randn(shape).to(dtype).requires_grad_(wants_gradients) for shape in shapes), 0.3)
+
+
 def wants(tensor):
     return tensor.detach().clone().requires_grad_()
 
@@ -71,6 +76,12 @@ def check_opcheck():
             x, weight = (torch.randn(size, IN).to(dtype).requires_grad_() for size in (ROWS, OUT))
             torch.library.opcheck(torch.ops.halfbyte.dense_linear, (x, weight, bias))
             count += 1
+        torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype))
+        torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype, wants_gradients=True))
+        for wants_gradients in (False, True):
+            norm = (torch.randn(2, ROWS, IN).to(dtype), torch.randn(IN).to(dtype))
+            torch.library.opcheck(torch.ops.halfbyte.rms_norm, (*(one.requires_grad_(wants_gradients) for one in norm), 1e-5))
+        count += 4
     return count
 
 
@@ -88,6 +99,12 @@ def check_fake():
             assert (fake.shape, fake.dtype, fake.stride(), fake.device) == (real.shape, real.dtype, real.stride(), real.device), (scheme, shape)
             assert (dense.shape, dense.dtype) == (real.shape, real.dtype)
             assert (back.shape, back.dtype) == (weight.shape, dtype)
+    for dtype in DTYPES:
+        query, keys, values, scale = attention_words(dtype)
+        real = torch.ops.halfbyte.decode_attention(query, keys, values, scale)
+        with FakeTensorMode() as mode:
+            fake = torch.ops.halfbyte.decode_attention(*map(mode.from_tensor, (query, keys, values)), scale)
+        assert (fake.shape, fake.dtype, fake.stride()) == (real.shape, real.dtype, real.stride())
 
 
 @contextlib.contextmanager
@@ -168,7 +185,10 @@ def check_dense_gradients():
 
 def check_vmap():
     weight, dense, x = packed("sym_int4"), torch.randn(OUT, IN), torch.randn(5, ROWS, IN)
-    calls = {"low_bit_linear": lambda one: product(one, weight), "dense_linear": lambda one: torch.ops.halfbyte.dense_linear(one, dense, None)}
+    query, keys, values, scale = attention_words(torch.float32)
+    calls = {"low_bit_linear": lambda one: product(one, weight), "dense_linear": lambda one: torch.ops.halfbyte.dense_linear(one, dense, None),
+             "rms_norm": lambda one: torch.ops.halfbyte.rms_norm(one, dense[0], 1e-5),
+             "decode_attention": lambda one: torch.ops.halfbyte.decode_attention(query * one.mean(), keys, values, scale)}
     for name, call in calls.items():
         assert f"halfbyte::{name}" in str(taken(NotImplementedError, torch.vmap(call), x)), name
     scales = torch.stack([weight.scales] * 2)

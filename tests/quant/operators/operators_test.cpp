@@ -59,11 +59,15 @@ TEST_CASE("every operator answers on Meta through its composite form", "[operato
   CHECK(low_bit_linear(x, {codes, scales, "sym_int4", 64}).sizes() == at::IntArrayRef({3, 24}));
   CHECK(dense_linear(x, at::empty({24, 128}, meta), std::nullopt).sizes() == at::IntArrayRef({3, 24}));
   CHECK(dequantize({codes, scales, "sym_int4", 64}, 128, at::kHalf).sizes() == at::IntArrayRef({24, 128}));
+  const at::Tensor keys = at::empty({2, 2, 9, 8}, meta);
+  CHECK(decode_attention(at::empty({2, 4, 1, 8}, meta), keys, keys, 1).sizes() == at::IntArrayRef({2, 1, 4, 8}));
+  CHECK(rms_norm(x, at::empty({128}, meta), 1e-6).sizes() == x.sizes());
 }
 
 TEST_CASE("every operator has a kernel for every key that a backend can arrive with", "[operators]") {
   register_operators();
-  for (const char* name : {"halfbyte::low_bit_linear", "halfbyte::dense_linear", "halfbyte::dequantize"}) {
+  for (const char* name : {"halfbyte::low_bit_linear", "halfbyte::dense_linear", "halfbyte::dequantize",
+                           "halfbyte::decode_attention", "halfbyte::rms_norm"}) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
     for (const c10::DispatchKey key :
          {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::XPU, c10::DispatchKey::MPS,

@@ -55,6 +55,19 @@ def _dequantize(
     return scales.new_empty((codes.shape[0], in_features), dtype=dtype)
 
 
+@torch.library.register_fake("halfbyte::decode_attention")  # type: ignore[untyped-decorator]
+def _decode_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    _check_same_device(query, keys)
+    return query.new_empty((query.shape[0], 1, query.shape[1], query.shape[3]))
+
+
+@torch.library.register_fake("halfbyte::rms_norm")  # type: ignore[untyped-decorator]
+def _rms_norm(input: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    _check_same_device(input, weight)
+    _check_columns(input, weight.shape[0])
+    return input.new_empty(input.shape, dtype=torch.promote_types(input.dtype, weight.dtype))
+
+
 def _refusal(name: str) -> object:
     def refuse(*words: object, **named: object) -> object:
         raise NotImplementedError(
@@ -66,5 +79,5 @@ def _refusal(name: str) -> object:
 
 # Kept: what a Library registered goes with it.
 _VMAP = torch.library.Library("halfbyte", "IMPL")  # type: ignore[no-untyped-call]
-for _name in ("low_bit_linear", "low_bit_linear_transposed", "dense_linear", "dequantize"):
+for _name in ("low_bit_linear", "low_bit_linear_transposed", "dense_linear", "dequantize", "decode_attention", "rms_norm"):
     _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")  # type: ignore[no-untyped-call]

@@ -1,0 +1,109 @@
+// One new token's attention over the keys and values of all tokens so far.
+#include <algorithm>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/softmax.h>
+
+#include <halfbyte/error.h>
+
+#include "quant/activations.h"
+#include "quant/operators/checks.h"
+#include "quant/operators/implementations.h"
+#include "quant/operators/torch_dtype.h"
+#include "quant/thread_pool.h"
+
+namespace halfbyte::operators {
+namespace {
+
+constexpr const char* kDecodeAttention = "decode_attention";
+
+std::string shape_text(const at::Tensor& tensor) { return c10::str(tensor.sizes()); }
+
+// Errors: kContract naming the operand.
+void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values) {
+  const auto fail = [](const std::string& what) {
+    throw Error(ErrorCode::kContract, std::string(kDecodeAttention) + ": " + what);
+  };
+  if (query.dim() != 4 || query.size(2) != 1 || query.size(1) < 1 || query.size(3) < 1)
+    fail("query has shape " + shape_text(query) + ", not (batch, heads, 1, head_dim)");
+  if (keys.dim() != 4 || keys.size(0) != query.size(0) || keys.size(3) != query.size(3) || keys.size(2) < 1)
+    fail("keys have shape " + shape_text(keys) + ", which does not fit query's " + shape_text(query));
+  if (keys.size(1) < 1 || query.size(1) % keys.size(1) != 0)
+    fail("query's " + std::to_string(query.size(1)) + " heads do not share keys of " + std::to_string(keys.size(1)));
+  if (values.sizes() != keys.sizes())
+    fail("values have shape " + shape_text(values) + ", not that of keys, " + shape_text(keys));
+  check_same_device(kDecodeAttention, "keys", keys, "query", query);
+  check_same_device(kDecodeAttention, "values", values, "query", query);
+}
+
+// The blocks of each row's keys, or values: a row is a head of one of the batch.
+std::vector<std::byte*> blocks_of(const at::Tensor& tensor) {
+  const std::int64_t rows = tensor.size(0) * tensor.size(1), tokens = tensor.size(2);
+  const auto token_bytes = tensor.size(3) * static_cast<std::int64_t>(tensor.element_size());
+  // They are read alone.
+  auto* const first = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.const_data_ptr()));
+  std::vector<std::byte*> out;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t token = 0; token < tokens; token += quant::kBlockTokens)
+      out.push_back(first + (row * tokens + token) * token_bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+// Heads that share keys are a sequence of their own to quant::attend, whose blocks have one key head each.
+at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                                 double scale) {
+  check_shapes(query, keys, values);
+  const std::int64_t batch = query.size(0), heads = query.size(1), kv_heads = keys.size(1), tokens = keys.size(2);
+  const at::Tensor queries = query.contiguous(), all_keys = keys.contiguous(), all_values = values.contiguous();
+  at::Tensor result = at::empty({batch, 1, heads, query.size(3)}, query.options());
+  const std::vector<std::byte*> key_blocks = blocks_of(all_keys), value_blocks = blocks_of(all_values);
+  const auto blocks = static_cast<std::size_t>((tokens + quant::kBlockTokens - 1) / quant::kBlockTokens);
+  std::vector<quant::SequenceBlocks> sequences;
+  for (std::int64_t row = 0; row < batch * kv_heads; ++row) {
+    const std::size_t at = static_cast<std::size_t>(row) * blocks;
+    sequences.push_back({row, 1, tokens - 1, key_blocks.data() + at, value_blocks.data() + at});
+  }
+  quant::Attend attend{};
+  attend.sequences = sequences.data();
+  attend.count = static_cast<std::int64_t>(sequences.size());
+  attend.heads = heads / kv_heads;
+  attend.kv_heads = 1;
+  attend.head_dim = query.size(3);
+  attend.scale = static_cast<float>(scale);
+  attend.queries = static_cast<const std::byte*>(queries.const_data_ptr());
+  attend.query_dtype = check_floating(kDecodeAttention, "query", queries);
+  attend.key_dtype = check_floating(kDecodeAttention, "keys", all_keys);
+  attend.value_dtype = check_floating(kDecodeAttention, "values", all_values);
+  attend.output = static_cast<std::byte*>(result.mutable_data_ptr());
+  attend.output_dtype = attend.query_dtype;
+  const quant::AmongOpenMp among_openmp;
+  quant::attend(attend);
+  return result;
+}
+
+at::Tensor composite::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                                       double scale) {
+  check_shapes(query, keys, values);
+  const at::Tensor sharing = query.reshape({query.size(0), keys.size(1), query.size(1) / keys.size(1), query.size(3)});
+  const at::Tensor scores = at::matmul(sharing.to(at::kFloat), keys.to(at::kFloat).transpose(2, 3)).mul(scale);
+  const at::Tensor result = at::matmul(at::softmax(scores, -1), values.to(at::kFloat));
+  return result.to(query.scalar_type()).reshape({query.size(0), 1, query.size(1), query.size(3)});
+}
+
+// Where a gradient is wanted, the composite, which has one.
+at::Tensor autograd::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                                      double scale) {
+  const bool wants = query.requires_grad() || keys.requires_grad() || values.requires_grad();
+  if (wants && at::GradMode::is_enabled()) return composite::decode_attention(query, keys, values, scale);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return operators::decode_attention(query, keys, values, scale);
+}
+
+}  // namespace halfbyte::operators
