@@ -7,14 +7,19 @@ FAMILIES: a folder of tiny checkpoints with random weights. PEERS: checkpoints t
 Under float32, logits agree within 2e-4 of the largest magnitude and 24 greedy tokens are equal: what a directory holds, what is quantised while
 it loads, what is saved and opened again, and what plain transformers makes of that; also of architectures that halfbyte does not run.
 """
+import collections
+import copy
 import functools
 import json
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
 
 from python_helpers import halfbyte, packages, run, torch
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
     import transformers
@@ -214,6 +219,47 @@ def check_program(program, families, scratch):
     assert found == wanted, (found, wanted)
 
 
+class Counted(TorchDispatchMode):
+    """How often each operator is called meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = collections.Counter()
+
+    def __torch_dispatch__(self, function, types, words=(), named=None):
+        self.calls[function.name()] += 1
+        return function(*words, **(named or {}))
+
+
+def generated(model, ids, new_tokens, **options):
+    """Tokens, and how often attention of a decoded token, and norms, were halfbyte's."""
+    with Counted() as counted:
+        tokens = model.generate(ids, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, pad_token_id=0, **options)
+    return tokens, (counted.calls["halfbyte::decode_attention"], counted.calls["halfbyte::rms_norm"])
+
+
+def check_operators(families, scratch):
+    """Decoded tokens take halfbyte's operators where nothing is masked, and give plain transformers' tokens in any case; other models do not."""
+    path = scratch.new()
+    halfbyte.quantize(families / "llama2", path, **SCHEMES["sym_int4"])
+    model, plain = opened(path), plain_model(path, scratch)
+    layers, new_tokens = model.config.num_hidden_layers, 6
+    norms = (2 * layers + 1) * new_tokens
+    several = torch.cat([IDS, IDS.flip(1)])
+    masked = torch.ones_like(several)
+    masked[0, :4] = 0
+    for ids, options, attention in ((IDS, {}, layers * (new_tokens - 1)), (several, {}, layers * (new_tokens - 1)), (several, {"attention_mask": masked}, 0)):
+        tokens, calls = generated(model, ids, new_tokens, **options)
+        wanted, none = generated(plain, ids, new_tokens, **options)
+        assert torch.equal(tokens, wanted), (options, tokens.tolist(), wanted.tolist())
+        assert calls == (attention, norms) and none == (0, 0), (options, calls, none)
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    assert torch.equal(generated(copied, IDS, new_tokens)[0], generated(model, IDS, new_tokens)[0])
+    model(IDS, labels=IDS).loss.backward()  # through transformers' own
+    assert model.get_input_embeddings().weight.grad.abs().sum() > 0
+    assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0)
+
+
 def main(program, families, peers=None):
     families = pathlib.Path(families).absolute()
     if not (families / FAMILIES[0] / "model.safetensors").is_file():
@@ -224,7 +270,7 @@ def main(program, families, peers=None):
         checks |= {name: functools.partial(check_stranger, name, scratch) for name in STRANGERS}
         foreign = [name for name in PEERS if peers and pathlib.Path(peers, name, "config.json").is_file()]
         checks |= {name: functools.partial(check_peer, pathlib.Path(peers, name).absolute(), scratch) for name in foreign}
-        said = run({**checks, "others_open": functools.partial(check_others_open, families, scratch), "program": functools.partial(check_program, program, families, scratch)})
+        said = run({**checks, "others_open": functools.partial(check_others_open, families, scratch), "operators": functools.partial(check_operators, families, scratch), "program": functools.partial(check_program, program, families, scratch)})
     print(f"{len(FAMILIES)} families, {len(STRANGERS)} architectures of transformers alone, {len(foreign)} foreign directories: "
           f"logits within {max(said[name] for name in checks):.1e}, tokens equal, saved and opened again: pass")
     return 0

@@ -42,8 +42,11 @@ from transformers.utils.hub import cached_file
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 import halfbyte
+from ._attention import MARK, one_token_faster
 from ._experts import ExpertParts
 from ._memory import quantize_state_dict
+from ._norms import mark_norms
+from ._places import linear_at, stack_at
 from ._tensors import LowBitTensor, State, load_state, own_group_size, quantize_tensor
 from .nn import LowBitLinear
 
@@ -152,6 +155,8 @@ class HalfbyteHfQuantizer(HfQuantizer):
                 linear.bias = module.bias  # type: ignore[assignment]
                 parent, _, child = name.rpartition(".")
                 model.get_submodule(parent)._modules[child] = linear.train(module.training)
+        for module in model.modules():
+            module.__dict__.pop(MARK, None)
         return model
 
     def _planned(self, folder: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -191,6 +196,8 @@ class _Loading:
         options = {"arithmetic": self.config.arithmetic, "rounds_values": self.config.rounds_values}
         for path, module in self.experts.make(**options).items():
             self._put(path, module)
+        if self.made:
+            mark_norms(self.model)
         return self.dense, self.made
 
     def _take(self, name: str) -> None:
@@ -203,7 +210,7 @@ class _Loading:
             packed = _packed(self.state, name, self.schemes)
             if packed is not None and self.experts.add(key, self.sources[pattern], pattern, name, packed):
                 return
-        linear = _linear_at(self.model, key) if pattern is None and key not in self.tied else None
+        linear = linear_at(self.model, key) if pattern is None and key not in self.tied else None
         packed = _packed(self.state, name, self.schemes) if linear is not None else None
         if linear is None or packed is None:
             self._stay(name, key, self.state[name])
@@ -216,14 +223,16 @@ class _Loading:
     def _stay(self, name: str, key: str | None, value: Any) -> None:
         """transformers loads it, dense."""
         if isinstance(value, LowBitTensor):
-            value = _Packed(value, self.dtype or value.dtype, *_stack_at(self.model, key))
+            value = _Packed(value, self.dtype or value.dtype, *stack_at(self.model, key))
         self.dense[name] = value
 
     def _put(self, path: str, module: torch.nn.Module) -> None:
         """In the place of a module on Meta; its buffers are in place by that."""
         before = self.model.get_submodule(path)
         parent, _, child = path.rpartition(".")
-        self.model.get_submodule(parent)._modules[child] = module.train(before.training).requires_grad_(False)
+        holder = self.model.get_submodule(parent)
+        holder._modules[child] = module.train(before.training).requires_grad_(False)
+        setattr(holder, MARK, True)
         device = torch.device(get_device(self.device_map, path, valid_torch_device=True))
         for name, buffer in [*module.named_buffers()]:
             if device != buffer.device:
@@ -231,23 +240,6 @@ class _Loading:
                 module.get_submodule(owner)._buffers[leaf] = buffer = buffer.to(device)
             buffer._is_hf_initialized = True  # type: ignore[attr-defined]
             self.made.add(f"{path}.{name}")
-
-
-def _linear_at(model: Any, key: str) -> torch.nn.Linear | None:
-    module_name, _, leaf = key.rpartition(".")
-    if leaf != "weight":
-        return None
-    try:
-        module = model.get_submodule(module_name)
-    except AttributeError:
-        return None
-    return module if _is_linear(module) else None
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    """Also of a kind of its own, where it computes what torch.nn.Linear does: FalconLinear rounds in between."""
-    is_known = type(module).__name__ == "FalconLinear" or type(module).forward is torch.nn.Linear.forward
-    return isinstance(module, torch.nn.Linear) and is_known
 
 
 def _packed(state: State, name: str, schemes: dict[str, dict[str, Any]]) -> LowBitTensor | None:
@@ -258,26 +250,6 @@ def _packed(state: State, name: str, schemes: dict[str, dict[str, Any]]) -> LowB
         return None
     options = schemes[name]
     return quantize_tensor(value, options["scheme"], own_group_size(options["group_size"]), search=options["search"])
-
-
-def _stack_at(model: Any, key: str | None) -> tuple[int, bool]:
-    """Of a name in the model: how many matrices are stacked there, and whether each stores its columns."""
-    path, _, leaf = (key or "").rpartition(".")
-    try:
-        module = model.get_submodule(path)
-    except AttributeError:
-        return 0, False
-    wanted = module._parameters.get(leaf)
-    is_stack = wanted is not None and wanted.dim() == 3
-    return (wanted.shape[0] if is_stack else 0), _stores_columns(module)
-
-
-def _stores_columns(experts: torch.nn.Module) -> bool:
-    """Of stacks: gate and up are twice as many outputs as down has inputs, which tells one from the other."""
-    gate_up, down = (experts._parameters.get(name) for name in ("gate_up_proj", "down_proj"))
-    if gate_up is not None and down is not None and gate_up.dim() == down.dim() == 3:
-        return gate_up.shape[2] == 2 * down.shape[1]
-    return bool(getattr(experts, "is_transposed", False))
 
 
 def _has_manifest(config: Any) -> bool:
@@ -394,6 +366,8 @@ def _save(self: Any, save_directory: Any, *words: Any, **named: Any) -> Any:
     return None
 
 
+_ATTENTIONS = _modeling.ALL_ATTENTION_FUNCTIONS
+_ATTENTIONS.register("sdpa", one_token_faster(_ATTENTIONS["sdpa"]))
 _modeling.PreTrainedModel.save_pretrained = _save  # type: ignore[method-assign]
 _auto.get_hf_quantizer = _quantizer_for
 _modeling.get_hf_quantizer = _quantizer_for  # type: ignore[attr-defined]

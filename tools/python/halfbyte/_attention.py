@@ -1,0 +1,51 @@
+"""Attention of decoded tokens in models of transformers whose products are halfbyte's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# What the modules of a model carry that have packed weights, and its norms.
+MARK = "_runs_on_halfbyte"
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Of the arguments of transformers' sdpa attention, what changes the scores or the keys, or is refused or warned of.
+_OTHER_ATTENTION = ("softcap", "position_bias", "cache", "s_aux", "output_attentions")
+
+
+def _is_plain(attention_mask: Tensor | None, dropout: float, named: dict[str, Any]) -> bool:
+    """Whether every key weighs what its score says."""
+    others = [value for name in _OTHER_ATTENTION if (value := named.get(name)) is not None and value is not False]
+    return attention_mask is None and not dropout and not others
+
+
+def is_on_cpu(tensor: Tensor) -> bool:
+    """In a dtype that halfbyte computes with."""
+    return tensor.device.type == "cpu" and tensor.dtype in _DTYPES
+
+
+def _is_one_token(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether halfbyte.decode_attention takes it."""
+    shares = query.shape[2] == 1 and key.shape == value.shape and query.shape[1] % key.shape[1] == 0
+    alike = query.shape[0] == key.shape[0] and query.shape[3] == key.shape[3] and query.dtype == key.dtype == value.dtype
+    return shares and alike and is_on_cpu(query) and is_on_cpu(key)
+
+
+def one_token_faster(attention: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """transformers' own, but for one token that sees all keys, in a module that carries MARK, on a CPU."""
+
+    @functools.wraps(attention)
+    def forward(
+        module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+        dropout: float = 0.0, scaling: float | None = None, **named: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        is_ours = hasattr(module, MARK) and _is_plain(attention_mask, dropout, named) and not torch.compiler.is_compiling()
+        if not is_ours or not _is_one_token(query, key, value):
+            return attention(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **named)
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return torch.ops.halfbyte.decode_attention(query, key, value, scale), None
+
+    return forward
