@@ -1,5 +1,5 @@
 // One new token's attention over the keys and values of all tokens so far.
-#include <algorithm>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +8,15 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <halfbyte/error.h>
 
 #include "quant/activations.h"
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
 #include "quant/operators/torch_dtype.h"
+#include "quant/operators/weight_matrix.h"
 #include "quant/thread_pool.h"
 
 namespace halfbyte::operators {
@@ -23,10 +26,10 @@ constexpr const char* kDecodeAttention = "decode_attention";
 
 std::string shape_text(const at::Tensor& tensor) { return c10::str(tensor.sizes()); }
 
-// Errors: kContract naming the operand.
+// Errors: naming the operand.
 void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values) {
   const auto fail = [](const std::string& what) {
-    throw Error(ErrorCode::kContract, std::string(kDecodeAttention) + ": " + what);
+    throw Error(ErrorCode::kInvalidArgument, "halfbyte::" + std::string(kDecodeAttention) + ": " + what);
   };
   if (query.dim() != 4 || query.size(2) != 1 || query.size(1) < 1 || query.size(3) < 1)
     fail("query has shape " + shape_text(query) + ", not (batch, heads, 1, head_dim)");
@@ -36,6 +39,9 @@ void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Ten
     fail("query's " + std::to_string(query.size(1)) + " heads do not share keys of " + std::to_string(keys.size(1)));
   if (values.sizes() != keys.sizes())
     fail("values have shape " + shape_text(values) + ", not that of keys, " + shape_text(keys));
+  check_floating(kDecodeAttention, "query", query);
+  check_floating(kDecodeAttention, "keys", keys);
+  check_floating(kDecodeAttention, "values", values);
   check_same_device(kDecodeAttention, "keys", keys, "query", query);
   check_same_device(kDecodeAttention, "values", values, "query", query);
 }
@@ -44,8 +50,7 @@ void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Ten
 std::vector<std::byte*> blocks_of(const at::Tensor& tensor) {
   const std::int64_t rows = tensor.size(0) * tensor.size(1), tokens = tensor.size(2);
   const auto token_bytes = tensor.size(3) * static_cast<std::int64_t>(tensor.element_size());
-  // They are read alone.
-  auto* const first = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.const_data_ptr()));
+  auto* const first = const_cast<std::byte*>(bytes_of(tensor));  // attend only reads it
   std::vector<std::byte*> out;
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t token = 0; token < tokens; token += quant::kBlockTokens)
@@ -67,8 +72,8 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
   const auto blocks = static_cast<std::size_t>((tokens + quant::kBlockTokens - 1) / quant::kBlockTokens);
   std::vector<quant::SequenceBlocks> sequences;
   for (std::int64_t row = 0; row < batch * kv_heads; ++row) {
-    const std::size_t at = static_cast<std::size_t>(row) * blocks;
-    sequences.push_back({row, 1, tokens - 1, key_blocks.data() + at, value_blocks.data() + at});
+    const std::size_t block = static_cast<std::size_t>(row) * blocks;
+    sequences.push_back({row, 1, tokens - 1, key_blocks.data() + block, value_blocks.data() + block});
   }
   quant::Attend attend{};
   attend.sequences = sequences.data();
@@ -77,7 +82,7 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
   attend.kv_heads = 1;
   attend.head_dim = query.size(3);
   attend.scale = static_cast<float>(scale);
-  attend.queries = static_cast<const std::byte*>(queries.const_data_ptr());
+  attend.queries = bytes_of(queries);
   attend.query_dtype = check_floating(kDecodeAttention, "query", queries);
   attend.key_dtype = check_floating(kDecodeAttention, "keys", all_keys);
   attend.value_dtype = check_floating(kDecodeAttention, "values", all_values);
@@ -91,6 +96,7 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
 at::Tensor composite::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
                                        double scale) {
   check_shapes(query, keys, values);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::Tensor sharing = query.reshape({query.size(0), keys.size(1), query.size(1) / keys.size(1), query.size(3)});
   const at::Tensor scores = at::matmul(sharing.to(at::kFloat), keys.to(at::kFloat).transpose(2, 3)).mul(scale);
   const at::Tensor result = at::matmul(at::softmax(scores, -1), values.to(at::kFloat));

@@ -81,7 +81,8 @@ def check_opcheck():
         for wants_gradients in (False, True):
             norm = (torch.randn(2, ROWS, IN).to(dtype), torch.randn(IN).to(dtype))
             torch.library.opcheck(torch.ops.halfbyte.rms_norm, (*(one.requires_grad_(wants_gradients) for one in norm), 1e-5))
-        count += 4
+            torch.library.opcheck(torch.ops.halfbyte.rms_norm, (norm[0].detach().transpose(0, 1).requires_grad_(wants_gradients), norm[1], 1e-5))
+        count += 6
     return count
 
 

@@ -258,6 +258,11 @@ def check_operators(families, scratch):
     model(IDS, labels=IDS).loss.backward()  # through transformers' own
     assert model.get_input_embeddings().weight.grad.abs().sum() > 0
     assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0)
+    # Whoever's: a norm whose weight is computed, in a class that has met a marked one.
+    norm = type(model.model.norm)(16)
+    torch.nn.utils.parametrize.register_parametrization(norm, "weight", torch.nn.Identity())
+    with torch.no_grad():
+        assert norm(torch.ones(2, 16)).shape == (2, 16)
 
 
 def main(program, families, peers=None):

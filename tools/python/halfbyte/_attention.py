@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# What the modules of a model carry that have packed weights, and its norms.
+# On the modules that hold packed weights themselves, and on norms that halfbyte.rms_norm may compute.
 MARK = "_runs_on_halfbyte"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Of the arguments of transformers' sdpa attention, what changes the scores or the keys, or is refused or warned of.
+# Arguments with which attention is left to transformers: what changes scores or keys, or is refused or warned of there.
 _OTHER_ATTENTION = ("softcap", "position_bias", "cache", "s_aux", "output_attentions")
 
 
@@ -22,28 +22,32 @@ def _is_plain(attention_mask: Tensor | None, dropout: float, named: dict[str, An
     return attention_mask is None and not dropout and not others
 
 
-def is_on_cpu(tensor: Tensor) -> bool:
-    """In a dtype that halfbyte computes with."""
+def suits_kernels(tensor: Tensor) -> bool:
+    """On a CPU, in a dtype that halfbyte computes with."""
     return tensor.device.type == "cpu" and tensor.dtype in _DTYPES
 
 
-def _is_one_token(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether halfbyte.decode_attention takes it."""
+def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether halfbyte.decode_attention takes them: one token, and keys."""
+    if query.dim() != 4 or key.dim() != 4 or key.numel() == 0:
+        return False
     shares = query.shape[2] == 1 and key.shape == value.shape and query.shape[1] % key.shape[1] == 0
     alike = query.shape[0] == key.shape[0] and query.shape[3] == key.shape[3] and query.dtype == key.dtype == value.dtype
-    return shares and alike and is_on_cpu(query) and is_on_cpu(key)
+    return shares and alike and suits_kernels(query) and suits_kernels(key)
 
 
 def one_token_faster(attention: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """transformers' own, but for one token that sees all keys, in a module that carries MARK, on a CPU."""
+    """transformers' own, but for one token that sees all keys, where nobody wants a gradient, in a module that carries
+    MARK, on a CPU."""
 
     @functools.wraps(attention)
     def forward(
         module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
         dropout: float = 0.0, scaling: float | None = None, **named: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        is_ours = hasattr(module, MARK) and _is_plain(attention_mask, dropout, named) and not torch.compiler.is_compiling()
-        if not is_ours or not _is_one_token(query, key, value):
+        is_ours = MARK in module.__dict__ and _is_plain(attention_mask, dropout, named) and _fits(query, key, value)
+        is_theirs = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+        if not is_ours or is_theirs:
             return attention(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **named)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return torch.ops.halfbyte.decode_attention(query, key, value, scale), None

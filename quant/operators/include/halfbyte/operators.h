@@ -1,4 +1,5 @@
-// halfbyte's LibTorch operators: products with packed weights for every backend that LibTorch has.
+// halfbyte's LibTorch operators: products with packed weights for every backend that LibTorch has, and what a decoded
+// token takes besides.
 //
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
 //                            int group_size, ScalarType? out_dtype=None, str arithmetic="float",
