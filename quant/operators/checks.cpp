@@ -48,6 +48,8 @@ constexpr PackedWeight::Extra kExtras[] = {{Part::kZeroPoint, &PackedWeight::zer
 
 }  // namespace
 
+void refuse(const char* op, const std::string& what) { fail(ErrorCode::kInvalidArgument, op, what); }
+
 std::span<const PackedWeight::Extra> PackedWeight::extras() noexcept { return kExtras; }
 
 std::vector<std::int64_t> shape_of(const PartRule& rule, const PackedOperand& packed) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +21,9 @@ struct PackedOperand {
   std::int64_t in_features;
   PackedWeight weight;
 };
+
+// Throws kInvalidArgument, naming the operator.
+[[noreturn]] void refuse(const char* op, const std::string& what);
 
 // Errors: kContract or kInvalidArgument naming the operator, the operand, what was found and what was wanted.
 PackedOperand check_packed(const char* op, const PackedWeight& weight, std::int64_t in_features);

@@ -8,11 +8,12 @@
 #include "quant/gradients.h"
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
+#include "quant/operators/prepare.h"
 #include "quant/operators/torch_dtype.h"
 #include "quant/operators/weight_matrix.h"
 #include "quant/thread_pool.h"
 
-namespace halfbyte::operators::cpu {
+namespace halfbyte::operators {
 namespace {
 
 // Shape: of the input, but for the last dimension.
@@ -39,20 +40,30 @@ at::Tensor multiply(const char* op, const quant::WeightMatrix& weight, const at:
                     const OptionalTensor& bias, OptionalType out_dtype,
                     quant::Arithmetic arithmetic = quant::Arithmetic::kFloat) {
   check_input(op, input, weight.in_features);
-  check_bias(op, bias, weight.out_features, input);
   const at::Tensor rows = input.contiguous();
-  const at::Tensor bias_row = bias && bias->defined() ? bias->contiguous() : at::Tensor();
-  at::Tensor result = empty_result(op, input, weight.out_features, out_dtype);
-  quant::LinearArguments arguments = arguments_of(op, rows, result);
-  arguments.bias = bias_row.defined() ? bytes_of(bias_row) : nullptr;
-  arguments.bias_dtype = bias_row.defined() ? check_floating(op, "bias", bias_row) : Dtype::kFloat32;
-  arguments.arithmetic = arithmetic;
+  const PreparedProduct prepared = prepare(op, weight, rows, bias, out_dtype, arithmetic);
   const quant::AmongOpenMp among_openmp;
-  if (arguments.rows > 0 && weight.out_features > 0) quant::linear(weight, arguments);
-  return result;
+  if (prepared.has_work()) quant::linear(prepared.product.weight, prepared.product.arguments);
+  return prepared.result;
 }
 
 }  // namespace
+
+PreparedProduct prepare(const char* op, const quant::WeightMatrix& weight, const at::Tensor& input,
+                        const OptionalTensor& bias, OptionalType out_dtype, quant::Arithmetic arithmetic) {
+  check_bias(op, bias, weight.out_features, input);
+  PreparedProduct out{bias && bias->defined() ? bias->contiguous() : at::Tensor(),
+                      empty_result(op, input, weight.out_features, out_dtype),
+                      {weight, {}}};
+  quant::LinearArguments& arguments = out.product.arguments;
+  arguments = arguments_of(op, input, out.result);
+  arguments.bias = out.bias.defined() ? bytes_of(out.bias) : nullptr;
+  arguments.bias_dtype = out.bias.defined() ? check_floating(op, "bias", out.bias) : Dtype::kFloat32;
+  arguments.arithmetic = arithmetic;
+  return out;
+}
+
+namespace cpu {
 
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
                           OptionalType out_dtype, std::string_view arithmetic) {
@@ -112,4 +123,5 @@ at::Tensor product_over_rows(const at::Tensor& a, const at::Tensor& b) {
   return result;
 }
 
-}  // namespace halfbyte::operators::cpu
+}  // namespace cpu
+}  // namespace halfbyte::operators

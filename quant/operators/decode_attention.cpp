@@ -10,8 +10,6 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <halfbyte/error.h>
-
 #include "quant/activations.h"
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
@@ -28,9 +26,7 @@ std::string shape_text(const at::Tensor& tensor) { return c10::str(tensor.sizes(
 
 // Errors: naming the operand.
 void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values) {
-  const auto fail = [](const std::string& what) {
-    throw Error(ErrorCode::kInvalidArgument, "halfbyte::" + std::string(kDecodeAttention) + ": " + what);
-  };
+  const auto fail = [](const std::string& what) { refuse(kDecodeAttention, what); };
   if (query.dim() != 4 || query.size(2) != 1 || query.size(1) < 1 || query.size(3) < 1)
     fail("query has shape " + shape_text(query) + ", not (batch, heads, 1, head_dim)");
   if (keys.dim() != 4 || keys.size(0) != query.size(0) || keys.size(3) != query.size(3) || keys.size(2) < 1)

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +16,7 @@ namespace halfbyte::operators {
 
 using OptionalTensor = std::optional<at::Tensor>;
 using OptionalType = std::optional<at::ScalarType>;
+using Turned = std::tuple<at::Tensor, at::Tensor>;  // queries, keys
 
 namespace cpu {
 at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight, const OptionalTensor& bias,
@@ -27,6 +31,13 @@ at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::
 at::Tensor product_over_rows(const at::Tensor& a, const at::Tensor& b);
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
+                                        std::span<const OptionalTensor> biases, OptionalType out_dtype,
+                                        std::string_view arithmetic);
+Turned rotary_embedding(const at::Tensor& query, const at::Tensor& key, const at::Tensor& cosine,
+                        const at::Tensor& sine);
+at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up, std::string_view activation,
+                         OptionalType out_dtype);
 }  // namespace cpu
 
 namespace composite {
@@ -39,6 +50,13 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
+                                        std::span<const OptionalTensor> biases, OptionalType out_dtype,
+                                        std::string_view arithmetic);
+Turned rotary_embedding(const at::Tensor& query, const at::Tensor& key, const at::Tensor& cosine,
+                        const at::Tensor& sine);
+at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up, std::string_view activation,
+                         OptionalType out_dtype);
 }  // namespace composite
 
 namespace autograd {
@@ -51,6 +69,13 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
+                                        std::span<const OptionalTensor> biases, OptionalType out_dtype,
+                                        std::string_view arithmetic);
+Turned rotary_embedding(const at::Tensor& query, const at::Tensor& key, const at::Tensor& cosine,
+                        const at::Tensor& sine);
+at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up, std::string_view activation,
+                         OptionalType out_dtype);
 }  // namespace autograd
 
 }  // namespace halfbyte::operators

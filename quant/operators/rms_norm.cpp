@@ -9,8 +9,6 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
-#include <halfbyte/error.h>
-
 #include "quant/norm_rows.h"
 #include "quant/operators/checks.h"
 #include "quant/operators/implementations.h"
@@ -27,8 +25,7 @@ void check_norm(const at::Tensor& input, const at::Tensor& weight) {
   check_floating(kRmsNorm, "input", input);
   check_floating(kRmsNorm, "weight", weight);
   if (weight.dim() != 1 || weight.size(0) < 1)
-    throw Error(ErrorCode::kInvalidArgument, "halfbyte::" + std::string(kRmsNorm) + ": weight has shape " +
-                                                 c10::str(weight.sizes()) + ", not (size)");
+    refuse(kRmsNorm, "weight has shape " + c10::str(weight.sizes()) + ", not (size)");
   check_input(kRmsNorm, input, weight.size(0));
   check_same_device(kRmsNorm, "weight", weight, "input", input);
 }

@@ -88,7 +88,8 @@ TEST_CASE("no kernel for this backend: every operator of halfbyte has one for ev
   }
   CHECK(names == std::set<std::string>{"halfbyte::low_bit_linear", "halfbyte::low_bit_linear_transposed",
                                        "halfbyte::dense_linear", "halfbyte::dequantize", "halfbyte::decode_attention",
-                                       "halfbyte::rms_norm"});
+                                       "halfbyte::rms_norm", "halfbyte::low_bit_linears", "halfbyte::rotary_embedding",
+                                       "halfbyte::gated_product"});
 }
 
 struct Shape {

@@ -1,1 +1,1 @@
-set(HALFBYTE_OPERATORS_TESTS quant/operators/backward_test.cpp quant/operators/decode_attention_test.cpp quant/operators/device_test.cpp quant/operators/operators_test.cpp quant/operators/rms_norm_test.cpp)
+set(HALFBYTE_OPERATORS_TESTS quant/operators/backward_test.cpp quant/operators/decode_attention_test.cpp quant/operators/device_test.cpp quant/operators/gated_product_test.cpp quant/operators/low_bit_linears_test.cpp quant/operators/operators_test.cpp quant/operators/rms_norm_test.cpp quant/operators/rotary_embedding_test.cpp)

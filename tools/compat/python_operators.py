@@ -30,6 +30,19 @@ def dequantize_words(weight, dtype, scales=None):
             weight.offsets, weight.row_scales)
 
 
+def several_words(x, weights, biases, scales=None, out_dtype=None, arithmetic="float"):
+    parts = ([getattr(one, name) for one in weights] for name in ("codes", "scales", "zero_points", "offsets", "row_scales"))
+    codes, own_scales, zero_points, offsets, row_scales = parts
+    return (x, codes, own_scales if scales is None else scales, zero_points, biases, weights[0].scheme, weights[0].group_size, offsets, row_scales,
+            out_dtype, arithmetic)
+
+
+def rotary_words(dtype, wants_gradients=False):
+    """Heads that lie as a product's rows have them; of the second table half of a head is turned, for all of the batch."""
+    heads = (torch.randn(2, 3, count, 8).to(dtype).transpose(1, 2).requires_grad_(wants_gradients) for count in (4, 2))
+    return (*heads, *(torch.randn(2, 3, 8).to(dtype) for _ in range(2))) if wants_gradients else (*heads, *(torch.randn(1, 3, 4).to(dtype) for _ in range(2)))
+
+
 def transposed_words(x, weight, scales=None):
     return (x, weight.codes, weight.scales if scales is None else scales, weight.zero_points, weight.scheme, weight.in_features, weight.group_size, None,
             weight.offsets, weight.row_scales)
@@ -68,9 +81,13 @@ def check_opcheck():
             torch.library.opcheck(torch.ops.halfbyte.low_bit_linear, product_words(torch.randn(ROWS, IN).to(dtype).requires_grad_(), weight, bias, scales))
             count += 1
         torch.library.opcheck(torch.ops.halfbyte.low_bit_linear, product_words(torch.randn(2, ROWS, IN).to(dtype), weight))
+        several = [packed(scheme, seed) for seed in (0, 1, 2)]
+        torch.library.opcheck(torch.ops.halfbyte.low_bit_linears, several_words(torch.randn(ROWS, IN).to(dtype), several, [], out_dtype=torch.float32))
+        torch.library.opcheck(torch.ops.halfbyte.low_bit_linears,
+                              several_words(torch.randn(ROWS, IN).to(dtype).requires_grad_(), several, [*biases(dtype), None]))
         torch.library.opcheck(torch.ops.halfbyte.low_bit_linear_transposed, transposed_words(torch.randn(ROWS, OUT).to(dtype).requires_grad_(), weight, scales))
         torch.library.opcheck(torch.ops.halfbyte.dequantize, dequantize_words(weight, dtype, scales))
-        count += 3
+        count += 5
     for dtype in DTYPES:
         for bias in biases(dtype):
             x, weight = (torch.randn(size, IN).to(dtype).requires_grad_() for size in (ROWS, OUT))
@@ -79,10 +96,14 @@ def check_opcheck():
         torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype))
         torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype, wants_gradients=True))
         for wants_gradients in (False, True):
+            torch.library.opcheck(torch.ops.halfbyte.rotary_embedding, rotary_words(dtype, wants_gradients))
+            gate_up = [torch.randn(2, ROWS, IN).to(dtype).requires_grad_(wants_gradients) for _ in range(2)]
+            for activation in ("silu", "gelu", "gelu_tanh"):
+                torch.library.opcheck(torch.ops.halfbyte.gated_product, (*gate_up, activation, torch.float32))
             norm = (torch.randn(2, ROWS, IN).to(dtype), torch.randn(IN).to(dtype))
             torch.library.opcheck(torch.ops.halfbyte.rms_norm, (*(one.requires_grad_(wants_gradients) for one in norm), 1e-5))
             torch.library.opcheck(torch.ops.halfbyte.rms_norm, (norm[0].detach().transpose(0, 1).requires_grad_(wants_gradients), norm[1], 1e-5))
-        count += 6
+        count += 14
     return count
 
 
@@ -106,6 +127,11 @@ def check_fake():
         with FakeTensorMode() as mode:
             fake = torch.ops.halfbyte.decode_attention(*map(mode.from_tensor, (query, keys, values)), scale)
         assert (fake.shape, fake.dtype, fake.stride()) == (real.shape, real.dtype, real.stride())
+        words = rotary_words(dtype)
+        real = torch.ops.halfbyte.rotary_embedding(*words)
+        with FakeTensorMode() as mode:
+            fakes = torch.ops.halfbyte.rotary_embedding(*map(mode.from_tensor, words))
+        assert [(one.shape, one.dtype, one.stride()) for one in fakes] == [(one.shape, one.dtype, one.stride()) for one in real]
 
 
 @contextlib.contextmanager

@@ -62,12 +62,18 @@ TEST_CASE("every operator answers on Meta through its composite form", "[operato
   const at::Tensor keys = at::empty({2, 2, 9, 8}, meta);
   CHECK(decode_attention(at::empty({2, 4, 1, 8}, meta), keys, keys, 1).sizes() == at::IntArrayRef({2, 1, 4, 8}));
   CHECK(rms_norm(x, at::empty({128}, meta), 1e-6).sizes() == x.sizes());
+  const std::vector<PackedWeight> several(2, PackedWeight{codes, scales, "sym_int4", 64});
+  CHECK(low_bit_linears(x, several)[1].sizes() == at::IntArrayRef({3, 24}));
+  const at::Tensor table = at::empty({1, 9, 8}, meta);
+  CHECK(std::get<1>(rotary_embedding(keys, keys, table, table)).sizes() == keys.sizes());
+  CHECK(gated_product(x, x, "silu").sizes() == x.sizes());
 }
 
 TEST_CASE("every operator has a kernel for every key that a backend can arrive with", "[operators]") {
   register_operators();
-  for (const char* name : {"halfbyte::low_bit_linear", "halfbyte::dense_linear", "halfbyte::dequantize",
-                           "halfbyte::decode_attention", "halfbyte::rms_norm"}) {
+  for (const char* name :
+       {"halfbyte::low_bit_linear", "halfbyte::dense_linear", "halfbyte::dequantize", "halfbyte::decode_attention",
+        "halfbyte::rms_norm", "halfbyte::low_bit_linears", "halfbyte::rotary_embedding", "halfbyte::gated_product"}) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
     for (const c10::DispatchKey key :
          {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::XPU, c10::DispatchKey::MPS,

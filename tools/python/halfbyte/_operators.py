@@ -29,6 +29,30 @@ def _low_bit_linear(
     return input.new_empty((*input.shape[:-1], codes.shape[0]), dtype=out_dtype or input.dtype)
 
 
+@torch.library.register_fake("halfbyte::low_bit_linears")  # type: ignore[untyped-decorator]
+def _low_bit_linears(
+    input: Tensor, codes: list[Tensor], scales: list[Tensor], zero_points: list[Tensor | None],
+    biases: list[Tensor | None], scheme: str, group_size: int, offsets: list[Tensor | None],
+    row_scales: list[Tensor | None], out_dtype: torch.dtype | None = None, arithmetic: str = "float",
+) -> list[Tensor]:
+    for one, scale in zip(codes, scales):
+        _check_same_device(input, one)
+        _check_columns(input, scale.shape[1] * group_size)
+    return [input.new_empty((*input.shape[:-1], one.shape[0]), dtype=out_dtype or input.dtype) for one in codes]
+
+
+@torch.library.register_fake("halfbyte::rotary_embedding")  # type: ignore[untyped-decorator]
+def _rotary_embedding(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+    _check_same_device(query, cosine)
+    return torch.empty_like(query), torch.empty_like(key)
+
+
+@torch.library.register_fake("halfbyte::gated_product")  # type: ignore[untyped-decorator]
+def _gated_product(gate: Tensor, up: Tensor, activation: str, out_dtype: torch.dtype | None = None) -> Tensor:
+    _check_same_device(gate, up)
+    return gate.new_empty(gate.shape, dtype=out_dtype or gate.dtype)
+
+
 @torch.library.register_fake("halfbyte::low_bit_linear_transposed")  # type: ignore[untyped-decorator]
 def _low_bit_linear_transposed(
     input: Tensor, codes: Tensor, scales: Tensor, zero_points: Tensor | None, scheme: str, in_features: int,
@@ -79,5 +103,9 @@ def _refusal(name: str) -> object:
 
 # Kept: what a Library registered goes with it.
 _VMAP = torch.library.Library("halfbyte", "IMPL")  # type: ignore[no-untyped-call]
-for _name in ("low_bit_linear", "low_bit_linear_transposed", "dense_linear", "dequantize", "decode_attention", "rms_norm"):
+_NAMES = (
+    "low_bit_linear", "low_bit_linears", "low_bit_linear_transposed", "dense_linear", "dequantize", "decode_attention",
+    "rms_norm", "rotary_embedding", "gated_product",
+)
+for _name in _NAMES:
     _VMAP.impl(_name, _refusal(_name), "FuncTorchBatched")  # type: ignore[no-untyped-call]

@@ -4,6 +4,9 @@
 //   halfbyte::low_bit_linear(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? bias, str scheme,
 //                            int group_size, ScalarType? out_dtype=None, str arithmetic="float",
 //                            Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
+//   halfbyte::low_bit_linears(Tensor input, Tensor[] codes, Tensor[] scales, Tensor?[] zero_points, Tensor?[] biases,
+//                             str scheme, int group_size, Tensor?[] offsets, Tensor?[] row_scales,
+//                             ScalarType? out_dtype=None, str arithmetic="float") -> Tensor[]
 //   halfbyte::low_bit_linear_transposed(Tensor input, Tensor codes, Tensor scales, Tensor? zero_points, str scheme,
 //                                       int in_features, int group_size, ScalarType? out_dtype=None,
 //                                       Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
@@ -12,6 +15,8 @@
 //                        ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
 //   halfbyte::decode_attention(Tensor query, Tensor keys, Tensor values, float scale) -> Tensor
 //   halfbyte::rms_norm(Tensor input, Tensor weight, float epsilon) -> Tensor
+//   halfbyte::rotary_embedding(Tensor query, Tensor key, Tensor cosine, Tensor sine) -> (Tensor, Tensor)
+//   halfbyte::gated_product(Tensor gate, Tensor up, str activation, ScalarType? out_dtype=None) -> Tensor
 //
 // CPU: the kernels of quant/kernels. Every other backend (CUDA, XPU, MPS, Meta ...): a composite of ATen operators.
 // Gradients: with respect to the activation, the bias, a dense weight, and the scales of a packed one; multiplied in
@@ -23,6 +28,8 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -65,6 +72,14 @@ at::Tensor low_bit_linear(const at::Tensor& input, const PackedWeight& weight,
                           std::optional<at::ScalarType> out_dtype = std::nullopt,
                           quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
 
+// low_bit_linear of one input with several weights, of one scheme and group size: the input is prepared once and
+// threads are woken once. `biases` may be empty. Results and errors: as low_bit_linear's, and kInvalidArgument for
+// other weights.
+std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
+                                        std::span<const std::optional<at::Tensor>> biases = {},
+                                        std::optional<at::ScalarType> out_dtype = std::nullopt,
+                                        quant::Arithmetic arithmetic = quant::Arithmetic::kFloat);
+
 // input * W: how gradients flow back through low_bit_linear. Shapes: input (..., out_features); result (...,
 // in_features) in out_dtype, or the input's dtype. bfloat16 input is multiplied in bfloat16 where that is fast, all
 // other on the CPU in float32; the matrix is never dense as a whole. Errors: as low_bit_linear.
@@ -89,5 +104,19 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, con
 // input's dtype first, as transformers does. Shapes: input (..., size), weight (size); result as the input, in the
 // dtype that LibTorch gives a product of both. A composite as for decode_attention. Errors: as low_bit_linear.
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+
+// Queries and keys turned by their positions, the halves of a head against each other: x * cosine + (-x2, x1) * sine,
+// where each product is rounded to the dtype of x before they are added, as LibTorch's operators do it one by one: bits
+// are equal to theirs. Shapes: query (batch, heads, tokens, head_dim), key (batch, kv_heads, tokens, head_dim), cosine
+// and sine (batch or 1, tokens, turned) with an even turned, at most head_dim: values behind those stay. All are of one
+// dtype; the results are and lie as query and key do. A composite as for decode_attention. Errors: as low_bit_linear.
+std::tuple<at::Tensor, at::Tensor> rotary_embedding(const at::Tensor& query, const at::Tensor& key,
+                                                    const at::Tensor& cosine, const at::Tensor& sine);
+
+// activation(gate) * up, computed in float32 and rounded once. activation: "silu", "gelu" or "gelu_tanh". Shapes: gate
+// and up alike; result the same, in out_dtype or the gate's dtype. A composite as for decode_attention. Errors: as
+// low_bit_linear.
+at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up, std::string_view activation,
+                         std::optional<at::ScalarType> out_dtype = std::nullopt);
 
 }  // namespace halfbyte::operators
