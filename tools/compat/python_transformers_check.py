@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 try:
     import transformers
 
+    from halfbyte._attention import MARK
     from halfbyte.nn import LowBitLinear
     from halfbyte.transformers import HalfbyteConfig
 except ImportError as error:
@@ -232,10 +233,48 @@ class Counted(TorchDispatchMode):
 
 
 def generated(model, ids, new_tokens, **options):
-    """Tokens, and how often attention of a decoded token, and norms, were halfbyte's."""
+    """Tokens, and how often attention of a decoded token, norms, and what is between an MLP's products were halfbyte's."""
     with Counted() as counted:
         tokens = model.generate(ids, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, pad_token_id=0, **options)
-    return tokens, (counted.calls["halfbyte::decode_attention"], counted.calls["halfbyte::rms_norm"])
+    return tokens, tuple(counted.calls[f"halfbyte::{name}"] for name in ("decode_attention", "rms_norm", "gated_product"))
+
+
+def changed_layers(scratch, families):
+    """What somebody changes in a layer after tokens have gone through it: each time tokens are those of transformers' own forward."""
+    path = scratch.new()
+    halfbyte.quantize(families / "qwen3", path, **SCHEMES["sym_int4"])
+    model = opened(path)
+    layer, layers, new_tokens = model.model.layers[1], model.config.num_hidden_layers, 5
+    kind, seen = type(layer.self_attn), []
+    own_forward, own_weight = kind.forward, layer.mlp.down_proj.weight
+    other = halfbyte.quantize_tensor(own_weight.dequantize(torch.float32) * 2, "sym_int4", 32)
+    hooks = []
+
+    def twice(self, *words, **named):
+        out, weights = own_forward(self, *words, **named)
+        return out * 2, weights
+
+    # Each with how many of the layers are stepped through then: those with an MLP of their own, where it is one.
+    changes = {
+        "nothing": (lambda: None, layers),
+        "a hook": (lambda: hooks.append(layer.mlp.down_proj.register_forward_hook(lambda *_: seen.append(1))), layers - 1),
+        "no hook": (lambda: hooks[0].remove(), layers),
+        "a weight": (lambda: layer.mlp.down_proj.set_weight(other), layers),
+        "a module": (lambda: setattr(layer.mlp, "act_fn", torch.nn.Tanh()), layers - 1),
+        "a class": (lambda: setattr(kind, "forward", twice), 0),
+        "its own class": (lambda: setattr(kind, "forward", own_forward), layers - 1),
+        "a forward": (lambda: setattr(layer.self_attn, "forward", functools.partial(twice, layer.self_attn)), layers - 1),
+    }
+    for what, (change, stepped) in changes.items():
+        change()
+        tokens, calls = generated(model, IDS, new_tokens)
+        assert calls[2] == stepped * (new_tokens - 1), (what, calls)
+        marks = {one: one.__dict__.pop(MARK) for one in model.modules() if MARK in one.__dict__}
+        plain, none = generated(model, IDS, new_tokens)
+        assert none == (0, 0, 0) and torch.equal(tokens, plain), (what, tokens.tolist(), plain.tolist(), none)
+        for one in marks:
+            setattr(one, MARK, True)
+    assert len(seen) == 2 * new_tokens, len(seen)
 
 
 def check_operators(families, scratch):
@@ -248,16 +287,18 @@ def check_operators(families, scratch):
     several = torch.cat([IDS, IDS.flip(1)])
     masked = torch.ones_like(several)
     masked[0, :4] = 0
-    for ids, options, attention in ((IDS, {}, layers * (new_tokens - 1)), (several, {}, layers * (new_tokens - 1)), (several, {"attention_mask": masked}, 0)):
+    every = layers * (new_tokens - 1)
+    for ids, options, attention in ((IDS, {}, every), (several, {}, every), (several, {"attention_mask": masked}, 0)):
         tokens, calls = generated(model, ids, new_tokens, **options)
         wanted, none = generated(plain, ids, new_tokens, **options)
         assert torch.equal(tokens, wanted), (options, tokens.tolist(), wanted.tolist())
-        assert calls == (attention, norms) and none == (0, 0), (options, calls, none)
+        assert calls == (attention, norms, attention) and none == (0, 0, 0), (options, calls, none)
     copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
     assert torch.equal(generated(copied, IDS, new_tokens)[0], generated(model, IDS, new_tokens)[0])
     model(IDS, labels=IDS).loss.backward()  # through transformers' own
     assert model.get_input_embeddings().weight.grad.abs().sum() > 0
-    assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0)
+    assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0, 0)
+    changed_layers(scratch, families)
     # Whoever's: a norm whose weight is computed, in a class that has met a marked one.
     norm = type(model.model.norm)(16)
     torch.nn.utils.parametrize.register_parametrization(norm, "weight", torch.nn.Identity())

@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-# On the modules that hold packed weights themselves, and on norms that halfbyte.rms_norm may compute.
+# On the modules that hold packed weights themselves, and on those whose code is known (_faster.py).
 MARK = "_runs_on_halfbyte"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Arguments with which attention is left to transformers: what changes scores or keys, or is refused or warned of there.
 _OTHER_ATTENTION = ("softcap", "position_bias", "cache", "s_aux", "output_attentions")
 
 
-def _is_plain(attention_mask: Tensor | None, dropout: float, named: dict[str, Any]) -> bool:
+def is_plain(attention_mask: Tensor | None, dropout: float, named: dict[str, Any]) -> bool:
     """Whether every key weighs what its score says."""
     others = [value for name in _OTHER_ATTENTION if (value := named.get(name)) is not None and value is not False]
     return attention_mask is None and not dropout and not others
@@ -27,7 +28,7 @@ def suits_kernels(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in _DTYPES
 
 
-def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def takes_decoded(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether halfbyte.decode_attention takes them: one token, and keys."""
     if query.dim() != 4 or key.dim() != 4 or key.numel() == 0:
         return False
@@ -45,11 +46,19 @@ def one_token_faster(attention: Callable[..., tuple[Tensor, Tensor | None]]) -> 
         module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
         dropout: float = 0.0, scaling: float | None = None, **named: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        is_ours = MARK in module.__dict__ and _is_plain(attention_mask, dropout, named) and _fits(query, key, value)
+        is_ours = MARK in module.__dict__ and is_plain(attention_mask, dropout, named) and takes_decoded(query, key, value)
         is_theirs = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
         if not is_ours or is_theirs:
             return attention(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **named)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        return torch.ops.halfbyte.decode_attention(query, key, value, scale), None
+        return torch.ops.halfbyte.decode_attention.default(query, key, value, scale), None
 
+    forward._is_halfbytes = True  # type: ignore[attr-defined]
     return forward
+
+
+def attend_otherwise(module: Any, query: Tensor, keys: Tensor, values: Tensor, named: dict[str, Any]) -> Tensor:
+    """transformers' own, without a mask. Result: (batch, tokens, heads, head_dim)."""
+    sdpa: Any = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    out: Tensor = sdpa(module, query, keys, values, None, dropout=0.0, scaling=module.scaling, **named)[0]
+    return out

@@ -1,57 +1,80 @@
-"""RMSNorm in models of transformers whose products are halfbyte's: one operator where there are eight."""
+"""Modules of transformers whose code is known, with halfbyte's operators where theirs are many."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._attention import MARK, suits_kernels
+from ._attention import MARK, attend_otherwise, is_plain, takes_decoded
+from ._attention import suits_kernels
+from ._known import DECODER_LAYER, RMS_NORM, digest_of
+from ._layers import step_of
 
-_Forward = Callable[[Any, Tensor], Tensor]
-
-
-def _forward(self: Any, hidden_states: Tensor) -> Tensor:
-    # What transformers' families have for RMSNorm, word for word: its code is compared with theirs.
-    input_dtype = hidden_states.dtype
-    hidden_states = hidden_states.to(torch.float32)
-    variance = hidden_states.pow(2).mean(-1, keepdim=True)
-    hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
-    return self.weight * hidden_states.to(input_dtype)  # type: ignore[no-any-return]
+_Forward = Callable[..., Any]
 
 
-def _what_it_does(code: CodeType) -> tuple[object, ...]:
-    return code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_argcount
+def _is_traced() -> bool:
+    return torch.is_grad_enabled() or torch.compiler.is_compiling()
 
 
-def _faster(forward: _Forward) -> _Forward:
-    """The class's own, but where nobody wants a gradient, in a module that carries MARK, on a CPU."""
-
+def _norm(forward: _Forward) -> _Forward:
     @functools.wraps(forward)
-    def norm(self: Any, hidden_states: Tensor) -> Tensor:
-        if MARK not in self.__dict__ or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    def norm(self: Any, hidden_states: Tensor) -> Any:
+        if MARK not in self.__dict__ or _is_traced() or not suits_kernels(hidden_states) or not suits_kernels(self.weight):
             return forward(self, hidden_states)
-        weight = self.weight
-        if not suits_kernels(hidden_states) or not suits_kernels(weight):
-            return forward(self, hidden_states)
-        result: Tensor = torch.ops.halfbyte.rms_norm(hidden_states, weight, self.variance_epsilon)
-        return result
+        return torch.ops.halfbyte.rms_norm.default(hidden_states, self.weight, self.variance_epsilon)
 
-    norm._is_halfbytes = True  # type: ignore[attr-defined]
     return norm
 
 
-def mark_norms(model: torch.nn.Module) -> None:
-    """Those whose code is known. A class of them looks for the mark from then on; modules without it are as they were."""
+def _decoder_layer(forward: _Forward) -> _Forward:
+    """One token of each sequence, which sees all keys: the cache is transformers', all else one call before it and two after."""
+
+    @functools.wraps(forward)
+    def layer(
+        self: Any, hidden_states: Tensor, attention_mask: Any = None, position_ids: Any = None, past_key_values: Any = None,
+        use_cache: Any = False, position_embeddings: Any = None, **named: Any,
+    ) -> Any:
+        step = None
+        if MARK in self.__dict__ and past_key_values is not None and not _is_traced() and is_plain(attention_mask, 0.0, named):
+            step = step_of(self, hidden_states, position_embeddings)
+        if step is None:
+            return forward(
+                self, hidden_states, attention_mask=attention_mask, position_ids=position_ids,
+                past_key_values=past_key_values, use_cache=use_cache, position_embeddings=position_embeddings, **named,
+            )
+        attention = self._modules["self_attn"]
+        query, key, value = step.heads(hidden_states, *position_embeddings)
+        keys, values = past_key_values.update(key, value, attention.layer_idx)
+        if takes_decoded(query, keys, values):
+            hidden_states = step.attended(hidden_states, query, keys, values)
+        else:
+            hidden_states = step.added(hidden_states, attend_otherwise(attention, query, keys, values, named))
+        if step.has_mlp:
+            return step.fed(hidden_states)
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+    return layer
+
+
+_FASTER = {RMS_NORM: _norm, DECODER_LAYER: _decoder_layer}
+
+
+def mark_known(model: torch.nn.Module) -> None:
+    """Those whose code is known. A class of them looks for the mark from then on, and takes halfbyte's operators where it
+    is, on a CPU, where nobody wants a gradient; modules without it are as they were."""
     for module in model.modules():
         kind: Any = type(module)
         forward = kind.__dict__.get("forward")
-        code = None if hasattr(forward, "_is_halfbytes") else getattr(forward, "__code__", None)
-        if code is not None and _what_it_does(code) == _what_it_does(_forward.__code__):
-            kind.forward = _faster(forward)
-        if hasattr(kind.__dict__.get("forward"), "_is_halfbytes"):
+        if forward is None:
+            continue
+        faster = None if hasattr(forward, "_is_halfbytes") else _FASTER.get(digest_of(forward))
+        if faster is not None:
+            kind.forward = faster(forward)
+            kind.forward._is_halfbytes = True
+        if hasattr(kind.__dict__["forward"], "_is_halfbytes"):
             setattr(module, MARK, True)

@@ -119,7 +119,7 @@ class LowBitLinear(torch.nn.Module):
             return torch.nn.functional.linear(input, weight, self.bias)
         buffers = self._buffers
         order = buffers["column_order"]
-        result: Tensor = torch.ops.halfbyte.low_bit_linear(
+        result: Tensor = torch.ops.halfbyte.low_bit_linear.default(
             input if order is None else input.index_select(-1, order),
             buffers["codes"], buffers["scales"], buffers["zero_points"], self._parameters["bias"], self.scheme,
             self.group_size, None, self._arithmetic_for(input), buffers["offsets"], buffers["row_scales"],

@@ -44,8 +44,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 import halfbyte
 from ._attention import MARK, one_token_faster
 from ._experts import ExpertParts
+from ._faster import mark_known
 from ._memory import quantize_state_dict
-from ._norms import mark_norms
 from ._places import linear_at, stack_at
 from ._tensors import LowBitTensor, State, load_state, own_group_size, quantize_tensor
 from .nn import LowBitLinear
@@ -197,7 +197,7 @@ class _Loading:
         for path, module in self.experts.make(**options).items():
             self._put(path, module)
         if self.made:
-            mark_norms(self.model)
+            mark_known(self.model)
         return self.dense, self.made
 
     def _take(self, name: str) -> None:

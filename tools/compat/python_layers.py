@@ -1,0 +1,110 @@
+"""_halfbyte.LayerStep against the same layer made of torch's operators, and Watch: for python_modules_check.py."""
+import dataclasses
+import itertools
+
+from python_helpers import SCHEMES, assert_near, halfbyte, taken, torch
+
+from halfbyte import _halfbyte
+
+BATCH, SIZE, HEADS, KV_HEADS, HEAD, WIDE, TOKENS, EPSILON = 3, 64, 4, 2, 32, 96, 7, 1e-5
+BOUND = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
+
+
+def quantized(weight, scheme):
+    return halfbyte.quantize_tensor(weight, scheme, 16 if scheme == "hb4_fine" else 32)
+
+
+class Weights:
+    """Of one layer; `mixed`: values in another scheme than queries and keys, with a bias each."""
+
+    def __init__(self, scheme, dtype, mixed):
+        shapes = {"q": (HEADS * HEAD, SIZE), "k": (KV_HEADS * HEAD, SIZE), "v": (KV_HEADS * HEAD, SIZE), "o": (SIZE, HEADS * HEAD),
+                  "gate": (WIDE, SIZE), "up": (WIDE, SIZE), "down": (SIZE, WIDE)}
+        self.packed = {name: quantized(torch.randn(shape) * shape[1] ** -0.5, "sym_int8" if mixed and name == "v" else scheme)
+                       for name, shape in shapes.items()}
+        self.biases = {name: torch.randn(shape[0]).to(dtype) if mixed else None for name, shape in shapes.items()}
+        self.norms = [torch.rand(size).to(dtype) + 0.5 for size in (SIZE, HEAD, HEAD, SIZE)]
+        self.has_head_norms = mixed
+
+    def step(self, dtype, has_mlp=True):
+        def of(*names):
+            return [({one.name: getattr(self.packed[name], one.name) for one in dataclasses.fields(self.packed[name])}, self.biases[name], "float") for name in names]
+
+        norms = [(weight, EPSILON) for weight in self.norms]
+        heads = norms[1:3] if self.has_head_norms else (None, None)
+        attention = {"norm": norms[0], "query_norm": heads[0], "key_norm": heads[1], "projections": of("q", "k", "v"), "output": of("o"), "head_dim": HEAD,
+                     "scale": 0.2}
+        mlp = {"norm": norms[3], "gate_up": of("gate", "up"), "down": of("down"), "activation": "silu"}
+        return _halfbyte.LayerStep(dtype, attention, mlp if has_mlp else None)
+
+    def linear(self, name, x):
+        bias = self.biases[name]
+        return torch.nn.functional.linear(x, self.packed[name].dequantize(torch.float32), None if bias is None else bias.float())
+
+    def norm(self, index, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPSILON) * self.norms[index].float()
+
+    def heads(self, hidden, cosine, sine):
+        x = self.norm(0, hidden.float())
+        query, key, value = (self.linear(name, x).view(BATCH, 1, -1, HEAD) for name in ("q", "k", "v"))
+        if self.has_head_norms:
+            query, key = self.norm(1, query), self.norm(2, key)
+
+        def turned(heads):
+            crossed = torch.cat((-heads[..., HEAD // 2:], heads[..., :HEAD // 2]), -1)
+            return (heads * cosine.float().unsqueeze(1) + crossed * sine.float().unsqueeze(1)).transpose(1, 2)
+
+        return turned(query), turned(key), value.transpose(1, 2)
+
+    def fed(self, hidden):
+        x = self.norm(3, hidden.float())
+        return hidden.float() + self.linear("down", torch.nn.functional.silu(self.linear("gate", x)) * self.linear("up", x))
+
+
+def check_layer_step():
+    for scheme, dtype, mixed in itertools.product(SCHEMES, BOUND, (False, True)):
+        weights = Weights(scheme, dtype, mixed)
+        step = weights.step(dtype)
+        hidden, keys, values = (torch.randn(shape).to(dtype) for shape in ((BATCH, 1, SIZE), *2 * ((BATCH, KV_HEADS, TOKENS, HEAD),)))
+        cosine, sine = torch.randn(BATCH, 1, HEAD).to(dtype), torch.randn(BATCH, 1, HEAD).to(dtype)
+        assert step.has_mlp and step.fits(hidden, cosine, sine)
+        with torch.no_grad():
+            found, wanted = step.heads(hidden, cosine, sine), weights.heads(hidden, cosine, sine)
+            for one, other in zip(found, wanted):
+                assert one.dtype == dtype
+                assert_near(one, other, BOUND[dtype], scheme, dtype, mixed)
+            attended = torch.nn.functional.scaled_dot_product_attention(found[0].float(), keys.float(), values.float(), scale=0.2, enable_gqa=True)
+            attended = attended.transpose(1, 2)
+            both = step.attended(hidden, found[0], keys, values), step.added(hidden, attended.to(dtype))
+            for one in both:
+                assert_near(one, hidden.float() + weights.linear("o", attended.flatten(2)), BOUND[dtype], scheme, dtype)
+            assert_near(step.fed(hidden), weights.fed(hidden), BOUND[dtype], scheme, dtype)
+        assert not weights.step(dtype, has_mlp=False).has_mlp
+        other = torch.float16
+        for wrong in ((hidden.to(other), cosine, sine), (hidden, cosine.to(other), sine), (hidden, cosine[:2], sine[:2]), (hidden, cosine[..., :8], sine[..., :8]),
+                      (hidden.repeat(1, 2, 1), cosine, sine), (hidden[0], cosine, sine), (hidden, cosine, sine[:1])):
+            assert not step.fits(*wrong), [one.shape for one in wrong]
+
+
+def check_watch():
+    holder, hooks, value = {"a": object()}, {}, object()
+    holder["b"] = value
+    own = type("Own", (), {"forward": value})
+    watch = _halfbyte.Watch([(holder, "b", value), (holder, "c", None)], [(own, "forward", value), (own, "backward", None)], [hooks])
+    assert watch.is_same() and watch.is_plain()
+
+    def changes(change, undo):
+        change()
+        found = watch.is_same()
+        undo()
+        assert not found and watch.is_same()
+
+    changes(lambda: holder.update(b=object()), lambda: holder.update(b=value))
+    changes(lambda: holder.pop("b"), lambda: holder.update(b=value))
+    changes(lambda: holder.update(c=1), lambda: holder.pop("c"))
+    changes(lambda: setattr(own, "forward", 1), lambda: setattr(own, "forward", value))
+    changes(lambda: setattr(own, "backward", 1), lambda: delattr(own, "backward"))
+    hooks["one"] = 1
+    assert watch.is_same() and not watch.is_plain()
+    for wrong in (([(1, "b", value)], [], []), ([()], [], []), ([], [], [1])):
+        taken((TypeError, RuntimeError, IndexError, ValueError), _halfbyte.Watch, *wrong)
