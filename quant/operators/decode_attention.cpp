@@ -1,4 +1,7 @@
 // One new token's attention over the keys and values of all tokens so far.
+#include <algorithm>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,34 +45,73 @@ void check_shapes(const at::Tensor& query, const at::Tensor& keys, const at::Ten
   check_same_device(kDecodeAttention, "values", values, "query", query);
 }
 
-// The blocks of each row's keys, or values: a row is a head of one of the batch.
-std::vector<std::byte*> blocks_of(const at::Tensor& tensor) {
-  const std::int64_t rows = tensor.size(0) * tensor.size(1), tokens = tensor.size(2);
+void check_mask(const at::Tensor& mask, const at::Tensor& keys) {
+  const bool fits = mask.dim() == 4 && mask.size(1) == 1 && mask.size(2) == 1 && mask.size(3) == keys.size(2) &&
+                    (mask.size(0) == 1 || mask.size(0) == keys.size(0));
+  if (!fits || mask.scalar_type() != at::kBool)
+    refuse(kDecodeAttention, std::string("mask is ") + c10::toString(mask.scalar_type()) + " of shape " +
+                                 shape_text(mask) + ", not bool of (batch or 1, 1, 1, " + std::to_string(keys.size(2)) +
+                                 ")");
+  check_same_device(kDecodeAttention, "mask", mask, "keys", keys);
+}
+
+// Tokens [begin, end).
+struct Seen {
+  std::int64_t begin, end;
+};
+
+// What each of the batch sees, where that is some tokens that follow each other; nothing: for one it is not.
+std::optional<std::vector<Seen>> seen_by(const OptionalTensor& mask, std::int64_t batch, std::int64_t tokens) {
+  if (!mask) return std::vector<Seen>(static_cast<std::size_t>(batch), {0, tokens});
+  const at::Tensor rows = mask->contiguous();
+  std::vector<Seen> out;
+  for (std::int64_t row = 0; row < batch; ++row) {
+    const bool* const first = rows.const_data_ptr<bool>() + (rows.size(0) == 1 ? 0 : row * tokens);
+    const bool* const begin = std::find(first, first + tokens, true);
+    const bool* const end = std::find(begin, first + tokens, false);
+    if (begin == end || std::find(end, first + tokens, true) != first + tokens) return std::nullopt;
+    out.push_back({begin - first, end - first});
+  }
+  return out;
+}
+
+// The blocks of keys, or values, that each row sees: a row is a head of one of the batch.
+std::vector<std::byte*> blocks_of(const at::Tensor& tensor, const std::vector<Seen>& seen) {
+  const std::int64_t heads = tensor.size(1), tokens = tensor.size(2);
   const auto token_bytes = tensor.size(3) * static_cast<std::int64_t>(tensor.element_size());
   auto* const first = const_cast<std::byte*>(bytes_of(tensor));  // attend only reads it
   std::vector<std::byte*> out;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t token = 0; token < tokens; token += quant::kBlockTokens)
+  for (std::int64_t row = 0; row < tensor.size(0) * heads; ++row) {
+    const Seen& of_row = seen[static_cast<std::size_t>(row / heads)];
+    for (std::int64_t token = of_row.begin; token < of_row.end; token += quant::kBlockTokens)
       out.push_back(first + (row * tokens + token) * token_bytes);
   }
   return out;
+}
+
+std::size_t block_count(const Seen& seen) {
+  return static_cast<std::size_t>((seen.end - seen.begin + quant::kBlockTokens - 1) / quant::kBlockTokens);
 }
 
 }  // namespace
 
 // Heads that share keys are a sequence of their own to quant::attend, whose blocks have one key head each.
 at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                                 double scale) {
+                                 double scale, const OptionalTensor& mask) {
   check_shapes(query, keys, values);
-  const std::int64_t batch = query.size(0), heads = query.size(1), kv_heads = keys.size(1), tokens = keys.size(2);
+  if (mask) check_mask(*mask, keys);
+  const std::int64_t batch = query.size(0), heads = query.size(1), kv_heads = keys.size(1);
+  const std::optional<std::vector<Seen>> seen = seen_by(mask, batch, keys.size(2));
+  if (!seen) return composite::decode_attention(query, keys, values, scale, mask);
   const at::Tensor queries = query.contiguous(), all_keys = keys.contiguous(), all_values = values.contiguous();
   at::Tensor result = at::empty({batch, 1, heads, query.size(3)}, query.options());
-  const std::vector<std::byte*> key_blocks = blocks_of(all_keys), value_blocks = blocks_of(all_values);
-  const auto blocks = static_cast<std::size_t>((tokens + quant::kBlockTokens - 1) / quant::kBlockTokens);
+  const std::vector<std::byte*> key_blocks = blocks_of(all_keys, *seen), value_blocks = blocks_of(all_values, *seen);
   std::vector<quant::SequenceBlocks> sequences;
-  for (std::int64_t row = 0; row < batch * kv_heads; ++row) {
-    const std::size_t block = static_cast<std::size_t>(row) * blocks;
-    sequences.push_back({row, 1, tokens - 1, key_blocks.data() + block, value_blocks.data() + block});
+  for (std::int64_t row = 0, block = 0; row < batch * kv_heads; ++row) {
+    const Seen& of_row = (*seen)[static_cast<std::size_t>(row / kv_heads)];
+    sequences.push_back(
+        {row, 1, of_row.end - of_row.begin - 1, key_blocks.data() + block, value_blocks.data() + block});
+    block += static_cast<std::int64_t>(block_count(of_row));
   }
   quant::Attend attend{};
   attend.sequences = sequences.data();
@@ -90,22 +132,24 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
 }
 
 at::Tensor composite::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                                       double scale) {
+                                       double scale, const OptionalTensor& mask) {
   check_shapes(query, keys, values);
+  if (mask) check_mask(*mask, keys);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::Tensor sharing = query.reshape({query.size(0), keys.size(1), query.size(1) / keys.size(1), query.size(3)});
-  const at::Tensor scores = at::matmul(sharing.to(at::kFloat), keys.to(at::kFloat).transpose(2, 3)).mul(scale);
+  at::Tensor scores = at::matmul(sharing.to(at::kFloat), keys.to(at::kFloat).transpose(2, 3)).mul(scale);
+  if (mask) scores = scores.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
   const at::Tensor result = at::matmul(at::softmax(scores, -1), values.to(at::kFloat));
   return result.to(query.scalar_type()).reshape({query.size(0), 1, query.size(1), query.size(3)});
 }
 
 // Where a gradient is wanted, the composite, which has one.
 at::Tensor autograd::decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                                      double scale) {
+                                      double scale, const OptionalTensor& mask) {
   const bool wants = query.requires_grad() || keys.requires_grad() || values.requires_grad();
-  if (wants && at::GradMode::is_enabled()) return composite::decode_attention(query, keys, values, scale);
+  if (wants && at::GradMode::is_enabled()) return composite::decode_attention(query, keys, values, scale, mask);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return operators::decode_attention(query, keys, values, scale);
+  return operators::decode_attention(query, keys, values, scale, mask);
 }
 
 }  // namespace halfbyte::operators

@@ -29,7 +29,8 @@ at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::
 // a^T b, in bfloat16 where that is fast, with float32 sums and result. Shapes: a (rows, m) in any dtype, b (rows, n) in
 // bfloat16; (m, n).
 at::Tensor product_over_rows(const at::Tensor& a, const at::Tensor& b);
-at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale,
+                            const OptionalTensor& mask);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
                                         std::span<const OptionalTensor> biases, OptionalType out_dtype,
@@ -48,7 +49,8 @@ at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
-at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale,
+                            const OptionalTensor& mask);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
                                         std::span<const OptionalTensor> biases, OptionalType out_dtype,
@@ -67,7 +69,8 @@ at::Tensor low_bit_linear_transposed(const at::Tensor& input, const PackedWeight
 at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                         OptionalType out_dtype);
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
-at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale,
+                            const OptionalTensor& mask);
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 std::vector<at::Tensor> low_bit_linears(const at::Tensor& input, std::span<const PackedWeight> weights,
                                         std::span<const OptionalTensor> biases, OptionalType out_dtype,

@@ -34,7 +34,7 @@ using DequantizeSignature = at::Tensor(const at::Tensor& codes, const at::Tensor
                                        std::int64_t in_features, std::int64_t group_size, at::ScalarType dtype,
                                        const OptionalTensor& offsets, const OptionalTensor& row_scales);
 using DecodeAttentionSignature = at::Tensor(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                                            double scale);
+                                            double scale, const OptionalTensor& mask);
 using LowBitLinearsSignature = std::vector<at::Tensor>(const at::Tensor& input, at::TensorList codes,
                                                        at::TensorList scales, const OptionalTensors& zero_points,
                                                        const OptionalTensors& biases, std::string_view scheme,
@@ -69,7 +69,7 @@ constexpr const char* kDequantizeSchema =
     "dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size, "
     "ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor";
 constexpr const char* kDecodeAttentionSchema =
-    "decode_attention(Tensor query, Tensor keys, Tensor values, float scale) -> Tensor";
+    "decode_attention(Tensor query, Tensor keys, Tensor values, float scale, Tensor? mask=None) -> Tensor";
 constexpr const char* kRmsNormSchema = "rms_norm(Tensor input, Tensor weight, float epsilon) -> Tensor";
 
 template <class Signature>
@@ -342,13 +342,16 @@ at::Tensor dequantize(const PackedWeight& w, std::int64_t in_features, at::Scala
       });
 }
 
-at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale) {
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale,
+                            const std::optional<at::Tensor>& mask) {
   static const auto op = handle<DecodeAttentionSignature>("halfbyte::decode_attention");
   return translated(
       [&] {
-        return "halfbyte::decode_attention(" + describe({{"query", query}, {"keys", keys}, {"values", values}}) + ")";
+        return "halfbyte::decode_attention(" +
+               describe({{"query", query}, {"keys", keys}, {"values", values}, {"mask", mask.value_or(at::Tensor())}}) +
+               ")";
       },
-      [&] { return op.call(query, keys, values, scale); });
+      [&] { return op.call(query, keys, values, scale, mask); });
 }
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {

@@ -75,7 +75,7 @@ def check_layer_step():
                 assert_near(one, other, BOUND[dtype], scheme, dtype, mixed)
             attended = torch.nn.functional.scaled_dot_product_attention(found[0].float(), keys.float(), values.float(), scale=0.2, enable_gqa=True)
             attended = attended.transpose(1, 2)
-            both = step.attended(hidden, found[0], keys, values), step.added(hidden, attended.to(dtype))
+            both = step.attended(hidden, found[0], keys, values, None), step.added(hidden, attended.to(dtype))
             for one in both:
                 assert_near(one, hidden.float() + weights.linear("o", attended.flatten(2)), BOUND[dtype], scheme, dtype)
             assert_near(step.fed(hidden), weights.fed(hidden), BOUND[dtype], scheme, dtype)

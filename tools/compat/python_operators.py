@@ -95,6 +95,9 @@ def check_opcheck():
             count += 1
         torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype))
         torch.library.opcheck(torch.ops.halfbyte.decode_attention, attention_words(dtype, wants_gradients=True))
+        mask = torch.arange(70).view(1, 1, 1, 70) > torch.tensor([3, 65]).view(2, 1, 1, 1)
+        torch.library.opcheck(torch.ops.halfbyte.decode_attention, (*attention_words(dtype), mask))
+        torch.library.opcheck(torch.ops.halfbyte.decode_attention, (*attention_words(dtype, wants_gradients=True), mask))
         for wants_gradients in (False, True):
             torch.library.opcheck(torch.ops.halfbyte.rotary_embedding, rotary_words(dtype, wants_gradients))
             gate_up = [torch.randn(2, ROWS, IN).to(dtype).requires_grad_(wants_gradients) for _ in range(2)]
@@ -103,7 +106,7 @@ def check_opcheck():
             norm = (torch.randn(2, ROWS, IN).to(dtype), torch.randn(IN).to(dtype))
             torch.library.opcheck(torch.ops.halfbyte.rms_norm, (*(one.requires_grad_(wants_gradients) for one in norm), 1e-5))
             torch.library.opcheck(torch.ops.halfbyte.rms_norm, (norm[0].detach().transpose(0, 1).requires_grad_(wants_gradients), norm[1], 1e-5))
-        count += 14
+        count += 16
     return count
 
 

@@ -278,7 +278,7 @@ def changed_layers(scratch, families):
 
 
 def check_operators(families, scratch):
-    """Decoded tokens take halfbyte's operators where nothing is masked, and give plain transformers' tokens in any case; other models do not."""
+    """Decoded tokens take halfbyte's operators whatever is masked, and give plain transformers' tokens in any case; other models do not."""
     path = scratch.new()
     halfbyte.quantize(families / "llama2", path, **SCHEMES["sym_int4"])
     model, plain = opened(path), plain_model(path, scratch)
@@ -288,7 +288,11 @@ def check_operators(families, scratch):
     masked = torch.ones_like(several)
     masked[0, :4] = 0
     every = layers * (new_tokens - 1)
-    for ids, options, attention in ((IDS, {}, every), (several, {}, every), (several, {"attention_mask": masked}, 0)):
+    gaps = masked.clone()
+    gaps[1, 2] = 0
+    static = {"cache_implementation": "static", "disable_compile": True}
+    for ids, options, attention in ((IDS, {}, every), (several, {}, every), (several, {"attention_mask": masked}, every), (several, {"attention_mask": gaps}, every),
+                                    (IDS, static, every), (several, {"attention_mask": masked, **static}, every), (IDS, {"num_beams": 3}, every)):
         tokens, calls = generated(model, ids, new_tokens, **options)
         wanted, none = generated(plain, ids, new_tokens, **options)
         assert torch.equal(tokens, wanted), (options, tokens.tolist(), wanted.tolist())

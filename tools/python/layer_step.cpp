@@ -118,8 +118,8 @@ class LayerStep {
 
   // Shapes: as halfbyte.decode_attention's.
   at::Tensor attended(const at::Tensor& hidden, const at::Tensor& query, const at::Tensor& keys,
-                      const at::Tensor& values) const {
-    return added(hidden, operators::decode_attention(query, keys, values, attention_.scale));
+                      const at::Tensor& values, const std::optional<at::Tensor>& mask) const {
+    return added(hidden, operators::decode_attention(query, keys, values, attention_.scale, mask));
   }
 
   // `heads` as attention gives it: (batch, 1, heads, head_dim).

@@ -2,10 +2,14 @@
 // refused by name.
 #include "tests/catch.h"
 
+#include <cmath>
+
+#include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 
 #include <halfbyte/error.h>
 #include <halfbyte/operators.h>
@@ -61,8 +65,57 @@ TEST_CASE("a decoded token's attention takes keys and values however they lie", 
   CHECK(run({turned(given.query), turned(given.keys), turned(given.values)}).equal(run(given)));
   const auto alone = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1); };
   CHECK(run({alone(given.query), alone(given.keys), alone(given.values)}).equal(alone(run(given))));
-  const at::Tensor composite = composite::decode_attention(given.query, given.keys, given.values, kScale);
+  const at::Tensor composite = composite::decode_attention(given.query, given.keys, given.values, kScale, std::nullopt);
   CHECK(relative_difference(composite, run(given)) < 1e-5);
+}
+
+TEST_CASE("a decoded token's attention reads the keys that its mask lets through, and no others", "[operators]") {
+  const std::int64_t tokens = 150;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const Operands given = drawn(3, 4, 2, tokens, 16, type);
+    at::Tensor mask = at::zeros({3, 1, 1, tokens}, at::kBool), several = mask.clone();
+    const std::pair<std::int64_t, std::int64_t> seen[] = {{0, tokens}, {37, tokens}, {65, 130}};
+    for (std::int64_t row = 0; row < 3; ++row)
+      mask.select(0, row).narrow(2, seen[row].first, seen[row].second - seen[row].first).fill_(true);
+    // What is not seen may be anything.
+    Operands other = given;
+    const auto spoilt = [&](const at::Tensor& tensor) {
+      return tensor.masked_fill(mask.transpose(2, 3).logical_not(), NAN);
+    };
+    other.keys = spoilt(given.keys), other.values = spoilt(given.values);
+    const at::Tensor found = decode_attention(other.query, other.keys, other.values, kScale, mask);
+    for (std::int64_t row = 0; row < 3; ++row) {
+      const auto of = [&](const at::Tensor& tensor) {
+        return tensor.narrow(0, row, 1).narrow(2, seen[row].first, seen[row].second - seen[row].first);
+      };
+      INFO(type << ", row " << row);
+      CHECK(found.narrow(0, row, 1).equal(run({given.query.narrow(0, row, 1), of(given.keys), of(given.values)})));
+    }
+    CHECK(relative_difference(composite::decode_attention(given.query, given.keys, given.values, kScale, mask), found) <
+          1e-2);
+    const at::Tensor of_all = mask.narrow(0, 1, 1);
+    CHECK(
+        decode_attention(given.query, given.keys, given.values, kScale, of_all)
+            .equal(decode_attention(given.query, given.keys, given.values, kScale, of_all.expand({3, 1, 1, tokens}))));
+    // In two pieces: as the composite has it.
+    several.narrow(3, 0, 5).fill_(true);
+    several.narrow(3, 90, 60).fill_(true);
+    const auto picked = [](const at::Tensor& tensor) {
+      return at::cat({tensor.narrow(2, 0, 5), tensor.narrow(2, 90, 60)}, 2);
+    };
+    CHECK(relative_difference(decode_attention(given.query, given.keys, given.values, kScale, several),
+                              run({given.query, picked(given.keys), picked(given.values)})) < 1e-2);
+  }
+}
+
+TEST_CASE("a mask that a decoded token's attention cannot take is refused by name", "[operators]") {
+  const Operands given = drawn(2, 4, 2, 5, 8, at::kFloat);
+  for (const at::Tensor& mask : {at::ones({2, 1, 1, 4}, at::kBool), at::ones({3, 1, 1, 5}, at::kBool),
+                                 at::ones({2, 5}, at::kBool), at::ones({2, 1, 1, 5})}) {
+    CHECK_THROWS_WITH(
+        decode_attention(given.query, given.keys, given.values, kScale, mask),
+        Catch::Contains("halfbyte::decode_attention: mask is") && Catch::Contains("(batch or 1, 1, 1, 5)"));
+  }
 }
 
 TEST_CASE("a decoded token's attention has the gradients of its definition", "[operators]") {

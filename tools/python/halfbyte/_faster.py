@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._attention import MARK, attend_otherwise, is_plain, takes_decoded
-from ._attention import suits_kernels
+from ._attention import MARK, attend_otherwise, is_plain, suits_kernels, takes_decoded, takes_mask
 from ._known import DECODER_LAYER, RMS_NORM, digest_of
 from ._layers import step_of
 
@@ -32,7 +31,7 @@ def _norm(forward: _Forward) -> _Forward:
 
 
 def _decoder_layer(forward: _Forward) -> _Forward:
-    """One token of each sequence, which sees all keys: the cache is transformers', all else one call before it and two after."""
+    """One token of each sequence: the cache is transformers', all else one call before it and two after."""
 
     @functools.wraps(forward)
     def layer(
@@ -40,7 +39,8 @@ def _decoder_layer(forward: _Forward) -> _Forward:
         use_cache: Any = False, position_embeddings: Any = None, **named: Any,
     ) -> Any:
         step = None
-        if MARK in self.__dict__ and past_key_values is not None and not _is_traced() and is_plain(attention_mask, 0.0, named):
+        is_ours = MARK in self.__dict__ and past_key_values is not None and not _is_traced()
+        if is_ours and takes_mask(attention_mask) and is_plain(0.0, named):
             step = step_of(self, hidden_states, position_embeddings)
         if step is None:
             return forward(
@@ -50,10 +50,11 @@ def _decoder_layer(forward: _Forward) -> _Forward:
         attention = self._modules["self_attn"]
         query, key, value = step.heads(hidden_states, *position_embeddings)
         keys, values = past_key_values.update(key, value, attention.layer_idx)
-        if takes_decoded(query, keys, values):
-            hidden_states = step.attended(hidden_states, query, keys, values)
+        if takes_decoded(query, keys, values, attention_mask):
+            hidden_states = step.attended(hidden_states, query, keys, values, attention_mask)
         else:
-            hidden_states = step.added(hidden_states, attend_otherwise(attention, query, keys, values, named))
+            heads = attend_otherwise(attention, query, keys, values, attention_mask, named)
+            hidden_states = step.added(hidden_states, heads)
         if step.has_mlp:
             return step.fed(hidden_states)
         return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))

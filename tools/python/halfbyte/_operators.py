@@ -80,7 +80,7 @@ def _dequantize(
 
 
 @torch.library.register_fake("halfbyte::decode_attention")  # type: ignore[untyped-decorator]
-def _decode_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def _decode_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
     _check_same_device(query, keys)
     return query.new_empty((query.shape[0], 1, query.shape[1], query.shape[3]))
 

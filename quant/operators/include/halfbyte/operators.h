@@ -13,7 +13,7 @@
 //   halfbyte::dense_linear(Tensor input, Tensor weight, Tensor? bias, ScalarType? out_dtype=None) -> Tensor
 //   halfbyte::dequantize(Tensor codes, Tensor scales, Tensor? zero_points, str scheme, int in_features, int group_size,
 //                        ScalarType dtype, Tensor? offsets=None, Tensor? row_scales=None) -> Tensor
-//   halfbyte::decode_attention(Tensor query, Tensor keys, Tensor values, float scale) -> Tensor
+//   halfbyte::decode_attention(Tensor query, Tensor keys, Tensor values, float scale, Tensor? mask=None) -> Tensor
 //   halfbyte::rms_norm(Tensor input, Tensor weight, float epsilon) -> Tensor
 //   halfbyte::rotary_embedding(Tensor query, Tensor key, Tensor cosine, Tensor sine) -> (Tensor, Tensor)
 //   halfbyte::gated_product(Tensor gate, Tensor up, str activation, ScalarType? out_dtype=None) -> Tensor
@@ -94,11 +94,13 @@ at::Tensor dense_linear(const at::Tensor& input, const at::Tensor& weight, const
 // Result: (out_features, in_features).
 at::Tensor dequantize(const PackedWeight& weight, std::int64_t in_features, at::ScalarType dtype);
 
-// softmax(query keys^T * scale) values of one new token, which sees all keys; heads that share keys read them once.
-// Shapes: query (batch, heads, 1, head_dim), keys and values (batch, kv_heads, tokens, head_dim), heads a multiple of
-// kv_heads; result (batch, 1, heads, head_dim) in the query's dtype. Sums are float32. A composite of ATen
+// softmax(query keys^T * scale) values of one new token; heads that share keys read them once. `mask`: bool, of shape
+// (batch or 1, 1, 1, tokens), true for the keys that it sees; of keys before and behind those that it sees none is
+// read. Shapes: query (batch, heads, 1, head_dim), keys and values (batch, kv_heads, tokens, head_dim), heads a
+// multiple of kv_heads; result (batch, 1, heads, head_dim) in the query's dtype. Sums are float32. A composite of ATen
 // operators where a gradient is wanted, and on every backend but the CPU. Errors: as low_bit_linear.
-at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale);
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values, double scale,
+                            const std::optional<at::Tensor>& mask = std::nullopt);
 
 // weight * (input / sqrt(mean(input^2) + epsilon)), in float32 but for what meets the weight, which is rounded to the
 // input's dtype first, as transformers does. Shapes: input (..., size), weight (size); result as the input, in the
