@@ -139,7 +139,9 @@ at::Tensor composite::decode_attention(const at::Tensor& query, const at::Tensor
   const at::Tensor sharing = query.reshape({query.size(0), keys.size(1), query.size(1) / keys.size(1), query.size(3)});
   at::Tensor scores = at::matmul(sharing.to(at::kFloat), keys.to(at::kFloat).transpose(2, 3)).mul(scale);
   if (mask) scores = scores.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
-  const at::Tensor result = at::matmul(at::softmax(scores, -1), values.to(at::kFloat));
+  at::Tensor weights = at::softmax(scores, -1);
+  if (mask) weights = weights.masked_fill(mask->logical_not(), 0);  // also where a sequence sees no key at all
+  const at::Tensor result = at::matmul(weights, values.to(at::kFloat));
   return result.to(query.scalar_type()).reshape({query.size(0), 1, query.size(1), query.size(3)});
 }
 

@@ -87,7 +87,7 @@ at::Tensor composite::gated_product(const at::Tensor& gate, const at::Tensor& up
                                     OptionalType out_dtype) {
   const GateKind& kind = gate_kind_of(activation);
   const at::ScalarType type = check_gated(gate, up, out_dtype);
-  return at::mul(kind.composed(gate.to(at::kFloat)), up.to(at::kFloat)).to(type);
+  return at::mul(kind.composed(gate.to(at::kFloat)), up.to(at::kFloat)).to(type).contiguous();
 }
 
 // Where a gradient is wanted, the composite, which has one.

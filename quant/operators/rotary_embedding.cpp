@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 
 #include <halfbyte/error.h>
@@ -65,15 +65,15 @@ class HeadTurn {
         cosines_(floats_of(cosine)),
         sines_(floats_of(sine)) {}
 
-  // `out` of the shape and strides of `heads`, whose last dimension has no gaps.
+  // `heads`: whose last dimension has no gaps; `out`: rows of (tokens, heads, head_dim).
   void run(const at::Tensor& heads, const at::Tensor& out) const {
     const std::int64_t count = heads.size(0) * tokens_;
     const bool is_worth_threads = heads.numel() > kParallelValues;
     quant::for_each_piece(count, is_worth_threads, [&](std::int64_t index) {
       const std::int64_t row = index / tokens_, token = index % tokens_;
-      const std::int64_t first = (row * heads.stride(0) + token * heads.stride(2)) * bytes_;
-      turn({heads.size(1), heads.size(3), heads.stride(1)}, bytes_of(heads) + first, place(row, token),
-           static_cast<std::byte*>(out.mutable_data_ptr()) + first);
+      const std::int64_t first = row * heads.stride(0) + token * heads.stride(2);
+      turn({heads.size(1), heads.size(3), heads.stride(1)}, bytes_of(heads) + first * bytes_, place(row, token),
+           static_cast<std::byte*>(out.mutable_data_ptr()) + index * heads.size(1) * heads.size(3) * bytes_);
     });
   }
 
@@ -113,10 +113,8 @@ class HeadTurn {
     round(straight, rounded, heads.count * heads.size);
     round(crossed, rounded, heads.count * heads.size);
     for (std::size_t i = 0; i < count; ++i) straight[i] += crossed[i];
-    for (std::int64_t i = 0; i < runs; ++i) {
-      quant::convert(reinterpret_cast<const std::byte*>(straight.data() + i * length), Dtype::kFloat32,
-                     out + i * heads.stride * bytes_, dtype_, length);
-    }
+    quant::convert(reinterpret_cast<const std::byte*>(straight.data()), Dtype::kFloat32, out, dtype_,
+                   heads.count * heads.size);
   }
 
   // What stands behind the turned values stays: -0 is added to it.
@@ -142,16 +140,11 @@ class HeadTurn {
   std::vector<float> cosines_, sines_;
 };
 
-at::Tensor without_gaps(const at::Tensor& heads) {
-  const bool is_dense = heads.stride(3) == 1 && heads.is_non_overlapping_and_dense();
-  return is_dense ? heads : heads.contiguous();
-}
-
 at::Tensor turned_heads(const HeadTurn& turn, const at::Tensor& heads) {
-  const at::Tensor x = without_gaps(heads);
-  at::Tensor out = at::empty_like(x);
+  const at::Tensor x = heads.stride(3) == 1 ? heads : heads.contiguous();
+  const at::Tensor out = at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options());
   if (x.numel() > 0) turn.run(x, out);
-  return out;
+  return out.transpose(1, 2);
 }
 
 at::Tensor composed_turn(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine) {
@@ -160,7 +153,9 @@ at::Tensor composed_turn(const at::Tensor& heads, const at::Tensor& cosine, cons
                    second = x.narrow(3, size / 2, size / 2);
   const at::Tensor crossed = at::cat({second.neg(), first}, -1);
   const at::Tensor out = x.mul(cosine.unsqueeze(1)).add(crossed.mul(sine.unsqueeze(1)));
-  return size == heads.size(3) ? out : at::cat({out, heads.narrow(3, size, heads.size(3) - size)}, -1);
+  const at::Tensor whole =
+      size == heads.size(3) ? out : at::cat({out, heads.narrow(3, size, heads.size(3) - size)}, -1);
+  return whole.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""_halfbyte.LayerStep against the same layer made of torch's operators, and Watch: for python_modules_check.py."""
+"""_halfbyte.LayerStep against the same layer made of torch's operators, and are_same: for python_modules_check.py."""
 import dataclasses
 import itertools
 
@@ -90,14 +90,14 @@ def check_watch():
     holder, hooks, value = {"a": object()}, {}, object()
     holder["b"] = value
     own = type("Own", (), {"forward": value})
-    watch = _halfbyte.Watch([(holder, "b", value), (holder, "c", None)], [(own, "forward", value), (own, "backward", None)], [hooks])
-    assert watch.is_same() and watch.is_plain()
+    entries, attributes = [(holder, "b", value), (holder, "c", None)], [(own, "forward", value), (own, "backward", None)]
+    assert _halfbyte.are_same(entries, attributes) and _halfbyte.are_empty([hooks])
 
     def changes(change, undo):
         change()
-        found = watch.is_same()
+        found = _halfbyte.are_same(entries, attributes)
         undo()
-        assert not found and watch.is_same()
+        assert not found and _halfbyte.are_same(entries, attributes)
 
     changes(lambda: holder.update(b=object()), lambda: holder.update(b=value))
     changes(lambda: holder.pop("b"), lambda: holder.update(b=value))
@@ -105,6 +105,7 @@ def check_watch():
     changes(lambda: setattr(own, "forward", 1), lambda: setattr(own, "forward", value))
     changes(lambda: setattr(own, "backward", 1), lambda: delattr(own, "backward"))
     hooks["one"] = 1
-    assert watch.is_same() and not watch.is_plain()
-    for wrong in (([(1, "b", value)], [], []), ([()], [], []), ([], [], [1])):
-        taken((TypeError, RuntimeError, IndexError, ValueError), _halfbyte.Watch, *wrong)
+    assert not _halfbyte.are_empty([hooks])
+    for wrong in (([(1, "b", value)], []), ([()], []), ([], [(own, "forward")]), ([1], [])):
+        taken((TypeError, RuntimeError, ValueError), _halfbyte.are_same, *wrong)
+    taken(TypeError, _halfbyte.are_empty, [1])

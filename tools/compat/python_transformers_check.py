@@ -10,12 +10,14 @@ it loads, what is saved and opened again, and what plain transformers makes of t
 import collections
 import copy
 import functools
+import gc
 import json
 import pathlib
 import pickle
 import subprocess
 import sys
 import tempfile
+import weakref
 
 from python_helpers import halfbyte, packages, run, torch
 
@@ -239,42 +241,108 @@ def generated(model, ids, new_tokens, **options):
     return tokens, tuple(counted.calls[f"halfbyte::{name}"] for name in ("decode_attention", "rms_norm", "gated_product"))
 
 
-def changed_layers(scratch, families):
-    """What somebody changes in a layer after tokens have gone through it: each time tokens are those of transformers' own forward."""
-    path = scratch.new()
-    halfbyte.quantize(families / "qwen3", path, **SCHEMES["sym_int4"])
-    model = opened(path)
-    layer, layers, new_tokens = model.model.layers[1], model.config.num_hidden_layers, 5
-    kind, seen = type(layer.self_attn), []
-    own_forward, own_weight = kind.forward, layer.mlp.down_proj.weight
-    other = halfbyte.quantize_tensor(own_weight.dequantize(torch.float32) * 2, "sym_int4", 32)
-    hooks = []
+def same_tokens(model, new_tokens, steps, what):
+    """With so many steps through layers, and as transformers' own forward gives them."""
+    tokens, calls = generated(model, IDS, new_tokens)
+    assert calls[2] == steps, (what, calls)
+    marked = [one for one in model.modules() if one.__dict__.pop(MARK, False)]
+    plain, none = generated(model, IDS, new_tokens)
+    assert none == (0, 0, 0) and torch.equal(tokens, plain), (what, tokens.tolist(), plain.tolist(), none)
+    for one in marked:
+        setattr(one, MARK, True)
 
+
+def changes_of(model, layer, seen):
+    """What somebody may do to a layer, and how many of all layers are stepped through then: one with an MLP of its own has none of a step's."""
+    layers, kind, hooks = model.config.num_hidden_layers, type(layer.self_attn), []
+    own_forward, down = kind.forward, layer.mlp.down_proj
+    other = halfbyte.quantize_tensor(down.weight.dequantize(torch.float32) * 2, "sym_int4", 32)
+
+    @functools.wraps(own_forward)
     def twice(self, *words, **named):
         out, weights = own_forward(self, *words, **named)
         return out * 2, weights
 
-    # Each with how many of the layers are stepped through then: those with an MLP of their own, where it is one.
-    changes = {
+    def hook():
+        hooks.append(down.register_forward_hook(lambda *_: seen.append(1)))
+
+    def hook_anew():
+        down._forward_hooks = collections.OrderedDict()
+        hook()
+
+    return {
         "nothing": (lambda: None, layers),
-        "a hook": (lambda: hooks.append(layer.mlp.down_proj.register_forward_hook(lambda *_: seen.append(1))), layers - 1),
+        "a hook": (hook, layers - 1),
         "no hook": (lambda: hooks[0].remove(), layers),
-        "a weight": (lambda: layer.mlp.down_proj.set_weight(other), layers),
+        "other hooks": (hook_anew, layers - 1),
+        "none of them": (lambda: hooks[1].remove(), layers),
+        "captured outputs": (lambda: model(IDS, output_hidden_states=True, output_attentions=False), layers),
+        "a norm in float16": (lambda: layer.input_layernorm.half(), layers - 1),
+        "a norm in float32": (lambda: layer.input_layernorm.float(), layers),
+        "a weight": (lambda: down.set_weight(other), layers),
         "a module": (lambda: setattr(layer.mlp, "act_fn", torch.nn.Tanh()), layers - 1),
         "a class": (lambda: setattr(kind, "forward", twice), 0),
         "its own class": (lambda: setattr(kind, "forward", own_forward), layers - 1),
         "a forward": (lambda: setattr(layer.self_attn, "forward", functools.partial(twice, layer.self_attn)), layers - 1),
     }
-    for what, (change, stepped) in changes.items():
+
+
+def check_changed_layers(families, scratch):
+    """What somebody changes in a layer after tokens have gone through it: each time tokens are those of transformers' own forward. It is freed as any."""
+    path = scratch.new()
+    halfbyte.quantize(families / "qwen3", path, **SCHEMES["sym_int4"])
+    model, seen, new_tokens = opened(path), [], 5
+    for what, (change, stepped) in changes_of(model, model.model.layers[1], seen).items():
         change()
-        tokens, calls = generated(model, IDS, new_tokens)
-        assert calls[2] == stepped * (new_tokens - 1), (what, calls)
-        marks = {one: one.__dict__.pop(MARK) for one in model.modules() if MARK in one.__dict__}
-        plain, none = generated(model, IDS, new_tokens)
-        assert none == (0, 0, 0) and torch.equal(tokens, plain), (what, tokens.tolist(), plain.tolist(), none)
-        for one in marks:
-            setattr(one, MARK, True)
-    assert len(seen) == 2 * new_tokens, len(seen)
+        same_tokens(model, new_tokens, stepped * (new_tokens - 1), what)
+    assert len(seen) == 4 * new_tokens, len(seen)
+    model.model.layers[1].self_attn.register_forward_hook(lambda *_, whole=model: None)  # which holds the model
+    there = weakref.ref(model)
+    generated(model, IDS, new_tokens)
+    del model, change
+    gc.collect()
+    assert there() is None
+
+
+def check_checkpointing(families, scratch):
+    """Layers whose class has a step are computed a second time in the backward pass, and give the same gradients."""
+    path = scratch.new()
+    halfbyte.quantize(families / "llama2", path, **SCHEMES["sym_int4"])
+    model = opened(path)
+    seen = []
+    model.model.layers[0].mlp.gate_proj.register_forward_hook(lambda *_: seen.append(1))
+    found = {}
+    for checkpoints in (False, True):
+        model.train()
+        if checkpoints:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        seen.clear()
+        model(IDS, labels=IDS, use_cache=False).loss.backward()
+        found[checkpoints] = model.get_input_embeddings().weight.grad.clone(), len(seen)
+        model.zero_grad()
+    assert (found[False][1], found[True][1]) == (1, 2), found
+    assert torch.equal(found[False][0], found[True][0])
+
+
+def check_other_masks(families, scratch):
+    """flex_attention's masks are no tensors; a sequence that sees no token gives numbers, as transformers' own."""
+    path = scratch.new()
+    halfbyte.quantize(families / "llama2", path, **SCHEMES["sym_int4"])
+    model, plain = opened(path), plain_model(path, scratch)
+    several = torch.cat([IDS, IDS])
+    with torch.no_grad():
+        caches = [one(several, use_cache=True).past_key_values for one in (model, plain)]
+        mask = torch.ones(2, 1, 1, IDS.shape[1] + 1, dtype=torch.bool)
+        mask[1] = False
+        found, wanted = (one(several[:, :1], past_key_values=cache, attention_mask=mask).logits for one, cache in zip((model, plain), caches))
+    assert found.isfinite().all() and (found - wanted).abs().max() <= BOUND * wanted.abs().max(), (found - wanted).abs().max()
+    try:
+        flexible = opened(path, attn_implementation="flex_attention")
+        tokens = flexible.generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False, pad_token_id=0)
+    except (ImportError, RuntimeError, torch._inductor.exc.InductorError) as error:
+        print(f"flex_attention does not run here: {str(error).splitlines()[0]}")
+        return
+    assert torch.equal(tokens, model.generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False, pad_token_id=0))
 
 
 def check_operators(families, scratch):
@@ -302,7 +370,6 @@ def check_operators(families, scratch):
     model(IDS, labels=IDS).loss.backward()  # through transformers' own
     assert model.get_input_embeddings().weight.grad.abs().sum() > 0
     assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0, 0)
-    changed_layers(scratch, families)
     # Whoever's: a norm whose weight is computed, in a class that has met a marked one.
     norm = type(model.model.norm)(16)
     torch.nn.utils.parametrize.register_parametrization(norm, "weight", torch.nn.Identity())
@@ -320,7 +387,10 @@ def main(program, families, peers=None):
         checks |= {name: functools.partial(check_stranger, name, scratch) for name in STRANGERS}
         foreign = [name for name in PEERS if peers and pathlib.Path(peers, name, "config.json").is_file()]
         checks |= {name: functools.partial(check_peer, pathlib.Path(peers, name).absolute(), scratch) for name in foreign}
-        said = run({**checks, "others_open": functools.partial(check_others_open, families, scratch), "operators": functools.partial(check_operators, families, scratch), "program": functools.partial(check_program, program, families, scratch)})
+        said = run({**checks, "others_open": functools.partial(check_others_open, families, scratch), "operators": functools.partial(check_operators, families, scratch),
+                    "changed layers": functools.partial(check_changed_layers, families, scratch),
+                    "checkpointing": functools.partial(check_checkpointing, families, scratch), "other masks": functools.partial(check_other_masks, families, scratch),
+                    "program": functools.partial(check_program, program, families, scratch)})
     print(f"{len(FAMILIES)} families, {len(STRANGERS)} architectures of transformers alone, {len(foreign)} foreign directories: "
           f"logits within {max(said[name] for name in checks):.1e}, tokens equal, saved and opened again: pass")
     return 0

@@ -93,8 +93,8 @@ class LayerStep {
 
   bool has_mlp() const noexcept { return mlp_.has_value(); }
 
-  // Whether the token of each sequence may go this way. Shapes: hidden (batch, 1, size), cosine and sine (batch or 1,
-  // 1, head_dim).
+  // Whether the token of each sequence may go this way: no tensor is of another dtype, as norms cast by themselves are.
+  // Shapes: hidden (batch, 1, size), cosine and sine (batch or 1, 1, head_dim).
   bool fits(const at::Tensor& hidden, const at::Tensor& cosine, const at::Tensor& sine) const {
     const auto is_of_dtype = [&](const at::Tensor& x) {
       return x.dim() == 3 && x.size(1) == 1 && x.is_cpu() && x.scalar_type() == dtype_;
@@ -102,7 +102,7 @@ class LayerStep {
     const auto is_table = [&](const at::Tensor& x) {
       return is_of_dtype(x) && x.size(2) == attention_.head_dim && (x.size(0) == 1 || x.size(0) == hidden.size(0));
     };
-    return is_of_dtype(hidden) && is_table(cosine) && is_table(sine) && cosine.size(0) == sine.size(0);
+    return is_of_dtype(hidden) && is_table(cosine) && is_table(sine) && cosine.size(0) == sine.size(0) && has_norms();
   }
 
   // Turned queries and keys, and values. Shape: (batch, heads, 1, head_dim) each.
@@ -134,6 +134,14 @@ class LayerStep {
   }
 
  private:
+  bool has_norms() const {
+    const auto suits = [&](const std::optional<Norm>& norm) {
+      return !norm || (norm->weight.is_cpu() && norm->weight.scalar_type() == dtype_);
+    };
+    return suits(attention_.input_norm) && suits(attention_.query_norm) && suits(attention_.key_norm) &&
+           (!mlp_ || suits(mlp_->norm));
+  }
+
   at::ScalarType dtype_;
   Attention attention_;
   std::optional<Mlp> mlp_;
@@ -156,11 +164,8 @@ LayerStep make(at::ScalarType dtype, const py::dict& attention, const std::optio
 
 void add_layer_step(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Watch>(module, "Watch")
-      .def(py::init<const py::list&, const py::list&, const py::list&>(), py::arg("entries"), py::arg("attributes"),
-           py::arg("empty"))
-      .def("is_same", &Watch::is_same)
-      .def("is_plain", &Watch::is_plain);
+  module.def("are_same", &are_same, py::arg("entries"), py::arg("attributes"));
+  module.def("are_empty", &are_empty, py::arg("containers"));
   py::class_<LayerStep>(module, "LayerStep")
       .def(py::init(&make), py::arg("dtype"), py::arg("attention"), py::arg("mlp"))
       .def_property_readonly("has_mlp", &LayerStep::has_mlp)

@@ -1,44 +1,51 @@
 #include "tools/python/watch.h"
 
-#include <algorithm>
-
 namespace halfbyte::python {
 
 namespace py = pybind11;
 
 namespace {
 
-py::object at(const py::handle& row, std::size_t index) {
-  return py::reinterpret_borrow<py::object>(row[py::int_(index)]);
+struct Name {
+  py::tuple row;
+  PyObject *holder, *name, *value;  // the row's
+};
+
+Name name_of(const py::handle& row) {
+  const auto words = row.cast<py::tuple>();
+  if (words.size() != 3) throw py::value_error("a row has three objects");
+  return {words, words[0].ptr(), words[1].ptr(), words[2].ptr()};
+}
+
+bool is_entry(const Name& entry) {
+  if (!PyDict_Check(entry.holder)) throw py::type_error("an entry's holder is a dict");
+  PyObject* const found = PyDict_GetItemWithError(entry.holder, entry.name);
+  if (!found && PyErr_Occurred()) throw py::error_already_set();
+  return found ? found == entry.value : entry.value == Py_None;
+}
+
+bool is_attribute(const Name& attribute) {
+  const py::handle holder(attribute.holder), name(attribute.name);
+  return py::getattr(holder, name, py::none()).ptr() == attribute.value;
 }
 
 }  // namespace
 
-Watch::Watch(const py::list& entries, const py::list& attributes, const py::list& empty) {
+bool are_same(const py::list& entries, const py::list& attributes) {
   for (const py::handle row : entries) {
-    entries_.push_back({at(row, 0).cast<py::dict>(), at(row, 1), at(row, 2)});
+    if (!is_entry(name_of(row))) return false;
   }
-  for (const py::handle row : attributes) attributes_.push_back({at(row, 0), at(row, 1), at(row, 2)});
-  for (const py::handle one : empty) {
-    empty_.push_back(py::reinterpret_borrow<py::object>(one));
-    static_cast<void>(py::len(one));  // it has a length
+  for (const py::handle row : attributes) {
+    if (!is_attribute(name_of(row))) return false;
   }
+  return true;
 }
 
-bool Watch::is_same() const {
-  const auto is_entry = [](const Name& entry) {
-    PyObject* const found = PyDict_GetItemWithError(entry.holder.ptr(), entry.name.ptr());
-    if (!found && PyErr_Occurred()) throw py::error_already_set();
-    return found ? found == entry.value.ptr() : entry.value.is_none();
-  };
-  const auto is_attribute = [](const Name& attribute) {
-    return py::getattr(attribute.holder, attribute.name, py::none()).is(attribute.value);
-  };
-  return std::ranges::all_of(entries_, is_entry) && std::ranges::all_of(attributes_, is_attribute);
-}
-
-bool Watch::is_plain() const {
-  return std::ranges::all_of(empty_, [](const py::object& one) { return py::len(one) == 0; });
+bool are_empty(const py::list& containers) {
+  for (const py::handle one : containers) {
+    if (py::len(one) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace halfbyte::python

@@ -10,6 +10,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <halfbyte/error.h>
 #include <halfbyte/operators.h>
@@ -97,6 +98,8 @@ TEST_CASE("a decoded token's attention reads the keys that its mask lets through
     CHECK(
         decode_attention(given.query, given.keys, given.values, kScale, of_all)
             .equal(decode_attention(given.query, given.keys, given.values, kScale, of_all.expand({3, 1, 1, tokens}))));
+    const at::Tensor of_none = decode_attention(given.query, given.keys, given.values, kScale, several);
+    CHECK(of_none.equal(at::zeros_like(of_none)));
     // In two pieces: as the composite has it.
     several.narrow(3, 0, 5).fill_(true);
     several.narrow(3, 90, 60).fill_(true);

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ._known import OURS
+
 # On the modules that hold packed weights themselves, and on those whose code is known (_faster.py).
 MARK = "_runs_on_halfbyte"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -28,9 +30,11 @@ def suits_kernels(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in _DTYPES
 
 
-def takes_mask(mask: Tensor | None) -> bool:
+def takes_mask(mask: Any) -> bool:
     """Whether halfbyte.decode_attention may take it: None, or which keys one token of each sequence sees."""
-    return mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[1] == mask.shape[2] == 1 and mask.is_cpu)
+    if mask is None or not isinstance(mask, Tensor):
+        return mask is None
+    return mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[1] == mask.shape[2] == 1 and mask.is_cpu
 
 
 def takes_decoded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
@@ -59,7 +63,7 @@ def one_token_faster(attention: Callable[..., tuple[Tensor, Tensor | None]]) -> 
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return torch.ops.halfbyte.decode_attention.default(query, key, value, scale, attention_mask), None
 
-    forward._is_halfbytes = True  # type: ignore[attr-defined]
+    OURS.add(forward)
     return forward
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ._attention import MARK, attend_otherwise, is_plain, suits_kernels, takes_decoded, takes_mask
-from ._known import DECODER_LAYER, RMS_NORM, digest_of
+from ._known import DECODER_LAYER, OURS, RMS_NORM, digest_of, without_checkpointing
 from ._layers import step_of
 
 _Forward = Callable[..., Any]
@@ -65,17 +66,23 @@ def _decoder_layer(forward: _Forward) -> _Forward:
 _FASTER = {RMS_NORM: _norm, DECODER_LAYER: _decoder_layer}
 
 
+def _put(kind: Any, forward: _Forward, faster: _Forward) -> None:
+    """In the class's place, within transformers' gradient checkpointing where that is."""
+    OURS.add(faster)
+    kind.forward = faster
+    if without_checkpointing(forward) is not forward:
+        GradientCheckpointingLayer.__init_subclass__.__func__(kind)  # type: ignore[attr-defined]
+
+
 def mark_known(model: torch.nn.Module) -> None:
     """Those whose code is known. A class of them looks for the mark from then on, and takes halfbyte's operators where it
     is, on a CPU, where nobody wants a gradient; modules without it are as they were."""
     for module in model.modules():
         kind: Any = type(module)
         forward = kind.__dict__.get("forward")
-        if forward is None:
+        faster = _FASTER.get(digest_of(forward))
+        if faster is None:
             continue
-        faster = None if hasattr(forward, "_is_halfbytes") else _FASTER.get(digest_of(forward))
-        if faster is not None:
-            kind.forward = faster(forward)
-            kind.forward._is_halfbytes = True
-        if hasattr(kind.__dict__["forward"], "_is_halfbytes"):
-            setattr(module, MARK, True)
+        if without_checkpointing(forward) not in OURS:
+            _put(kind, forward, faster(without_checkpointing(forward)))
+        setattr(module, MARK, True)

@@ -228,16 +228,11 @@ def quantize_state_dict(
     **options: Unpack[ConversionOptions],
 ) -> dict[str, Any]: ...
 def is_int8_fast() -> bool: ...
+def are_same(entries: list[tuple[dict[str, Any], str, Any]], attributes: list[tuple[Any, str, Any]]) -> bool:
+    """Whether names still mean these objects. entries: (dict, key, value), value None where there is no such key;
+    attributes: (object, name, value)."""
 
-class Watch:
-    """Whether names in dictionaries and attributes mean the objects that they meant, and containers are empty.
-
-    entries: (dict, key, value), value None where there is no such key; attributes: (object, name, value).
-    """
-
-    def __init__(self, entries: list[Any], attributes: list[Any], empty: list[Any]) -> None: ...
-    def is_same(self) -> bool: ...
-    def is_plain(self) -> bool: ...
+def are_empty(containers: list[Any]) -> bool: ...
 
 class LayerStep:
     """One token of each sequence through a decoder layer. Shapes: hidden (batch, 1, size), cosine and sine (batch or 1, 1,

@@ -8,7 +8,10 @@ import hashlib
 import inspect
 import textwrap
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
+
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 RMS_NORM = "7f6be55b177fa1d7"  # LlamaRMSNorm's, as of most families
 GATED_MLP = "7d2027d4464e3e71"  # LlamaMLP's
@@ -23,13 +26,40 @@ ATTENTIONS = {
     "5d9f28275f6b215f": True,  # Qwen3's
 }
 
+# The functions that stand for one of transformers', which they wrap.
+OURS: set[Callable[..., Any]] = set()
+
+
+def code_within(function: Any, name: str) -> CodeType | None:
+    """Of a function that another one makes."""
+    constants = getattr(function, "__code__", None)
+    found = [one for one in getattr(constants, "co_consts", ()) if isinstance(one, CodeType) and one.co_name == name]
+    return found[0] if found else None
+
+
+_CHECKPOINTING = code_within(GradientCheckpointingLayer.__dict__["__init_subclass__"].__func__, "forward_with_checkpointing")
+
+
+def without_checkpointing(forward: Any) -> Any:
+    """What transformers' gradient checkpointing wraps."""
+    while _CHECKPOINTING is not None and getattr(forward, "__code__", None) is _CHECKPOINTING:
+        forward = forward.__wrapped__
+    return forward
+
+
+def digest_of(function: Any) -> str:
+    """Of transformers' own, if need be within ours; empty where there is no text, or somebody else wrapped it."""
+    function = without_checkpointing(function)
+    while function in OURS:
+        function = without_checkpointing(function.__wrapped__)
+    code = getattr(function, "__code__", None)
+    return "" if code is None or hasattr(function, "__wrapped__") else _digest_of_code(code)
+
 
 @functools.lru_cache(maxsize=None)
-def digest_of(function: Callable[..., Any]) -> str:
-    """Empty where there is no text."""
+def _digest_of_code(code: CodeType) -> str:
     try:
-        text = textwrap.dedent(inspect.getsource(function))
-        (definition,) = ast.parse(text).body
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
     except (OSError, TypeError, SyntaxError, ValueError):
         return ""
     if not isinstance(definition, ast.FunctionDef):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.modules import module as _hooks
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.output_capturing import _active_collector, install_output_capuring_hook
 
 from . import _halfbyte
 from ._attention import suits_kernels
-from ._known import ATTENTIONS, GATED_MLP, RMS_NORM, ROTARY, ROTATE_HALF, digest_of
+from ._known import ATTENTIONS, GATED_MLP, OURS, RMS_NORM, ROTARY, ROTATE_HALF, code_within, digest_of
 from .nn import LowBitLinear
 
 # The activations of halfbyte.gated_product, by the classes that compute them.
 _GATES = {"SiLUActivation": "silu", "SiLU": "silu", "GELUActivation": "gelu", "GELUTanh": "gelu_tanh"}
+_STEP = "_halfbyte_step"
+_CAPTURING = code_within(install_output_capuring_hook, "output_capturing_hook")
 # A layer of which something is replaced more often than it is stepped through has no step any more.
 _MOST_TIMES, _WORTH = 4, 4
 
@@ -27,18 +29,26 @@ class _Unknown(Exception):
     """Something that a step does not know."""
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclasses.dataclass
 class _Made:
-    """A step, or none, for as long as what was looked at is the same."""
+    """A step, or none, for as long as what was looked at is the same. Kept in the layer, whose copies have none."""
 
     step: _halfbyte.LayerStep | None
-    watch: _halfbyte.Watch
+    kind: tuple[torch.dtype, torch.device]  # of the layer's input
+    looking: _Looking
     times: int = 0  # that too little was gained by making it
     taken: int = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nothing, ()
 
-# Not in the layers: they are copied and pickled.
-_MADE: weakref.WeakKeyDictionary[torch.nn.Module, _Made] = weakref.WeakKeyDictionary()
+    def is_for(self, hidden: Tensor) -> bool:
+        looking = self.looking
+        return self.kind == (hidden.dtype, hidden.device) and _halfbyte.are_same(looking.entries, looking.attributes)
 
 
 def step_of(layer: Any, hidden: Tensor, tables: Any) -> _halfbyte.LayerStep | None:
@@ -47,31 +57,33 @@ def step_of(layer: Any, hidden: Tensor, tables: Any) -> _halfbyte.LayerStep | No
         return None
     if torch.is_autocast_enabled("cpu") or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
-    made = _MADE.get(layer)
-    if made is None or not made.watch.is_same():
-        made = _MADE[layer] = _made_anew(layer, hidden, made)
+    made: _Made | None = layer.__dict__.get(_STEP)
+    if made is None or not made.is_for(hidden):
+        made = layer.__dict__[_STEP] = _made_anew(layer, hidden, made)
     step = made.step
-    if step is None or not made.watch.is_plain() or not step.fits(hidden, *tables):
+    if step is None or not step.fits(hidden, *tables) or not made.looking.is_plain():
         return None
     made.taken += 1
     return step
 
 
+def forget_step(layer: torch.nn.Module) -> None:
+    layer.__dict__.pop(_STEP, None)
+
+
 def _made_anew(layer: Any, hidden: Tensor, before: _Made | None) -> _Made:
     times = 0 if before is None or before.taken >= _WORTH else before.times + 1
-    if times >= _MOST_TIMES:
-        return _Made(None, _halfbyte.Watch([], [], []), times)
-    looking = _Looking()
-    step = None
-    try:
-        step = _halfbyte.LayerStep(hidden.dtype, _attention(looking, layer, hidden), _mlp(looking, layer, hidden))
-    except _Unknown:
-        pass
-    return _Made(step, _halfbyte.Watch(looking.entries, looking.attributes, looking.empty), times)
+    looking, step = _Looking(), None
+    if times < _MOST_TIMES:
+        try:
+            step = _halfbyte.LayerStep(hidden.dtype, _attention(looking, layer, hidden), _mlp(looking, layer, hidden))
+        except _Unknown:
+            pass
+    return _Made(step, (hidden.dtype, hidden.device), looking, times)
 
 
 class _Looking:
-    """Reads modules, and remembers what it saw for a Watch."""
+    """Reads modules, and remembers what it saw: names in dictionaries, attributes, and hooks, of which there were none."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[dict[str, Any], str, Any]] = []
@@ -83,12 +95,20 @@ class _Looking:
         self.entries.append((holder, name, value))
         return value
 
+    def is_plain(self) -> bool:
+        """Whether there are no hooks now, but for those of transformers that capture outputs while nobody asks for any."""
+        if _halfbyte.are_empty(self.empty):
+            return True
+        hooks = [hook for one in self.empty for hook in one.values()]
+        return all(getattr(hook, "__code__", ()) is _CAPTURING for hook in hooks) and not _active_collector.get()  # type: ignore[no-untyped-call]
+
     def module(self, module: Any) -> Any:
         """One whose forward is run by its class's code."""
         if self.entry(module.__dict__, "forward") is not None:
             raise _Unknown
-        self.attributes.append((type(module), "forward", type(module).forward))
-        self.empty += [module._forward_hooks, module._forward_pre_hooks]
+        kind = type(module)
+        self.attributes += [(module, "__class__", kind), (kind, "forward", kind.forward)]
+        self.empty += [self.own(module, "_forward_hooks"), self.own(module, "_forward_pre_hooks")]
         return module
 
     def child(self, parent: Any, name: str) -> Any:
@@ -103,7 +123,7 @@ class _Looking:
     def norm(self, parent: Any, name: str) -> tuple[Tensor, float]:
         norm = self.child(parent, name)
         weight = self.entry(norm._parameters, "weight")
-        if digest_of(_original(type(norm).forward)) != RMS_NORM or weight is None or not suits_kernels(weight):
+        if digest_of(type(norm).forward) != RMS_NORM or weight is None or not suits_kernels(weight):
             raise _Unknown
         return weight, float(self.own(norm, "variance_epsilon"))
 
@@ -122,23 +142,17 @@ class _Looking:
         return fields, self.entry(linear._parameters, "bias"), linear._arithmetic_for(hidden)
 
 
-def _original(forward: Any) -> Any:
-    return getattr(forward, "__wrapped__", forward)
-
-
 def _attention(looking: _Looking, layer: Any, hidden: Tensor) -> dict[str, Any]:
     norm = looking.norm(layer, "input_layernorm")
     attention = looking.child(layer, "self_attn")
     digest = digest_of(type(attention).forward)
-    file: Any = sys.modules[type(attention).__module__]
-    rotary = [looking.entry(file.__dict__, one) for one in ("apply_rotary_pos_emb", "rotate_half")]
-    is_turned = [digest_of(one) for one in rotary if one is not None] == [ROTARY, ROTATE_HALF]
-    way = looking.own(attention.config, "_attn_implementation_internal")
-    looking.own(ALL_ATTENTION_FUNCTIONS, "_local_mapping")
-    if looking.entry(ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa") is not None:
+    file = sys.modules.get(type(attention).__module__)
+    config = looking.own(attention, "config")
+    if digest not in ATTENTIONS or file is None or config is None:
         raise _Unknown
-    sdpa = looking.entry(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa")
-    if digest not in ATTENTIONS or not is_turned or way != "sdpa" or not hasattr(sdpa, "_is_halfbytes"):
+    rotary = [looking.entry(file.__dict__, one) for one in ("apply_rotary_pos_emb", "rotate_half")]
+    is_turned = [digest_of(one) for one in rotary] == [ROTARY, ROTATE_HALF]
+    if not is_turned or looking.own(config, "_attn_implementation_internal") != "sdpa" or not _is_ours(looking, file):
         raise _Unknown
     if looking.own(attention, "training"):
         raise _Unknown
@@ -149,6 +163,14 @@ def _attention(looking: _Looking, layer: Any, hidden: Tensor) -> dict[str, Any]:
         "output": [looking.linear(attention, "o_proj", hidden)],
         "head_dim": looking.own(attention, "head_dim"), "scale": looking.own(attention, "scaling"),
     }
+
+
+def _is_ours(looking: _Looking, file: Any) -> bool:
+    """Whether attention of the file's classes is halfbyte's."""
+    own = looking.own(ALL_ATTENTION_FUNCTIONS, "_local_mapping")
+    is_own = looking.entry(own, "sdpa") is not None
+    sdpa = looking.entry(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa")
+    return looking.entry(file.__dict__, "ALL_ATTENTION_FUNCTIONS") is ALL_ATTENTION_FUNCTIONS and not is_own and sdpa in OURS
 
 
 def _mlp(looking: _Looking, layer: Any, hidden: Tensor) -> dict[str, Any] | None:

@@ -44,7 +44,11 @@ def _low_bit_linears(
 @torch.library.register_fake("halfbyte::rotary_embedding")  # type: ignore[untyped-decorator]
 def _rotary_embedding(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
     _check_same_device(query, cosine)
-    return torch.empty_like(query), torch.empty_like(key)
+
+    def rows(heads: Tensor) -> Tensor:
+        return heads.new_empty((heads.shape[0], heads.shape[2], heads.shape[1], heads.shape[3])).transpose(1, 2)
+
+    return rows(query), rows(key)
 
 
 @torch.library.register_fake("halfbyte::gated_product")  # type: ignore[untyped-decorator]

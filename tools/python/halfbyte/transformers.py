@@ -45,6 +45,7 @@ import halfbyte
 from ._attention import MARK, one_token_faster
 from ._experts import ExpertParts
 from ._faster import mark_known
+from ._layers import forget_step
 from ._memory import quantize_state_dict
 from ._places import linear_at, stack_at
 from ._tensors import LowBitTensor, State, load_state, own_group_size, quantize_tensor
@@ -157,6 +158,7 @@ class HalfbyteHfQuantizer(HfQuantizer):
                 model.get_submodule(parent)._modules[child] = linear.train(module.training)
         for module in model.modules():
             module.__dict__.pop(MARK, None)
+            forget_step(module)
         return model
 
     def _planned(self, folder: pathlib.Path) -> dict[str, dict[str, Any]]:

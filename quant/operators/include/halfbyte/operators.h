@@ -111,7 +111,7 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
 // where each product is rounded to the dtype of x before they are added, as LibTorch's operators do it one by one: bits
 // are equal to theirs. Shapes: query (batch, heads, tokens, head_dim), key (batch, kv_heads, tokens, head_dim), cosine
 // and sine (batch or 1, tokens, turned) with an even turned, at most head_dim: values behind those stay. All are of one
-// dtype; the results are and lie as query and key do. A composite as for decode_attention. Errors: as low_bit_linear.
+// dtype; results have their shapes, and lie as rows of (tokens, heads, head_dim). A composite as for decode_attention. Errors: as low_bit_linear.
 std::tuple<at::Tensor, at::Tensor> rotary_embedding(const at::Tensor& query, const at::Tensor& key,
                                                     const at::Tensor& cosine, const at::Tensor& sine);
 
