@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.modules import module as _hooks
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils.output_capturing import _active_collector, install_output_capuring_hook
+
+try:
+    import transformers.utils.output_capturing as _outputs
+except ImportError:  # another version: hooks are hooks
+    _outputs = None  # type: ignore[assignment]
 
 from . import _halfbyte
 from ._attention import suits_kernels
@@ -20,7 +24,7 @@ from .nn import LowBitLinear
 # The activations of halfbyte.gated_product, by the classes that compute them.
 _GATES = {"SiLUActivation": "silu", "SiLU": "silu", "GELUActivation": "gelu", "GELUTanh": "gelu_tanh"}
 _STEP = "_halfbyte_step"
-_CAPTURING = code_within(install_output_capuring_hook, "output_capturing_hook")
+_CAPTURING = code_within(getattr(_outputs, "install_output_capuring_hook", None), "output_capturing_hook")
 # A layer of which something is replaced more often than it is stepped through has no step any more.
 _MOST_TIMES, _WORTH = 4, 4
 
@@ -77,7 +81,7 @@ def _made_anew(layer: Any, hidden: Tensor, before: _Made | None) -> _Made:
     if times < _MOST_TIMES:
         try:
             step = _halfbyte.LayerStep(hidden.dtype, _attention(looking, layer, hidden), _mlp(looking, layer, hidden))
-        except _Unknown:
+        except (_Unknown, AttributeError):  # the second: modules of another version, or somebody's own
             pass
     return _Made(step, (hidden.dtype, hidden.device), looking, times)
 
@@ -100,7 +104,9 @@ class _Looking:
         if _halfbyte.are_empty(self.empty):
             return True
         hooks = [hook for one in self.empty for hook in one.values()]
-        return all(getattr(hook, "__code__", ()) is _CAPTURING for hook in hooks) and not _active_collector.get()  # type: ignore[no-untyped-call]
+        if _CAPTURING is None or any(getattr(hook, "__code__", None) is not _CAPTURING for hook in hooks):
+            return False
+        return not _outputs._active_collector.get()  # type: ignore[no-untyped-call]
 
     def module(self, module: Any) -> Any:
         """One whose forward is run by its class's code."""
