@@ -89,8 +89,8 @@ std::vector<std::byte*> blocks_of(const at::Tensor& tensor, const std::vector<Se
   return out;
 }
 
-std::size_t block_count(const Seen& seen) {
-  return static_cast<std::size_t>((seen.end - seen.begin + quant::kBlockTokens - 1) / quant::kBlockTokens);
+std::int64_t block_count(const Seen& seen) {
+  return (seen.end - seen.begin + quant::kBlockTokens - 1) / quant::kBlockTokens;
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
     const Seen& of_row = (*seen)[static_cast<std::size_t>(row / kv_heads)];
     sequences.push_back(
         {row, 1, of_row.end - of_row.begin - 1, key_blocks.data() + block, value_blocks.data() + block});
-    block += static_cast<std::int64_t>(block_count(of_row));
+    block += block_count(of_row);
   }
   quant::Attend attend{};
   attend.sequences = sequences.data();

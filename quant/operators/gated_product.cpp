@@ -1,6 +1,6 @@
 // What stands between the products of a gated MLP.
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,7 @@
 // Products of one input with several packed weights: queries, keys and values, or an MLP's gate and up.
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -56,16 +58,17 @@ std::vector<at::Tensor> cpu::low_bit_linears(const at::Tensor& input, std::span<
   std::vector<PackedOperand> operands;  // hold the memory
   operands.reserve(weights.size());
   std::vector<quant::Product> products;
-  std::vector<at::Tensor> kept,
-      results = each_of(weights, biases, [&](const PackedWeight&weight, const OptionalTensor&bias) {
-        check_packed_input(kLowBitLinears, input, weight);
-        operands.push_back(check_packed(kLowBitLinears, weight, input.size(-1)));
-        check_same_device(kLowBitLinears, "codes", weight.codes, "input", input);
-        PreparedProduct one = prepare(kLowBitLinears, packed_matrix(operands.back()), rows, bias, out_dtype, kind);
-        if (one.has_work()) products.push_back(one.product);
-        kept.push_back(std::move(one.bias));
-        return one.result;
-      });
+  std::vector<at::Tensor> kept;
+  const auto add = [&](const PackedWeight& weight, const OptionalTensor& bias) {
+    check_packed_input(kLowBitLinears, input, weight);
+    operands.push_back(check_packed(kLowBitLinears, weight, input.size(-1)));
+    check_same_device(kLowBitLinears, "codes", weight.codes, "input", input);
+    PreparedProduct one = prepare(kLowBitLinears, packed_matrix(operands.back()), rows, bias, out_dtype, kind);
+    if (one.has_work()) products.push_back(one.product);
+    kept.push_back(std::move(one.bias));
+    return one.result;
+  };
+  std::vector<at::Tensor> results = each_of(weights, biases, add);
   const quant::AmongOpenMp among_openmp;
   if (!products.empty()) quant::linear(products);
   return results;

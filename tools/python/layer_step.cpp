@@ -65,8 +65,6 @@ class Linears {
     return out;
   }
 
-  std::size_t size() const noexcept { return weights_.size(); }
-
  private:
   std::vector<operators::PackedWeight> weights_;
   std::vector<std::optional<at::Tensor>> orders_, biases_;

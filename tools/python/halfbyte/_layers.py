@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.modules import module as _hooks
+from transformers import activations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 try:
@@ -22,7 +23,11 @@ from ._known import ATTENTIONS, GATED_MLP, OURS, RMS_NORM, ROTARY, ROTATE_HALF, 
 from .nn import LowBitLinear
 
 # The activations of halfbyte.gated_product, by the classes that compute them.
-_GATES = {"SiLUActivation": "silu", "SiLU": "silu", "GELUActivation": "gelu", "GELUTanh": "gelu_tanh"}
+_GATES = {torch.nn.SiLU: "silu"} | {
+    getattr(activations, kind): name
+    for kind, name in (("SiLUActivation", "silu"), ("GELUActivation", "gelu"), ("GELUTanh", "gelu_tanh"))
+    if hasattr(activations, kind)
+}
 _STEP = "_halfbyte_step"
 _CAPTURING = code_within(getattr(_outputs, "install_output_capuring_hook", None), "output_capturing_hook")
 # A layer of which something is replaced more often than it is stepped through has no step any more.
@@ -184,7 +189,7 @@ def _mlp(looking: _Looking, layer: Any, hidden: Tensor) -> dict[str, Any] | None
     try:
         norm = looking.norm(layer, "post_attention_layernorm")
         mlp = looking.child(layer, "mlp")
-        activation = _GATES.get(type(looking.child(mlp, "act_fn")).__name__) if _is_gated(mlp) else None
+        activation = _GATES.get(type(looking.child(mlp, "act_fn"))) if _is_gated(mlp) else None
         if activation is None:
             return None
         gate_up = [looking.linear(mlp, one, hidden) for one in ("gate_proj", "up_proj")]
