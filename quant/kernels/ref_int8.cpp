@@ -66,14 +66,14 @@ float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept 
   float sum = 0;
   for (std::size_t g = 0; a.offsets && g < groups; ++g) {
     const float input_sum = a.input_scales[in_set(g)] * static_cast<float>(a.code_sums[in_set(g)]);
-    sum = std::fma(a.offsets[g * a.scale_stride + (r - a.begin)], input_sum, sum);
+    sum = std::fma(a.offsets[g * a.scale_stride + (r - a.begin) * a.scale_row_stride], input_sum, sum);
   }
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t first = g * a.group_size, end = std::min(first + a.group_size, a.in_features);
     std::int32_t products = 0;
     for (std::size_t k = first; k < end; ++k) products += value_at<kWay>(row, k, a.levels) * input[k];
     const float value = static_cast<float>(products) * a.input_scales[in_set(g)];
-    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin)], sum);
+    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride], sum);
   }
   return sum;
 }
@@ -101,7 +101,7 @@ float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noex
     std::int32_t products = a.input_sums[in_set];
     for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
     const float value = static_cast<float>(products) * a.input_scales[in_set];
-    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin)], sum);
+    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride], sum);
   }
   return sum;
 }

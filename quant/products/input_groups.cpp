@@ -90,6 +90,11 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
   return is_known ? weight.group_size : 0;
 }
 
+ScaleOrder direct_scale_order(const Chunks::Chunk& chunk, std::size_t rows) noexcept {
+  const bool has_whole_units = (chunk.end - chunk.begin) % kernels::kScaleUnit == 0;
+  return rows == 1 && has_whole_units ? ScaleOrder::kAny : ScaleOrder::kByGroup;
+}
+
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
   const Call& call = *chunk.call;
   thread_local Floats scales, offsets;

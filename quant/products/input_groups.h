@@ -21,6 +21,8 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 
 // How products take a chunk's scales: in runs of rows, a run for each group, or also as they are stored.
 enum class ScaleOrder { kByGroup, kAny };
+// Of products with so many rows of input, as each weight row is read where it lies.
+ScaleOrder direct_scale_order(const Chunks::Chunk& chunk, std::size_t rows) noexcept;
 
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
 // belong to the thread, until it asks again.
