@@ -9,6 +9,8 @@ namespace halfbyte::quant::kernels {
 
 using Byte = unsigned char;
 
+enum Float : int { kFloat32, kFloat16, kBfloat16, kFloatCount };
+
 // Inputs are padded with zeros to a multiple of this many values, and lie so far apart.
 inline constexpr std::size_t kInputUnit = 128;
 
@@ -30,6 +32,15 @@ inline constexpr std::size_t kPrefetchRows = 16, kLineBytes = 64, kTranslatedByt
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
 inline constexpr std::size_t kScaleUnit = 16;
 
+// Scales where they are stored, of all weight rows. Shape: (rows, groups).
+struct StoredScales {
+  const Byte* rows;  // null: they have been loaded
+  std::size_t row_bytes;
+  Float dtype;
+  void (*load)(Float dtype, const Byte* source, std::size_t count, float* out) noexcept;
+  float* loaded;  // room for kStreamRows rows, and kScalePadding values
+};
+
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
 // A product is the sum over the groups g of a row, in order, of fma(float(codes of g * input of g) * input scale of g,
 // scale of g, sum so far), where the first factor is exact; it begins with the sum over g of offset * input sum. Panels
@@ -43,6 +54,7 @@ struct Int8DotArguments {
   const signed char* levels;       // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;             // (groups, scale_stride): of row begin + r in column r; zeros behind the last, and
                                    // kScalePadding finite values at the end
+  StoredScales stored;             // instead of `scales`; as scale_row_stride says of one row
   const float* offsets;            // to add to code * scale, as scales; null: none
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
@@ -78,8 +90,9 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 
 // A single row of input: weight rows are gone through in whole pieces of kStreamUnit values at most, fetched so many
 // bytes ahead, and the products of kStreamRows of them at most wait for each other. They are fetched past the
-// second-level cache, as nobody will read them again: 2 % (Zen 5).
-inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 4096;
+// second-level cache, as nobody will read them again: 2 %. While memory is slow two thirds of that do as well; while it
+// is fast that costs 3 % (Zen 5).
+inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 6144;
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }

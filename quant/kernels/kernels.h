@@ -11,8 +11,6 @@
 
 namespace halfbyte::quant::kernels {
 
-enum Float : int { kFloat32, kFloat16, kBfloat16, kFloatCount };
-
 // Groups are quantised kLanes at a time, one group a lane, so that a group's sums are plain sums in element order and
 // every instruction set gives the same bits. A tile holds them transposed: element k of lane l is tile[k * kLanes + l].
 inline constexpr int kLanes = 16;

@@ -57,6 +57,14 @@ int value_at(const Byte* row, std::size_t k, const signed char* levels) noexcept
   return kWay == kLevels4 ? levels[code] : code - 8;
 }
 
+float scale_of(const Int8DotArguments& a, std::size_t r, std::size_t g) noexcept {
+  if (!a.stored.rows) return a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride];
+  constexpr std::size_t kBytes[kFloatCount] = {4, 2, 2};
+  float scale;
+  a.stored.load(a.stored.dtype, a.stored.rows + r * a.stored.row_bytes + g * kBytes[a.stored.dtype], 1, &scale);
+  return scale;
+}
+
 template <Int8Dot kWay>
 float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept {
   const Byte* row = a.rows + r * a.row_bytes;
@@ -73,7 +81,7 @@ float dot_row(const Int8DotArguments& a, std::size_t r, std::size_t m) noexcept 
     std::int32_t products = 0;
     for (std::size_t k = first; k < end; ++k) products += value_at<kWay>(row, k, a.levels) * input[k];
     const float value = static_cast<float>(products) * a.input_scales[in_set(g)];
-    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride], sum);
+    sum = std::fma(value, scale_of(a, r, g), sum);
   }
   return sum;
 }

@@ -69,7 +69,8 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
                     std::size_t rows) {
   const Call& call = *chunk.call;
   Scratch& buffers = scratch();
-  kernels::Int8DotArguments a = int8_arguments(chunk, direct_scale_order(chunk, rows));
+  kernels::Int8DotArguments a =
+      int8_arguments(chunk, takes_scale_rows(chunk, rows) ? ScaleOrder::kStored : ScaleOrder::kByGroup);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
   const std::size_t scratch_values = kernels::int8_stream_values(a.in_features, a.group_size);

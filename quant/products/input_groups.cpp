@@ -64,6 +64,18 @@ ScalesByGroup scales_of(const Chunks::Chunk& chunk, ScaleOrder order) {
   return {values.scales.data(), weight.has_offsets() ? values.offsets.data() : nullptr, 1, weight.groups};
 }
 
+// Whether scales need nothing but to become float32.
+bool are_plain(const WeightView& weight) {
+  return !weight.has_offsets() && weight.byte_unit == 1.0f && weight.group_size == int8_group_size(weight);
+}
+
+kernels::StoredScales stored_scales(const Call& call) {
+  thread_local Floats loaded;
+  const WeightView& weight = call.weight;
+  return {weight.scales, weight.groups * kFloatBytes[weight.scale_dtype], weight.scale_dtype, call.table->load,
+          loaded.at_least(kernels::kStreamRows * weight.groups + kernels::kScalePadding)};
+}
+
 template <class Arguments>
 Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   const WeightView& weight = chunk.call->weight;
@@ -90,9 +102,8 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
   return is_known ? weight.group_size : 0;
 }
 
-ScaleOrder direct_scale_order(const Chunks::Chunk& chunk, std::size_t rows) noexcept {
-  const bool has_whole_units = (chunk.end - chunk.begin) % kernels::kScaleUnit == 0;
-  return rows == 1 && has_whole_units ? ScaleOrder::kAny : ScaleOrder::kByGroup;
+bool takes_scale_rows(const Chunks::Chunk& chunk, std::size_t rows) noexcept {
+  return rows == 1 && (chunk.end - chunk.begin) % kernels::kScaleUnit == 0;
 }
 
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
@@ -105,10 +116,13 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 }
 
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-  const ScalesByGroup scales = scales_of(chunk, order);
+  const WeightView& weight = chunk.call->weight;
+  const bool are_stored = order == ScaleOrder::kStored && are_plain(weight);
+  const ScalesByGroup scales = are_stored ? ScalesByGroup{nullptr, nullptr, 1, weight.groups} : scales_of(chunk, order);
   auto out = arguments<kernels::Int8DotArguments>(chunk, scales);
-  out.levels = chunk.call->weight.byte_levels;
+  out.levels = weight.byte_levels;
   out.offsets = scales.offsets;
+  if (are_stored) out.stored = stored_scales(*chunk.call);
   return out;
 }
 

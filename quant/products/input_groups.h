@@ -19,10 +19,11 @@ struct ScalesByGroup {
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
-// How products take a chunk's scales: in runs of rows, a run for each group, or also as they are stored.
-enum class ScaleOrder { kByGroup, kAny };
-// Of products with so many rows of input, as each weight row is read where it lies.
-ScaleOrder direct_scale_order(const Chunks::Chunk& chunk, std::size_t rows) noexcept;
+// How products take a chunk's scales: in runs of rows, a run for each group; or also in rows, as they are stored; or
+// also where they are stored, if they need nothing but to become float32 (kernels::StoredScales).
+enum class ScaleOrder { kByGroup, kAny, kStored };
+// Whether products of so many rows of input, as each weight row is read where it lies, take them in rows.
+bool takes_scale_rows(const Chunks::Chunk& chunk, std::size_t rows) noexcept;
 
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
 // belong to the thread, until it asks again.
