@@ -69,8 +69,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std:
                     std::size_t rows) {
   const Call& call = *chunk.call;
   Scratch& buffers = scratch();
-  kernels::Int8DotArguments a =
-      int8_arguments(chunk, takes_scale_rows(chunk, rows) ? ScaleOrder::kStored : ScaleOrder::kByGroup);
+  kernels::Int8DotArguments a = direct_int8_arguments(chunk, rows);
   a.group_stride = input.groups();
   a.input_stride = input.stride;
   const std::size_t scratch_values = kernels::int8_stream_values(a.in_features, a.group_size);

@@ -60,8 +60,7 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
                     std::size_t rows) {
   const Call& call = *chunk.call;
-  kernels::WideDotArguments a =
-      wide_arguments(chunk, takes_scale_rows(chunk, rows) ? ScaleOrder::kAny : ScaleOrder::kByGroup);
+  kernels::WideDotArguments a = direct_wide_arguments(chunk, rows);
   a.input_stride = input.stride;
   a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {

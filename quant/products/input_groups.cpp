@@ -64,16 +64,26 @@ ScalesByGroup scales_of(const Chunks::Chunk& chunk, ScaleOrder order) {
   return {values.scales.data(), weight.has_offsets() ? values.offsets.data() : nullptr, 1, weight.groups};
 }
 
+bool has_whole_units(const Chunks::Chunk& chunk) { return (chunk.end - chunk.begin) % kernels::kScaleUnit == 0; }
+
+ScaleOrder direct_order(const Chunks::Chunk& chunk, std::size_t rows) {
+  return rows == 1 && has_whole_units(chunk) ? ScaleOrder::kAny : ScaleOrder::kByGroup;
+}
+
 // Whether scales need nothing but to become float32.
 bool are_plain(const WeightView& weight) {
   return !weight.has_offsets() && weight.byte_unit == 1.0f && weight.group_size == int8_group_size(weight);
 }
 
 kernels::StoredScales stored_scales(const Call& call) {
-  thread_local Floats loaded;
+  thread_local Floats loaded, turned;
   const WeightView& weight = call.weight;
-  return {weight.scales, weight.groups * kFloatBytes[weight.scale_dtype], weight.scale_dtype, call.table->load,
-          loaded.at_least(kernels::kStreamRows * weight.groups + kernels::kScalePadding)};
+  return {weight.scales,
+          weight.groups * kFloatBytes[weight.scale_dtype],
+          weight.scale_dtype,
+          call.table->load,
+          loaded.at_least(kernels::kScaleUnit * weight.groups + kernels::kScalePadding),
+          turned.at_least(kernels::kScaleUnit * (weight.groups + kernels::kScalePadding))};
 }
 
 template <class Arguments>
@@ -102,10 +112,6 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
   return is_known ? weight.group_size : 0;
 }
 
-bool takes_scale_rows(const Chunks::Chunk& chunk, std::size_t rows) noexcept {
-  return rows == 1 && (chunk.end - chunk.begin) % kernels::kScaleUnit == 0;
-}
-
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
   const Call& call = *chunk.call;
   thread_local Floats scales, offsets;
@@ -116,14 +122,24 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 }
 
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-  const WeightView& weight = chunk.call->weight;
-  const bool are_stored = order == ScaleOrder::kStored && are_plain(weight);
-  const ScalesByGroup scales = are_stored ? ScalesByGroup{nullptr, nullptr, 1, weight.groups} : scales_of(chunk, order);
+  const ScalesByGroup scales = scales_of(chunk, order);
   auto out = arguments<kernels::Int8DotArguments>(chunk, scales);
-  out.levels = weight.byte_levels;
+  out.levels = chunk.call->weight.byte_levels;
   out.offsets = scales.offsets;
-  if (are_stored) out.stored = stored_scales(*chunk.call);
   return out;
+}
+
+kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
+  const WeightView& weight = chunk.call->weight;
+  if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, direct_order(chunk, rows));
+  auto out = arguments<kernels::Int8DotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
+  out.levels = weight.byte_levels;
+  out.stored = stored_scales(*chunk.call);
+  return out;
+}
+
+kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
+  return wide_arguments(chunk, direct_order(chunk, rows));
 }
 
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {

@@ -19,16 +19,16 @@ struct ScalesByGroup {
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
-// How products take a chunk's scales: in runs of rows, a run for each group; or also in rows, as they are stored; or
-// also where they are stored, if they need nothing but to become float32 (kernels::StoredScales).
-enum class ScaleOrder { kByGroup, kAny, kStored };
-// Whether products of so many rows of input, as each weight row is read where it lies, take them in rows.
-bool takes_scale_rows(const Chunks::Chunk& chunk, std::size_t rows) noexcept;
+// How products take a chunk's scales: in runs of rows, a run for each group, or also in rows, as they are stored.
+enum class ScaleOrder { kByGroup, kAny };
 
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
 // belong to the thread, until it asks again.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
+// The same of products with so many rows of input, as each weight row is read where it lies.
+kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows);
+kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 
 // Some groups of a row of input, of which products are made by kMaxDotRows rows.
 struct GroupsOfRow {
