@@ -51,20 +51,21 @@ struct Int8DotArguments {
   std::size_t row_bytes;
   std::size_t begin, end;  // weight rows
   std::size_t in_features;
-  std::size_t group_size;        // 16, 32, 64 or 128; of the activations, and of the scales here
-  const signed char* levels;     // the sixteen values of codes, -127 to 127; kLevels4 only
-  const float* scales;           // (groups, scale_stride): of row begin + r in column r; zeros behind the last, and
-                                 // kScalePadding finite values at the end
-  StoredScales stored;           // instead of `scales`, without offsets, of whole kScaleUnits of weight rows; not lanes
-  const float* offsets;          // to add to code * scale, as scales; null: none
-  std::size_t scale_stride;      // a multiple of kScaleUnit
-  std::size_t scale_row_stride;  // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
-                                 // and products of one row of input with whole kScaleUnits of weight rows also take
-                                 // scales as they are stored, (rows, groups), with scale_stride 1
-  const signed char* input;      // (m, input_stride) as Int8Table::arrange gives it
-  std::size_t input_stride;      // at least in_features, rounded up to kInputUnit
-  std::size_t group_stride;      // the groups of a row so rounded
-  const float* input_scales;     // (m, group_stride) as place_in_set has it; of lanes (groups, width)
+  std::size_t group_size;     // 16, 32, 64 or 128; of the activations, and of the scales here
+  const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
+  const float* scales;        // (groups, scale_stride): of row scale_begin + r in column r; zeros behind the last, and
+                              // kScalePadding finite values at the end
+  StoredScales stored;        // instead of scales and offsets, of whole kScaleUnits of weight rows; lanes: not by group
+  std::size_t scale_begin;    // the weight row that scales and offsets begin with: `begin`, as kernels are called
+  const float* offsets;       // to add to code * scale, as scales; null: none
+  std::size_t scale_stride;   // a multiple of kScaleUnit
+  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
+                                   // and products of one row of input with whole kScaleUnits of weight rows also take
+                                   // scales as they are stored, (rows, groups), with scale_stride 1
+  const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
+  std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
+  std::size_t group_stride;        // the groups of a row so rounded
+  const float* input_scales;       // (m, group_stride) as place_in_set has it; of lanes (groups, width)
   const std::int32_t* code_sums;   // of the input's codes, as input_scales
   const std::int32_t* first_sums;  // LaneInput's; lanes only
   std::size_t m;                   // 1 to kMaxDotRows
@@ -290,6 +291,7 @@ struct WideDotArguments {
   std::size_t in_features;
   std::size_t group_size;          // 32, 64 or 128; of the activations, and of the scales here
   const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
+  std::size_t scale_begin;         // as Int8DotArguments has it
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // as Int8DotArguments has it
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features

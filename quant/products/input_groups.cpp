@@ -94,6 +94,7 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.row_bytes = weight.row_bytes;
   out.begin = chunk.begin;
   out.end = chunk.end;
+  out.scale_begin = chunk.begin;
   out.in_features = weight.in_features;
   out.group_size = int8_group_size(weight);
   out.scales = scales.scales;
@@ -129,13 +130,17 @@ kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder 
   return out;
 }
 
-kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
+kernels::Int8DotArguments int8_arguments_stored(const Chunks::Chunk& chunk, ScaleOrder otherwise) {
   const WeightView& weight = chunk.call->weight;
-  if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, direct_order(chunk, rows));
+  if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, otherwise);
   auto out = arguments<kernels::Int8DotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
   out.levels = weight.byte_levels;
   out.stored = stored_scales(*chunk.call);
   return out;
+}
+
+kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
+  return int8_arguments_stored(chunk, direct_order(chunk, rows));
 }
 
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows) {

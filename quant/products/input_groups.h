@@ -26,6 +26,8 @@ enum class ScaleOrder { kByGroup, kAny };
 // belong to the thread, until it asks again.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
+// With scales where they are stored, if they need nothing but to become float32.
+kernels::Int8DotArguments int8_arguments_stored(const Chunks::Chunk& chunk, ScaleOrder otherwise);
 // The same of products with so many rows of input, as each weight row is read where it lies.
 kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows);
