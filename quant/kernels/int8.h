@@ -39,7 +39,7 @@ struct StoredScales {
   Float dtype;
   void (*load)(Float dtype, const Byte* source, std::size_t count, float* out) noexcept;
   float* loaded;  // room for kScaleUnit rows, and kScalePadding values
-  float* turned;  // room for as many rows and kScalePadding groups
+  float* turned;  // room for (groups + kScalePadding, kScaleUnit)
 };
 
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
@@ -55,8 +55,8 @@ struct Int8DotArguments {
   const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;        // (groups, scale_stride): of row scale_begin + r in column r; zeros behind the last, and
                               // kScalePadding finite values at the end
-  StoredScales stored;        // instead of scales and offsets, of whole kScaleUnits of weight rows; lanes: not by group
-  std::size_t scale_begin;    // the weight row that scales and offsets begin with: `begin`, as kernels are called
+  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows, and not by_group_for
+  std::size_t scale_begin;    // the weight row that scales and offsets begin with; callers set it to `begin`
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
@@ -92,8 +92,8 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 
 // A single row of input: weight rows are gone through in whole pieces of kStreamUnit values at most, fetched so many
 // bytes ahead, and the products of kStreamRows of them at most wait for each other. They are fetched past the
-// second-level cache, as nobody will read them again: 2 %. While memory is slow two thirds of that do as well; while it
-// is fast that costs 4 % (Zen 5).
+// second-level cache, where they would stay unread: 2 %. While memory is slow 4 KB ahead do as well; while it is fast
+// they cost 4 % (Zen 5).
 inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512, kStreamAhead = 6144;
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);

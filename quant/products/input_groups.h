@@ -19,16 +19,17 @@ struct ScalesByGroup {
 // load_groups.
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit);
 
-// How products take a chunk's scales: in runs of rows, a run for each group, or also in rows, as they are stored.
+// How products take a chunk's scales, as float32: in runs of rows, a run for each group, or also in rows.
 enum class ScaleOrder { kByGroup, kAny };
 
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
 // belong to the thread, until it asks again.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
-// With scales where they are stored, if they need nothing but to become float32.
+// With scales where they are stored, if they need nothing but to become float32 and the chunk has whole kScaleUnits of
+// weight rows; else loaded, in that order.
 kernels::Int8DotArguments int8_arguments_stored(const Chunks::Chunk& chunk, ScaleOrder otherwise);
-// The same of products with so many rows of input, as each weight row is read where it lies.
+// Of products that read each weight row where it lies, with so many rows of input.
 kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 

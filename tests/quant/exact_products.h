@@ -12,17 +12,42 @@ namespace halfbyte::quant::test {
 
 struct Shape {
   std::int64_t out_features, in_features, group_size, input_group;  // 0: one scale a row; floats
+  Dtype scale_dtype = Dtype::kBfloat16;
 };
-inline constexpr Shape kShapes[] = {{5, 16, 16, 16},     {1, 32, 32, 32},    {13, 192, 64, 64},  {7, 384, 128, 128},
-                                    {67, 512, 64, 64},   {65, 1024, 32, 32}, {9, 144, 16, 16},   {130, 256, 0, 128},
-                                    {11, 172, 0, 128},   {3, 7, 0, 128},     {2, 1, 0, 128},     {96, 1024, 128, 128},
-                                    {4, 512, 256, 128},  {5, 144, 24, 0},    {3, 1000, 40, 0},   {8, 1536, 768, 128},
-                                    {3, 5632, 128, 128}, {4, 4096, 0, 128},  {31, 1088, 64, 64}, {17, 1536, 16, 16},
-                                    {17, 1200, 16, 16},  {17, 2880, 64, 64}, {5, 4416, 32, 32}};
+inline constexpr Shape kShapes[] = {{5, 16, 16, 16},
+                                    {1, 32, 32, 32},
+                                    {13, 192, 64, 64},
+                                    {7, 384, 128, 128},
+                                    {67, 512, 64, 64},
+                                    {65, 1024, 32, 32},
+                                    {9, 144, 16, 16},
+                                    {130, 256, 0, 128},
+                                    {11, 172, 0, 128},
+                                    {3, 7, 0, 128},
+                                    {2, 1, 0, 128},
+                                    {96, 1024, 128, 128},
+                                    {4, 512, 256, 128},
+                                    {5, 144, 24, 0},
+                                    {3, 1000, 40, 0},
+                                    {8, 1536, 768, 128},
+                                    {3, 5632, 128, 128},
+                                    {4, 4096, 0, 128},
+                                    {31, 1088, 64, 64},
+                                    {17, 1536, 16, 16},
+                                    {17, 1200, 16, 16},
+                                    {17, 2880, 64, 64},
+                                    {5, 4416, 32, 32},
+                                    {32, 144, 16, 16},
+                                    {80, 1200, 16, 16, Dtype::kFloat32},
+                                    {48, 128, 128, 128},
+                                    {64, 32, 32, 32},
+                                    {16, 2880, 64, 64, Dtype::kFloat16},
+                                    {32, 4416, 32, 32}};
 
 inline Packed packed_for(const Shape& shape, SchemeId id) {
-  return quantized(gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3), shape.in_features,
-                   {&scheme(id), shape.group_size ? shape.group_size : shape.in_features, Search::kAbsmax});
+  return quantized(
+      gaussian(static_cast<std::size_t>(shape.out_features * shape.in_features), 3), shape.in_features,
+      {&scheme(id), shape.group_size ? shape.group_size : shape.in_features, Search::kAbsmax, shape.scale_dtype});
 }
 
 // Double precision: each product, and the sum of |w x| that its rounding is a share of.
