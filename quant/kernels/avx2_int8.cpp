@@ -122,7 +122,6 @@ Floats repeat(const void* values) {
 template <std::size_t kRows>
 Floats spread_rows(const float* values) {
   const Ints from = _mm256_srli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), __builtin_ctzll(kRows));
-  if constexpr (kRows == 1) return _mm256_loadu_ps(values);
   if constexpr (kRows == 8) return _mm256_broadcast_ss(values);
   return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(values)), from);
 }

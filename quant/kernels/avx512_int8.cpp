@@ -154,7 +154,6 @@ template <std::size_t kRows>
 Floats spread_rows(const float* values) {
   const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const Ints from = _mm512_srli_epi32(lane, __builtin_ctzll(kRows));
-  if constexpr (kRows == 1) return _mm512_loadu_ps(values);
   if constexpr (kRows == 2) return _mm512_permutexvar_ps(from, _mm512_castps256_ps512(_mm256_loadu_ps(values)));
   return _mm512_permutexvar_ps(from, _mm512_castps128_ps512(_mm_loadu_ps(values)));
 }
