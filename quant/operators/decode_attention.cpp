@@ -75,16 +75,24 @@ std::optional<std::vector<Seen>> seen_by(const OptionalTensor& mask, std::int64_
   return out;
 }
 
-// The blocks of keys, or values, that each row sees: a row is a head of one of the batch.
+// Tokens of a head lie behind each other, wherever heads lie: a cache may have room behind each head's.
+at::Tensor with_whole_heads(const at::Tensor& tensor) {
+  const bool are_whole = (tensor.size(3) == 1 || tensor.stride(3) == 1) &&
+                         (tensor.size(2) == 1 || tensor.stride(2) == tensor.size(3));
+  return are_whole ? tensor : tensor.contiguous();
+}
+
+// The blocks of keys, or values, that each row sees: a row is a head of one of the batch, which lies whole.
 std::vector<std::byte*> blocks_of(const at::Tensor& tensor, const std::vector<Seen>& seen) {
-  const std::int64_t heads = tensor.size(1), tokens = tensor.size(2);
-  const auto token_bytes = tensor.size(3) * static_cast<std::int64_t>(tensor.element_size());
+  const std::int64_t heads = tensor.size(1);
+  const auto value_bytes = static_cast<std::int64_t>(tensor.element_size());
   auto* const first = const_cast<std::byte*>(bytes_of(tensor));  // attend only reads it
   std::vector<std::byte*> out;
   for (std::int64_t row = 0; row < tensor.size(0) * heads; ++row) {
     const Seen& of_row = seen[static_cast<std::size_t>(row / heads)];
+    const std::int64_t head = row / heads * tensor.stride(0) + row % heads * tensor.stride(1);
     for (std::int64_t token = of_row.begin; token < of_row.end; token += quant::kBlockTokens)
-      out.push_back(first + (row * tokens + token) * token_bytes);
+      out.push_back(first + (head + token * tensor.size(3)) * value_bytes);
   }
   return out;
 }
@@ -103,7 +111,8 @@ at::Tensor cpu::decode_attention(const at::Tensor& query, const at::Tensor& keys
   const std::int64_t batch = query.size(0), heads = query.size(1), kv_heads = keys.size(1);
   const std::optional<std::vector<Seen>> seen = seen_by(mask, batch, keys.size(2));
   if (!seen) return composite::decode_attention(query, keys, values, scale, mask);
-  const at::Tensor queries = query.contiguous(), all_keys = keys.contiguous(), all_values = values.contiguous();
+  const at::Tensor queries = query.contiguous();
+  const at::Tensor all_keys = with_whole_heads(keys), all_values = with_whole_heads(values);
   at::Tensor result = at::empty({batch, 1, heads, query.size(3)}, query.options());
   const std::vector<std::byte*> key_blocks = blocks_of(all_keys, *seen), value_blocks = blocks_of(all_values, *seen);
   std::vector<quant::SequenceBlocks> sequences;

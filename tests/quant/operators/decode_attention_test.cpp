@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -66,6 +67,22 @@ TEST_CASE("a decoded token's attention takes keys and values however they lie", 
   CHECK(run({turned(given.query), turned(given.keys), turned(given.values)}).equal(run(given)));
   const auto alone = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1); };
   CHECK(run({alone(given.query), alone(given.keys), alone(given.values)}).equal(alone(run(given))));
+  // With room behind each head's tokens, and as one sequence's for all.
+  const auto with_room = [](const at::Tensor& tensor) {
+    const at::Tensor all = at::full({3, 2, 90, 16}, NAN);
+    all.narrow(2, 7, 70).copy_(tensor);
+    return all.narrow(2, 7, 70);
+  };
+  const Operands roomy{given.query, with_room(given.keys), with_room(given.values)};
+  CHECK(run(roomy).equal(run(given)));
+  CHECK(run({alone(given.query), alone(roomy.keys), alone(roomy.values)}).equal(alone(run(given))));
+  const auto for_all = [&](const at::Tensor& tensor) { return alone(tensor).expand({3, 2, 70, 16}); };
+  const Operands shared{given.query, for_all(roomy.keys), for_all(roomy.values)};
+  CHECK(run(shared).equal(run({given.query, shared.keys.contiguous(), shared.values.contiguous()})));
+  const at::Tensor mask = at::ones({3, 1, 1, 70}, at::kBool);
+  mask.narrow(3, 0, 9).fill_(false);
+  CHECK(decode_attention(given.query, roomy.keys, roomy.values, kScale, mask)
+            .equal(decode_attention(given.query, given.keys, given.values, kScale, mask)));
   const at::Tensor composite = composite::decode_attention(given.query, given.keys, given.values, kScale, std::nullopt);
   CHECK(relative_difference(composite, run(given)) < 1e-5);
 }
