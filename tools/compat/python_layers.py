@@ -1,6 +1,8 @@
-"""_halfbyte.LayerStep against the same layer made of torch's operators, and are_same: for python_modules_check.py."""
+"""_halfbyte.LayerStep against the same layer made of torch's operators, are_same and Growing: for python_modules_check.py."""
+import copy
 import dataclasses
 import itertools
+import weakref
 
 from python_helpers import SCHEMES, assert_near, halfbyte, taken, torch
 
@@ -109,3 +111,74 @@ def check_watch():
     for wrong in (([(1, "b", value)], []), ([()], []), ([], [(own, "forward")]), ([1], [])):
         taken((TypeError, RuntimeError, ValueError), _halfbyte.are_same, *wrong)
     taken(TypeError, _halfbyte.are_empty, [1])
+
+
+class Owner:
+    """Of keys and values, as a layer of a cache is; what it is worth is told by torch.cat."""
+
+    def __init__(self, heads, tokens, size, dtype=torch.float32, batch=2):
+        self.keys, self.values = (torch.randn(batch, heads, tokens, size).to(dtype) for _ in range(2))
+        self.growing = _halfbyte.Growing()
+        self.growing.leave(self.keys, self.values)
+
+    def token(self):
+        return tuple(torch.randn(one.shape[0], 1, one.shape[1], one.shape[3]).to(one.dtype).transpose(1, 2) for one in (self.keys, self.values))
+
+    def append(self):
+        token = self.token()
+        wanted = [torch.cat(both, 2) for both in zip((self.keys, self.values), token)]
+        grown = self.growing.append(self.keys, self.values, *token)
+        if grown is None:
+            return False
+        assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in zip(grown, wanted))
+        self.keys, self.values = grown
+        return True
+
+
+def check_room():
+    with torch.no_grad():
+        for heads, tokens, size, dtype, batch in ((4, 1, 8, torch.float32, 2), (1, 300, 64, torch.bfloat16, 1), (2, 65, 20, torch.float16, 3)):
+            owner, places = Owner(heads, tokens, size, dtype, batch), []
+            for _ in range(200):
+                assert owner.append()
+                places.append(owner.keys.data_ptr())
+            assert len(set(places)) <= 5, places  # copied as often as room runs out
+            assert owner.keys.untyped_storage().nbytes() <= 2 * owner.keys.nbytes
+
+
+def check_growing():
+    with torch.no_grad():
+        owner = Owner(2, 5, 8)
+        assert owner.append() and owner.append()
+        older = owner.keys, owner.values
+        kept = [one.clone() for one in older]
+        assert owner.append()
+        # Of two that share what grows, one goes on; so does none with what came before, or is cut, or another tensor.
+        fork = copy.copy(owner)
+        assert owner.append() and not fork.append()
+        now = owner.keys, owner.values
+        for keys, values in (older, (now[0], older[1]), (now[0][:, :, :-1], now[1][:, :, :-1]), (now[0].clone(), now[1]), (now[0][:1], now[1][:1])):
+            owner.keys, owner.values = keys, values
+            assert not owner.append()
+        owner.keys, owner.values = now
+        key, value = owner.token()
+        for wrong in ((key.half(), value), (key, value[:, :1]), (key[:1], value[:1]), (key[..., :4], value[..., :4]), (key.repeat(1, 1, 2, 1), value), (key[0], value),
+                      (key.to("meta"), value), (key, torch.nn.Parameter(value)), (key.to_sparse(), value)):
+            assert owner.growing.append(*now, *wrong) is None, [one.shape for one in wrong]
+        assert owner.append() and all(map(torch.equal, older, kept))
+        flat = _halfbyte.Growing()
+        flat.leave(key[0], value[0])
+        assert flat.append(key[0], value[0], key[0], value[0]) is None
+        assert _halfbyte.Growing().append(*now, key, value) is None
+        there = weakref.ref(owner.keys)
+        owner.keys = owner.values = None
+        assert there() is None  # what is left holds nothing
+    with torch.inference_mode():
+        owner.keys, owner.values = now
+        owner.growing.leave(*now)
+        assert not owner.append()
+        inner = Owner(2, 5, 8)
+        assert inner.append() and inner.append() and inner.keys.is_inference()
+    assert not inner.append()
+    with torch.no_grad():
+        assert not inner.append()

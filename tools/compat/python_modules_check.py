@@ -311,7 +311,7 @@ def main(tiny):
     with tempfile.TemporaryDirectory() as folder:
         mlp = tiny_mlp(os.path.abspath(tiny), pathlib.Path(folder))
     checks = [operators.check_fake, operators.check_gradients, operators.check_dense_gradients, operators.check_vmap, operators.check_refusals, operators.check_traced_refusals,
-              operators.check_inference_weights, operators.check_opcheck, layers.check_layer_step, layers.check_watch,
+              operators.check_inference_weights, operators.check_opcheck, layers.check_layer_step, layers.check_watch, layers.check_room, layers.check_growing,
               check_state_dicts, check_moves, check_copies, check_quantize_module, check_workers]
     named = {check.__name__.removeprefix("check_"): check for check in checks}
     said = run({**named, "threads": functools.partial(check_threads, mlp), "compile": functools.partial(check_compile, mlp)})

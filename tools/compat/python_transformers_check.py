@@ -20,12 +20,11 @@ import tempfile
 import weakref
 
 from python_helpers import halfbyte, packages, run, torch
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
     import transformers
-
+    from python_cache import check_caches
     from halfbyte._attention import MARK
     from halfbyte.nn import LowBitLinear
     from halfbyte.transformers import HalfbyteConfig
@@ -367,6 +366,7 @@ def check_operators(families, scratch):
         assert calls == (attention, norms, attention) and none == (0, 0, 0), (options, calls, none)
     copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
     assert torch.equal(generated(copied, IDS, new_tokens)[0], generated(model, IDS, new_tokens)[0])
+    check_caches(model, IDS)
     model(IDS, labels=IDS).loss.backward()  # through transformers' own
     assert model.get_input_embeddings().weight.grad.abs().sum() > 0
     assert generated(model.dequantize(), IDS, new_tokens)[1] == (0, 0, 0)

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_halfbyte, module) {
   module.attr("__version__") = HALFBYTE_VERSION;
   halfbyte::python::add_errors(module);
   halfbyte::python::add_conversion(module);
+  halfbyte::python::add_growing(module);
   halfbyte::python::add_layer_step(module);
   halfbyte::python::add_memory(module);
   halfbyte::python::add_model(module);

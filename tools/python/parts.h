@@ -8,6 +8,7 @@ namespace halfbyte::python {
 void add_errors(pybind11::module_& module);
 void add_conversion(pybind11::module_& module);
 void add_memory(pybind11::module_& module);
+void add_growing(pybind11::module_& module);
 void add_layer_step(pybind11::module_& module);
 void add_model(pybind11::module_& module);
 void add_modules(pybind11::module_& module);

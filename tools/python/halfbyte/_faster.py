@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ._attention import MARK, attend_otherwise, is_plain, suits_kernels, takes_decoded, takes_mask
+from ._cache import with_token
 from ._known import DECODER_LAYER, OURS, RMS_NORM, digest_of, without_checkpointing
 from ._layers import step_of
 
@@ -50,7 +51,7 @@ def _decoder_layer(forward: _Forward) -> _Forward:
             )
         attention = self._modules["self_attn"]
         query, key, value = step.heads(hidden_states, *position_embeddings)
-        keys, values = past_key_values.update(key, value, attention.layer_idx)
+        keys, values = with_token(past_key_values, attention.layer_idx, key, value)
         if takes_decoded(query, keys, values, attention_mask):
             hidden_states = step.attended(hidden_states, query, keys, values, attention_mask)
         else:

@@ -234,6 +234,17 @@ def are_same(entries: list[tuple[dict[str, Any], str, Any]], attributes: list[tu
 
 def are_empty(containers: list[Any]) -> bool: ...
 
+class Growing:
+    """Keys and values of a cache, (batch, heads, tokens, head_dim), that a token at a time grows where they lie.
+
+    append: nothing where they are not what append or leave left, or the token, (batch, heads, 1, head_dim), is of another
+    kind.
+    """
+
+    def __init__(self) -> None: ...
+    def leave(self, keys: Tensor, values: Tensor) -> None: ...
+    def append(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor] | None: ...
+
 class LayerStep:
     """One token of each sequence through a decoder layer. Shapes: hidden (batch, 1, size), cosine and sine (batch or 1, 1,
     head_dim), heads (batch, heads, 1, head_dim).

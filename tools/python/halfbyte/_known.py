@@ -18,6 +18,8 @@ GATED_MLP = "7d2027d4464e3e71"  # LlamaMLP's
 DECODER_LAYER = "d06e2eef7bb91426"  # LlamaDecoderLayer's
 ROTARY = "4a8f8b85ee37bd3f"  # Llama's apply_rotary_pos_emb
 ROTATE_HALF = "7b6c9b425ca04287"
+CACHE_UPDATE = "be5c7be0c2fa1d55"  # Cache's
+DYNAMIC_UPDATE = "186c4f3a84f326c3"  # DynamicLayer's
 # Attention of queries, keys and values of their own, all turned; by whether queries and keys are normalised.
 ATTENTIONS = {
     "2e8f16ba887cb01f": False,  # Llama's
