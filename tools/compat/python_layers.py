@@ -1,6 +1,8 @@
-"""_halfbyte.LayerStep against the same layer made of torch's operators, are_same and Growing: for python_modules_check.py."""
+"""_halfbyte.LayerStep against the same layer made of torch's operators, Watch and Growing: for python_modules_check.py."""
+import collections
 import copy
 import dataclasses
+import gc
 import itertools
 import weakref
 
@@ -89,28 +91,43 @@ def check_layer_step():
 
 
 def check_watch():
-    holder, hooks, value = {"a": object()}, {}, object()
+    holder, hooks, value = {"a": object()}, collections.OrderedDict(), object()
     holder["b"] = value
-    own = type("Own", (), {"forward": value})
-    entries, attributes = [(holder, "b", value), (holder, "c", None)], [(own, "forward", value), (own, "backward", None)]
-    assert _halfbyte.are_same(entries, attributes) and _halfbyte.are_empty([hooks])
+    own, other = (type(name, (), {"forward": value}) for name in ("Own", "Other"))
+    one = own()
+    watch = _halfbyte.Watch([(holder, "b", value), (holder, "c", None)], [(one, own)], [(own, "forward", value), (own, "backward", None)], [{}, hooks])
+    assert watch.is_same() and watch.is_empty()
 
     def changes(change, undo):
         change()
-        found = _halfbyte.are_same(entries, attributes)
+        found = watch.is_same()
         undo()
-        assert not found and _halfbyte.are_same(entries, attributes)
+        assert not found and watch.is_same()
 
     changes(lambda: holder.update(b=object()), lambda: holder.update(b=value))
     changes(lambda: holder.pop("b"), lambda: holder.update(b=value))
     changes(lambda: holder.update(c=1), lambda: holder.pop("c"))
+    changes(lambda: setattr(one, "__class__", other), lambda: setattr(one, "__class__", own))
     changes(lambda: setattr(own, "forward", 1), lambda: setattr(own, "forward", value))
     changes(lambda: setattr(own, "backward", 1), lambda: delattr(own, "backward"))
+    many = [{f"key {i}": value for i in range(i)} for i in range(40)]
+    several = _halfbyte.Watch([(of, key, value) for of in many for key in of], [], [], [])
+    assert several.is_same() and _halfbyte.Watch([], [], [], []).is_same()
+    many[39]["key 38"] = None
+    assert not several.is_same()
     hooks["one"] = 1
-    assert not _halfbyte.are_empty([hooks])
-    for wrong in (([(1, "b", value)], []), ([()], []), ([], [(own, "forward")]), ([1], [])):
-        taken((TypeError, RuntimeError, ValueError), _halfbyte.are_same, *wrong)
-    taken(TypeError, _halfbyte.are_empty, [1])
+    assert watch.is_same() and not watch.is_empty()
+    for wrong in (([(1, "b", value)], [], [], []), ([()], [], [], []), ([], [(own,)], [], []), ([], [], [(own, "forward")], []), ([1], [], [], []), ([], [], [], [1])):
+        taken((TypeError, RuntimeError, ValueError), _halfbyte.Watch, *wrong)
+    taken(TypeError, _halfbyte.Watch([({}, [], None)], [], [], []).is_same)  # what cannot be a key
+    for place in ("entries", "classes", "attributes"):  # what is watched may hold the watch
+        held = own()
+        rows = {"entries": [], "classes": [], "attributes": [], place: [{"entries": (held.__dict__, "x", None), "classes": (held, own), "attributes": (held, "x", None)}[place]]}
+        held.watch = _halfbyte.Watch(*rows.values(), [held.__dict__])
+        there = weakref.ref(held)
+        del held, rows
+        gc.collect()
+        assert there() is None, place
 
 
 class Owner:

@@ -16,7 +16,6 @@
 #include "quant/operators/checks.h"
 #include "tools/python/packed.h"
 #include "tools/python/parts.h"
-#include "tools/python/watch.h"
 
 namespace halfbyte::python {
 namespace {
@@ -162,8 +161,6 @@ LayerStep make(at::ScalarType dtype, const py::dict& attention, const std::optio
 
 void add_layer_step(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  module.def("are_same", &are_same, py::arg("entries"), py::arg("attributes"));
-  module.def("are_empty", &are_empty, py::arg("containers"));
   py::class_<LayerStep>(module, "LayerStep")
       .def(py::init(&make), py::arg("dtype"), py::arg("attention"), py::arg("mlp"))
       .def_property_readonly("has_mlp", &LayerStep::has_mlp)

@@ -14,4 +14,5 @@ PYBIND11_MODULE(_halfbyte, module) {
   halfbyte::python::add_reports(module);
   halfbyte::python::add_tensors(module);
   halfbyte::python::add_tokenizer(module);
+  halfbyte::python::add_watch(module);
 }

@@ -16,5 +16,6 @@ void add_policies(pybind11::module_& module);
 void add_reports(pybind11::module_& module);
 void add_tensors(pybind11::module_& module);
 void add_tokenizer(pybind11::module_& module);
+void add_watch(pybind11::module_& module);
 
 }  // namespace halfbyte::python

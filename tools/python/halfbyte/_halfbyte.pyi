@@ -228,11 +228,23 @@ def quantize_state_dict(
     **options: Unpack[ConversionOptions],
 ) -> dict[str, Any]: ...
 def is_int8_fast() -> bool: ...
-def are_same(entries: list[tuple[dict[str, Any], str, Any]], attributes: list[tuple[Any, str, Any]]) -> bool:
-    """Whether names still mean these objects. entries: (dict, key, value), value None where there is no such key;
-    attributes: (object, name, value)."""
 
-def are_empty(containers: list[Any]) -> bool: ...
+class Watch:
+    """entries: (dict, key, value), value None where there is no such key. classes: (object, class). attributes: (object,
+    name, value). containers: dicts. Errors: TypeError, ValueError."""
+
+    def __init__(
+        self,
+        entries: list[tuple[dict[str, Any], str, Any]],
+        classes: list[tuple[Any, type]],
+        attributes: list[tuple[Any, str, Any]],
+        containers: list[Any],
+    ) -> None: ...
+    def is_same(self) -> bool:
+        """Whether names still mean these objects."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing in any container."""
 
 class Growing:
     """Keys and values of a cache, (batch, heads, tokens, head_dim), that a token at a time grows where they lie.

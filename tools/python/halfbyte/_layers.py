@@ -48,7 +48,8 @@ class _Made:
 
     step: _halfbyte.LayerStep | None
     kind: tuple[torch.dtype, torch.device]  # of the layer's input
-    looking: _Looking
+    seen: _Looking
+    watch: _halfbyte.Watch  # what was seen
     times: int = 0  # that too little was gained by making it
     taken: int = 0
 
@@ -56,8 +57,16 @@ class _Made:
         return _nothing, ()
 
     def is_for(self, hidden: Tensor) -> bool:
-        looking = self.looking
-        return self.kind == (hidden.dtype, hidden.device) and _halfbyte.are_same(looking.entries, looking.attributes)
+        return self.kind == (hidden.dtype, hidden.device) and self.watch.is_same()
+
+    def is_plain(self) -> bool:
+        """Whether there are no hooks now, but for those of transformers that capture outputs while nobody asks for any."""
+        if self.watch.is_empty():
+            return True
+        hooks = [hook for one in self.seen.hooks for hook in one.values()]
+        if _CAPTURING is None or any(getattr(hook, "__code__", None) is not _CAPTURING for hook in hooks):
+            return False
+        return not _outputs._active_collector.get()  # type: ignore[no-untyped-call]
 
 
 def step_of(layer: Any, hidden: Tensor, tables: Any) -> _halfbyte.LayerStep | None:
@@ -70,7 +79,7 @@ def step_of(layer: Any, hidden: Tensor, tables: Any) -> _halfbyte.LayerStep | No
     if made is None or not made.is_for(hidden):
         made = layer.__dict__[_STEP] = _made_anew(layer, hidden, made)
     step = made.step
-    if step is None or not step.fits(hidden, *tables) or not made.looking.is_plain():
+    if step is None or not step.fits(hidden, *tables) or not made.is_plain():
         return None
     made.taken += 1
     return step
@@ -88,7 +97,7 @@ def _made_anew(layer: Any, hidden: Tensor, before: _Made | None) -> _Made:
             step = _halfbyte.LayerStep(hidden.dtype, _attention(looking, layer, hidden), _mlp(looking, layer, hidden))
         except (_Unknown, AttributeError):  # the second: modules of another version, or somebody's own
             pass
-    return _Made(step, (hidden.dtype, hidden.device), looking, times)
+    return _Made(step, (hidden.dtype, hidden.device), looking, looking.watch(), times)
 
 
 class _Looking:
@@ -96,30 +105,31 @@ class _Looking:
 
     def __init__(self) -> None:
         self.entries: list[tuple[dict[str, Any], str, Any]] = []
-        self.attributes: list[tuple[Any, str, Any]] = []
-        self.empty: list[Any] = [_hooks._global_forward_hooks, _hooks._global_forward_pre_hooks]
+        self.classes: list[tuple[Any, type]] = []
+        self.attributes: dict[tuple[Any, str], Any] = {}
+        self.hooks: list[Any] = [_hooks._global_forward_hooks, _hooks._global_forward_pre_hooks]
 
     def entry(self, holder: dict[str, Any], name: str) -> Any:
+        if not isinstance(holder, dict):
+            raise _Unknown
         value = holder.get(name)
         self.entries.append((holder, name, value))
         return value
 
-    def is_plain(self) -> bool:
-        """Whether there are no hooks now, but for those of transformers that capture outputs while nobody asks for any."""
-        if _halfbyte.are_empty(self.empty):
-            return True
-        hooks = [hook for one in self.empty for hook in one.values()]
-        if _CAPTURING is None or any(getattr(hook, "__code__", None) is not _CAPTURING for hook in hooks):
-            return False
-        return not _outputs._active_collector.get()  # type: ignore[no-untyped-call]
+    def watch(self) -> _halfbyte.Watch:
+        return _halfbyte.Watch(self.entries, self.classes, [(*one, value) for one, value in self.attributes.items()], self.hooks)
 
     def module(self, module: Any) -> Any:
         """One whose forward is run by its class's code."""
         if self.entry(module.__dict__, "forward") is not None:
             raise _Unknown
         kind = type(module)
-        self.attributes += [(module, "__class__", kind), (kind, "forward", kind.forward)]
-        self.empty += [self.own(module, "_forward_hooks"), self.own(module, "_forward_pre_hooks")]
+        self.classes.append((module, kind))
+        self.attributes[kind, "forward"] = kind.forward
+        hooks = [self.own(module, "_forward_hooks"), self.own(module, "_forward_pre_hooks")]
+        if not all(isinstance(one, dict) for one in hooks):
+            raise _Unknown
+        self.hooks += hooks
         return module
 
     def child(self, parent: Any, name: str) -> Any:
