@@ -254,7 +254,7 @@ def same_tokens(model, new_tokens, steps, what):
 def changes_of(model, layer, seen):
     """What somebody may do to a layer, and how many of all layers are stepped through then: one with an MLP of its own has none of a step's."""
     layers, kind, hooks = model.config.num_hidden_layers, type(layer.self_attn), []
-    own_forward, down = kind.forward, layer.mlp.down_proj
+    own_forward, down, copied = kind.forward, layer.mlp.down_proj, copy.deepcopy(layer.mlp)
     other = halfbyte.quantize_tensor(down.weight.dequantize(torch.float32) * 2, "sym_int4", 32)
 
     @functools.wraps(own_forward)
@@ -264,7 +264,6 @@ def changes_of(model, layer, seen):
 
     def hook():
         hooks.append(down.register_forward_hook(lambda *_: seen.append(1)))
-
     def hook_anew():
         down._forward_hooks = collections.OrderedDict()
         hook()
@@ -280,8 +279,9 @@ def changes_of(model, layer, seen):
         "a norm in float32": (lambda: layer.input_layernorm.float(), layers),
         "a weight": (lambda: down.set_weight(other), layers),
         "a module": (lambda: setattr(layer.mlp, "act_fn", torch.nn.Tanh()), layers - 1),
+        "another dictionary of modules": (lambda: setattr(layer, "_modules", {**layer._modules, "mlp": copied}), layers),
         "a class": (lambda: setattr(kind, "forward", twice), 0),
-        "its own class": (lambda: setattr(kind, "forward", own_forward), layers - 1),
+        "its own class": (lambda: setattr(kind, "forward", own_forward), layers),
         "a forward": (lambda: setattr(layer.self_attn, "forward", functools.partial(twice, layer.self_attn)), layers - 1),
     }
 

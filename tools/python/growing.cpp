@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -14,6 +15,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include "quant/operators/plain_memory.h"
 #include "tools/python/parts.h"
@@ -24,48 +26,69 @@ namespace {
 namespace py = pybind11;
 using Pair = std::pair<at::Tensor, at::Tensor>;  // keys and values
 
-// What grows is a view of a tensor with room behind each head's tokens. Its owner may put other tensors in its place,
-// or older ones: then it has not been left as it was, and nothing is written. Copies of the owner share this object, so
-// that only one of them goes on where both were. All calls need the interpreter's lock.
+// What grows is a view of memory with room behind each head's tokens. It is grown where its owner still has the tensors
+// that were left, and they the memory that was: whatever else was put in their place, nothing is written. All calls
+// need the interpreter's lock.
 class Growing {
  public:
   // Keys and values as the next token will find them, if it is to grow them.
   void leave(const at::Tensor& keys, const at::Tensor& values) {
-    left_ = Left{weak(keys), weak(values), keys.dim() == 4 ? keys.size(2) : 0};
+    room_ = keys.dim() == 4 ? keys.size(2) : 0;
+    keys_ = Left(keys), values_ = Left(values);
   }
 
-  // Nothing, and nothing changed, where they are not those that were left, or the token is not of their kind. Shapes:
-  // (batch, heads, tokens, head_dim), of the token with one.
+  // Nothing, and nothing changed, where they are not those that were left, or the token is not of their kind, or
+  // somebody follows each operator. Shapes: (batch, heads, tokens, head_dim), of the token with one. What it gives has
+  // the memory of what it was given where that has room: is_alone says whether anybody can see that.
   std::optional<Pair> append(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& key,
                              const at::Tensor& value) {
-    if (!left_ || !is(left_->keys, keys) || !is(left_->values, values)) return std::nullopt;
+    if (!keys_.is(keys) || !values_.is(values) || c10::impl::TorchDispatchModeTLS::any_modes_set()) return std::nullopt;
     if (!fits(keys, key) || !fits(values, value) || keys.size(2) != values.size(2)) return std::nullopt;
     const at::AutoDispatchBelowADInplaceOrView below;  // nobody wants a gradient; these are no views to autograd
     const std::int64_t tokens = keys.size(2);
-    std::int64_t room = left_->room;
+    std::int64_t room = room_;
     Pair grown{keys, values};
     if (tokens == room) {
       room = tokens + std::max(kLeastRoom, tokens / 4);
       grown = {with_room(keys, room), with_room(values, room)};
     }
     grown = {appended(grown.first, key), appended(grown.second, value)};
-    left_ = Left{weak(grown.first), weak(grown.second), room};
+    leave(grown.first, grown.second);
+    room_ = room;
     return grown;
   }
 
- private:
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct Left {
-    Weak keys, values;
-    std::int64_t room;  // tokens for which there is some, theirs included
-  };
-  static constexpr std::int64_t kLeastRoom = 64;
-
-  static Weak weak(const at::Tensor& tensor) { return Weak(tensor.getIntrusivePtr()); }
-  static bool is(const Weak& left, const at::Tensor& tensor) {
-    const auto there = left.lock();
-    return there && there.get() == tensor.unsafeGetTensorImpl();
+  // Whether no other tensor has their memory: an older one, which does not expect to change with them.
+  static bool is_alone(const at::Tensor& keys, const at::Tensor& values) {
+    return keys.storage().use_count() == 1 && values.storage().use_count() == 1;
   }
+
+ private:
+  static constexpr std::int64_t kLeastRoom = 16;
+
+  // A tensor, which is not kept alive, and where it was.
+  struct Left {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    const void* storage = nullptr;
+    std::size_t bytes = 0;
+    std::int64_t offset = 0;
+    std::vector<std::int64_t> sizes, strides;
+
+    Left() : tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()) {}
+    explicit Left(const at::Tensor& given) : tensor(given.getIntrusivePtr()) {
+      if (!given.has_storage() || given.layout() != at::kStrided) return;
+      storage = given.storage().unsafeGetStorageImpl();
+      bytes = given.storage().nbytes();
+      offset = given.storage_offset();
+      sizes = given.sizes().vec(), strides = given.strides().vec();
+    }
+    bool is(const at::Tensor& given) const {
+      const auto there = tensor.lock();
+      return storage && there && there.get() == given.unsafeGetTensorImpl() && given.has_storage() &&
+             storage == given.storage().unsafeGetStorageImpl() && bytes == given.storage().nbytes() &&
+             offset == given.storage_offset() && given.sizes() == sizes && given.strides() == strides;
+    }
+  };
 
   static bool is_plain(const at::Tensor& x) {
     return x.dim() == 4 && operators::is_in_plain_memory(x) && !x.requires_grad() && !x.is_conj();
@@ -79,6 +102,7 @@ class Growing {
 
   // The tensor's values, and zeros behind each head's. Shape: as the tensor's.
   static at::Tensor with_room(const at::Tensor& tensor, std::int64_t room) {
+    const py::gil_scoped_release released;
     const std::int64_t tokens = tensor.size(2);
     const at::Tensor all = at::empty({tensor.size(0), tensor.size(1), room, tensor.size(3)}, tensor.options());
     all.narrow(2, 0, tokens).copy_(tensor);
@@ -100,7 +124,8 @@ class Growing {
     return all;
   }
 
-  std::optional<Left> left_;
+  Left keys_, values_;
+  std::int64_t room_ = 0;  // tokens for which there is some, theirs included
 };
 
 }  // namespace
@@ -109,6 +134,7 @@ void add_growing(py::module_& module) {
   py::class_<Growing>(module, "Growing")
       .def(py::init<>())
       .def("leave", &Growing::leave, py::arg("keys"), py::arg("values"))
+      .def_static("is_alone", &Growing::is_alone, py::arg("keys"), py::arg("values"))
       .def("append", &Growing::append, py::arg("keys"), py::arg("values"), py::arg("key"), py::arg("value"));
 }
 

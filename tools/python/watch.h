@@ -1,6 +1,7 @@
 // Whether a module of torch's is still what it was when somebody looked.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <pybind11/pybind11.h>

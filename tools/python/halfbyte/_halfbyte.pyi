@@ -249,12 +249,14 @@ class Watch:
 class Growing:
     """Keys and values of a cache, (batch, heads, tokens, head_dim), that a token at a time grows where they lie.
 
-    append: nothing where they are not what append or leave left, or the token, (batch, heads, 1, head_dim), is of another
-    kind.
+    append: nothing where they are not what append or leave left, where it was, or the token, (batch, heads, 1, head_dim),
+    is of another kind. What it gives may have the memory of what it was given; is_alone: whether no other tensor has it.
     """
 
     def __init__(self) -> None: ...
     def leave(self, keys: Tensor, values: Tensor) -> None: ...
+    @staticmethod
+    def is_alone(keys: Tensor, values: Tensor) -> bool: ...
     def append(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor] | None: ...
 
 class LayerStep:

@@ -44,7 +44,7 @@ def _nothing() -> None:
 
 @dataclasses.dataclass
 class _Made:
-    """A step, or none, for as long as what was looked at is the same. Kept in the layer, whose copies have none."""
+    """A step, or none, for as long as what was looked at is the same. Kept in the layer; its deep copies, and what is pickled, have none."""
 
     step: _halfbyte.LayerStep | None
     kind: tuple[torch.dtype, torch.device]  # of the layer's input
@@ -133,7 +133,7 @@ class _Looking:
         return module
 
     def child(self, parent: Any, name: str) -> Any:
-        found = self.entry(parent._modules, name)
+        found = self.entry(self.own(parent, "_modules"), name)
         if found is None:
             raise _Unknown
         return self.module(found)
@@ -143,7 +143,7 @@ class _Looking:
 
     def norm(self, parent: Any, name: str) -> tuple[Tensor, float]:
         norm = self.child(parent, name)
-        weight = self.entry(norm._parameters, "weight")
+        weight = self.entry(self.own(norm, "_parameters"), "weight")
         if digest_of(type(norm).forward) != RMS_NORM or weight is None or not suits_kernels(weight):
             raise _Unknown
         return weight, float(self.own(norm, "variance_epsilon"))
@@ -156,11 +156,12 @@ class _Looking:
             self.own(linear, own)
         weight = linear.weight
         fields = {field.name: getattr(weight, field.name) for field in dataclasses.fields(weight)}
-        for part in linear._buffers:
-            self.entry(linear._buffers, part)
+        buffers = self.own(linear, "_buffers")
+        for part in buffers:
+            self.entry(buffers, part)
         if linear.rounds_values and hidden.dtype == torch.float32:
             raise _Unknown
-        return fields, self.entry(linear._parameters, "bias"), linear._arithmetic_for(hidden)
+        return fields, self.entry(self.own(linear, "_parameters"), "bias"), linear._arithmetic_for(hidden)
 
 
 def _attention(looking: _Looking, layer: Any, hidden: Tensor) -> dict[str, Any]:
