@@ -48,8 +48,8 @@ class _Made:
 
     step: _halfbyte.LayerStep | None
     kind: tuple[torch.dtype, torch.device]  # of the layer's input
-    seen: _Looking
-    watch: _halfbyte.Watch  # what was seen
+    watch: _halfbyte.Watch
+    hooks: list[Any]  # the containers that it watches
     times: int = 0  # that too little was gained by making it
     taken: int = 0
 
@@ -63,7 +63,7 @@ class _Made:
         """Whether there are no hooks now, but for those of transformers that capture outputs while nobody asks for any."""
         if self.watch.is_empty():
             return True
-        hooks = [hook for one in self.seen.hooks for hook in one.values()]
+        hooks = [hook for one in self.hooks for hook in one.values()]
         if _CAPTURING is None or any(getattr(hook, "__code__", None) is not _CAPTURING for hook in hooks):
             return False
         return not _outputs._active_collector.get()  # type: ignore[no-untyped-call]
@@ -97,7 +97,7 @@ def _made_anew(layer: Any, hidden: Tensor, before: _Made | None) -> _Made:
             step = _halfbyte.LayerStep(hidden.dtype, _attention(looking, layer, hidden), _mlp(looking, layer, hidden))
         except (_Unknown, AttributeError):  # the second: modules of another version, or somebody's own
             pass
-    return _Made(step, (hidden.dtype, hidden.device), looking, looking.watch(), times)
+    return _Made(step, (hidden.dtype, hidden.device), looking.watch(), looking.hooks, times)
 
 
 class _Looking:
