@@ -19,7 +19,7 @@
 #include "loader/files/tensor_hash.h"
 #include "models/dtype_rules.h"
 #include "models/modules/overflow.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte {
@@ -162,7 +162,8 @@ at::Tensor CheckpointSource::mapped(const files::StoredTensor& tensor, at::IntAr
     map = files::map_data_file(checkpoint_, tensor.file);
     map->read_ahead();
   }
-  return at::from_blob(map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
+  return at::from_blob(
+      map->bytes().data() + tensor.offset, shape, [map](void*) {}, at::TensorOptions().dtype(type));
 }
 
 // Scales as the kernels take them: a matrix of floats, or of bytes with row scales. Nested ones are expanded to

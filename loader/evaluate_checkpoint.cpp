@@ -17,7 +17,7 @@
 #include "loader/worst_tokens.h"
 #include "models/architectures/model_config.h"
 #include "models/evaluation/evaluation.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {

@@ -16,10 +16,10 @@
 #include "loader/module_slots.h"
 #include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
-#include "models/modules/session.h"
 #include "models/parallel/alike.h"
 #include "models/parallel/division.h"
 #include "models/parallel/stages.h"
+#include "models/sessions/session.h"
 #include "quant/kernels/cpu_products.h"
 #include "quant/threads.h"
 

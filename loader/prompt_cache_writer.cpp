@@ -12,6 +12,7 @@
 #include "loader/files/data_file_layout.h"
 #include "loader/files/replaced_file.h"
 #include "loader/prompt_cache_layout.h"
+#include "models/modules/stored_state.h"
 #include "quant/operators/torch_dtype.h"
 
 namespace halfbyte {

@@ -13,8 +13,8 @@
 
 #include "loader/model_fingerprint.h"
 #include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
 #include "models/parallel/alike.h"
+#include "models/sessions/pass_watch.h"
 #include "models/training/ranks.h"
 #include "models/training/step_gradients.h"
 

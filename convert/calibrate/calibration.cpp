@@ -11,7 +11,7 @@
 #include "convert/calibrate/calibration_run.h"
 #include "loader/guarded.h"
 #include "loader/torch_runtime.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -12,7 +12,7 @@
 #include "convert/calibrate/expert_path.h"
 #include "loader/files/file_tree.h"
 #include "loader/files/hash.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/threads.h"
 
 namespace halfbyte::convert::calibrate {

@@ -4,7 +4,7 @@
 
 #include <ATen/ops/mm.h>
 
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -9,7 +9,7 @@
 #include <ATen/ops/mm.h>
 
 #include "loader/files/parallel.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {
@@ -120,8 +120,9 @@ void descend(const at::Tensor& weights, const at::Tensor& moments, int passes, P
   const auto rows = static_cast<std::size_t>(weights.size(0)), width = static_cast<std::size_t>(columns);
   const at::Tensor codes = at::empty(weights.sizes(), at::kByte);
   std::uint8_t* code = codes.mutable_data_ptr<std::uint8_t>();
-  files::parallel_for(rows, threads,
-                      [&](std::size_t row) { out.codes(static_cast<std::int64_t>(row), {code + row * width, width}); });
+  files::parallel_for(rows, threads, [&](std::size_t row) {
+    out.codes(static_cast<std::int64_t>(row), {code + row * width, width});
+  });
   at::Tensor slopes = slopes_of(weights, moments, out, threads);
   const std::int64_t blocks = (columns + kBlock - 1) / kBlock;
   for (std::int64_t step = 0; step < passes * blocks; ++step) {

@@ -11,7 +11,7 @@
 
 #include "convert/calibrate/triangular.h"
 #include "loader/files/parallel.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

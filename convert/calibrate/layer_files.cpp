@@ -6,7 +6,7 @@
 
 #include "convert/output/write_progress.h"
 #include "loader/files/file_tree.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -45,7 +45,7 @@ LayerRunner::LayerRunner(const files::Checkpoint& source, const DtypePolicy& pol
     : source_(source), compute_(policy), config_(config_of(source)) {
   options_.dtype = policy;
   for (const models::RopeConfig& rope : config_.ropes)
-    rotaries_.push_back(std::make_shared<models::Rotary>(rope, compute_, at::kFloat));
+    ropes_.push_back(std::make_shared<models::Rotary>(rope, compute_, at::kFloat));
   reaches_ = models::reaches_of(config_);
 }
 
@@ -91,7 +91,7 @@ const models::DenseLinear& LayerRunner::linear(const std::string& path) const {
 models::Session LayerRunner::session() const {
   std::vector<std::unique_ptr<models::LayerState>> states(config_.layers.size());
   states.at(static_cast<std::size_t>(layer_)) = module_->mixer().make_state(at::kCPU);
-  return models::Session(std::move(states), rotaries_, at::kCPU);
+  return models::Session(std::move(states), ropes_);
 }
 
 at::Tensor LayerRunner::forward(const at::Tensor& input) const {
@@ -99,7 +99,7 @@ at::Tensor LayerRunner::forward(const at::Tensor& input) const {
   for (std::int64_t i = 0; i < input.size(0); ++i) windows.push_back(session());
   std::vector<models::Session*> sessions;
   for (models::Session& window : windows) sessions.push_back(&window);
-  const models::Pass pass = models::make_pass(std::move(sessions), input.size(1), reaches_);
+  const models::Pass pass = models::make_pass(std::move(sessions), input.size(1), reaches_, at::kCPU);
   return translated([&] { return std::string("layer ") + std::to_string(layer_) + ", given " + describe(input); },
                     [&] { return module_->forward(input, pass); });
 }

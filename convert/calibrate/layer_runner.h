@@ -46,7 +46,7 @@ class LayerRunner {
   LoadOptions options_;
   models::Compute compute_;
   models::ModelConfig config_;
-  std::vector<std::shared_ptr<const models::Rotary>> rotaries_;
+  models::Session::Ropes ropes_;        // Rotary modules
   std::vector<models::Reach> reaches_;  // of the layers
   std::int64_t layer_ = -1;
   std::shared_ptr<models::DecoderLayer> module_;

@@ -12,7 +12,7 @@
 
 #include "convert/calibrate/expert_path.h"
 #include "models/modules/linear.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -7,7 +7,7 @@
 #include <halfbyte/linear.h>
 
 #include "loader/files/parallel.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/row_scales.h"
 
 namespace halfbyte::convert::calibrate {

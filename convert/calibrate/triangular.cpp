@@ -7,7 +7,7 @@
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/mm.h>
 
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -12,8 +12,8 @@
 #include "convert/provenance.h"
 #include "convert/training/schedule.h"
 #include "loader/model_fingerprint.h"
-#include "models/modules/pass_watch.h"
 #include "models/parallel/alike.h"
+#include "models/sessions/pass_watch.h"
 #include "models/training/ranks.h"
 
 namespace halfbyte::convert {

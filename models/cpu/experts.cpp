@@ -9,6 +9,7 @@
 
 #include "models/cpu/costs.h"
 #include "models/cpu/gates.h"
+#include "models/cpu/module_views.h"
 #include "models/cpu/multiply.h"
 #include "models/modules/routing.h"
 #include "quant/operators/torch_dtype.h"

@@ -6,7 +6,7 @@
 #include <halfbyte/linear.h>
 
 #include "models/cpu/costs.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/activations.h"
 
 namespace halfbyte::models::cpu {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/cpu/views.h"
+#include "models/sessions/rotary_tables.h"
 
 namespace halfbyte::models::cpu {
 
@@ -47,7 +48,7 @@ class Buffer {
 struct TurnsView {
   std::int64_t pairs = 0;
   std::vector<const float*> cosines, sines;
-  std::vector<std::shared_ptr<const RotaryTable>> tables;  // whose they are
+  std::vector<std::shared_ptr<const RotaryRows>> tables;  // whose they are
 };
 
 // Of a layer's experts. Rows: every token as often as it has experts, in the order of these.

@@ -12,7 +12,7 @@
 #include "models/evaluation/evaluation.h"
 #include "models/evaluation/statistics.h"
 #include "models/evaluation/token_scores.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {

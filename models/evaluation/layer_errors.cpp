@@ -13,9 +13,9 @@
 
 #include "models/evaluation/evaluation.h"
 #include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
-#include "models/modules/session.h"
 #include "models/modules/tap.h"
+#include "models/sessions/pass_watch.h"
+#include "models/sessions/session.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {

@@ -6,8 +6,8 @@
 
 #include <halfbyte/causal_lm.h>
 
-#include "models/modules/pass_watch.h"
-#include "models/modules/session.h"
+#include "models/sessions/pass_watch.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::models {
 

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/ATen.h>
-
-#include "models/architectures/architecture.h"
 #include "models/generation/sampler.h"
 
 namespace halfbyte::models {
@@ -18,17 +15,16 @@ constexpr std::size_t kReadTokens = 512;
 
 }  // namespace
 
-// Gives the last token's logits. Shape: (vocab_size).
-at::Tensor DraftModel::read(std::span<const std::int64_t> tokens) {
-  at::Tensor hidden;
+std::span<const float> DraftModel::read(std::span<const std::int64_t> tokens) {
+  std::int64_t last = 0;
   for (std::size_t begin = 0; begin < tokens.size(); begin += kReadTokens) {
     const auto some = tokens.subspan(begin, std::min(kReadTokens, tokens.size() - begin));
     const StepRow row{&session_, static_cast<std::int64_t>(some.size())};
-    const at::Tensor ids = at::tensor(at::IntArrayRef(some.data(), some.size())).to(model_.device());
-    hidden = model_.step(ids, {&row, 1});
+    given_ = model_.step(some, {&row, 1});
+    last = row.tokens - 1;
     read_.insert(read_.end(), some.begin(), some.end());
   }
-  return model_.head(hidden.narrow(0, hidden.size(0) - 1, 1)).squeeze(0).cpu().contiguous();
+  return given_->logits(last, 1);
 }
 
 void DraftModel::go_back(std::span<const std::int64_t> tokens) {
@@ -47,17 +43,16 @@ bool DraftModel::knows(std::span<const std::int64_t> tokens, std::size_t most) c
 TokenIds DraftModel::guess(std::span<const std::int64_t> tokens, std::size_t most) {
   go_back(tokens);
   if (most == 0 || !knows(tokens, most)) return {};
-  at::Tensor logits = read(tokens.subspan(read_.size()));
+  std::span<const float> row = read(tokens.subspan(read_.size()));
   verified_.clear();
   if (session_.least() > session_.length() - 1) verified_.push_back(session_.fork());
   TokenIds out;
   while (true) {
-    const std::span<const float> row(logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel()));
     const std::int64_t token = std::ranges::max_element(row) - row.begin();
     if (log_probability(row, token) < kLeastLogProbability) return out;
     out.push_back(token);
     if (out.size() == most) return out;
-    logits = read({&token, 1});
+    row = read({&token, 1});
   }
 }
 

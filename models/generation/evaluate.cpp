@@ -14,9 +14,9 @@
 #include "models/architectures/architecture.h"
 #include "models/evaluation/windows.h"
 #include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
-#include "models/modules/session.h"
 #include "models/parallel/summed.h"
+#include "models/sessions/pass_watch.h"
+#include "models/sessions/session.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte {

@@ -1,24 +1,18 @@
-// CausalLM::generate: prefill each prompt in chunks, then decode all of them together.
+#include "models/generation/generate.h"
+
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <optional>
 
-#include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
-
-#include <halfbyte/causal_lm.h>
+#include <halfbyte/backend_error.h>
 #include <halfbyte/error.h>
 
-#include "models/architectures/architecture.h"
 #include "models/generation/passes.h"
 #include "models/generation/prompt_cache.h"
 #include "models/generation/sampler.h"
 #include "models/generation/speculation.h"
-#include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
-#include "models/modules/session.h"
-#include "models/parallel/summed.h"
-#include "quant/operators/translate.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/rows_alike.h"
 
 namespace halfbyte::models {
@@ -26,15 +20,6 @@ namespace {
 
 // Positions whose logits are made at once when a prompt's log-probabilities are wanted.
 constexpr std::int64_t kLogitRows = 64;
-
-std::span<const float> row_of(const at::Tensor& logits, std::int64_t row) {
-  const auto width = static_cast<std::size_t>(logits.size(-1));
-  return {logits.const_data_ptr<float>() + static_cast<std::size_t>(row) * width, width};
-}
-
-at::Tensor to_tokens(std::span<const std::int64_t> ids, at::Device device) {
-  return at::tensor(at::IntArrayRef(ids.data(), ids.size())).to(device);
-}
 
 void check_options(const GenerateOptions& options) {
   const auto fail = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
@@ -49,19 +34,6 @@ void check_options(const GenerateOptions& options) {
     fail("min_p is " + std::to_string(options.min_p) + "; expected 0 to 1");
   if (!(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty)))
     fail("repetition_penalty is " + std::to_string(options.repetition_penalty) + "; expected more than 0");
-}
-
-// Ranks that run a model together must come to the same passes, unless one of them leads: a guess is taken by how long
-// passes take.
-void check_group(const CausalLM& model, const GenerateOptions& options) {
-  if (!model.decoder().compute().group) return;
-  const auto refuse = [](const char* what) {
-    throw Error(ErrorCode::kUnsupported, std::string(what) + " is not for a model that several ranks run together");
-  };
-  if (options.draft) refuse("a draft model");
-  if (!model.group_in_step()) return;
-  if (options.lookup) refuse("speculation");
-  if (options.cache) refuse("a prompt cache");
 }
 
 void check_prompt(const TokenIds& prompt, std::size_t index, const ModelConfig& config) {
@@ -102,7 +74,8 @@ struct Sequence {
 
 class Generator {
  public:
-  Generator(const CausalLM& model, const std::vector<TokenIds>& prompts, const GenerateOptions& options)
+  Generator(const StepModel& model, const std::vector<TokenIds>& prompts, const GenerateOptions& options,
+            const StepModel* draft)
       : model_(model), prompts_(prompts), options_(options), sessions_(open_sessions()) {
     if (!options.ignore_eos) stop_tokens_ = model.config().eos_token_ids;
     stop_tokens_.insert(stop_tokens_.end(), options.stop_tokens.begin(), options.stop_tokens.end());
@@ -114,7 +87,7 @@ class Generator {
                             prompts[i],
                             prompts[i].size(),
                             std::min(options.max_gen_len, context),
-                            Speculation(model, options)});
+                            Speculation(model.config(), options.lookup, draft)});
       sequences_.back().sampler.see(prompts[i]);
       to_read_ += static_cast<std::int64_t>(prompts[i].size());
     }
@@ -136,23 +109,32 @@ class Generator {
  private:
   // Sessions take memory as they grow. What this machine would never give is said now, not after hours.
   void check_memory() const {
-    if (!model_.device().is_cpu()) return;
+    if (!model_.is_on_cpu()) return;
     std::int64_t bytes = 0, longest = 0;
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
       const std::int64_t tokens = static_cast<std::int64_t>(sequences_[i].prompt_tokens) + sequences_[i].room;
       bytes += sessions_[i].bytes_for(tokens);
       longest = std::max(longest, tokens);
     }
-    const auto what = [&] {
-      return "keys and values of " + std::to_string(sequences_.size()) + " sequences of up to " +
-             std::to_string(longest) + " tokens";
-    };
-    translated(what, [&] { return at::empty({bytes}, at::kByte); });
+    try {
+      const std::unique_ptr<std::byte[]> all(new std::byte[static_cast<std::size_t>(bytes)]);
+      *static_cast<volatile std::byte*>(all.get()) = std::byte{};  // a compiler may leave out what nobody reads
+    } catch (const std::bad_alloc& error) {
+      throw BackendError(ErrorCode::kNoResources,
+                         "keys and values of " + std::to_string(sequences_.size()) + " sequences of up to " +
+                             std::to_string(longest) +
+                             " tokens: there is not enough memory for them; take fewer tokens or sequences at once, a "
+                             "smaller model, or another device",
+                         error.what());
+    }
   }
 
   // One a prompt.
   std::span<Session> open_sessions() {
-    if (!options_.cache) return own_sessions_ = model_.make_sessions(static_cast<std::int64_t>(prompts_.size()));
+    if (!options_.cache) {
+      for (std::size_t i = 0; i < prompts_.size(); ++i) own_sessions_.push_back(model_.make_session());
+      return own_sessions_;
+    }
     PromptCache::State& cache = options_.cache->state();
     cached_ = cache.open(model_, prompts_.front(), !(options_.echo && options_.logprobs));
     return {&*cache.session, 1};
@@ -192,17 +174,19 @@ class Generator {
     if (options_.echo) sequence.result.tokens = prompt;
     if (options_.echo && options_.logprobs) sequence.result.logprobs.emplace_back(std::nullopt);
     sequence.result.cached_tokens = cached_;
-    at::Tensor last;
+    std::unique_ptr<StepModel::Given> last;
+    std::int64_t tokens = 0;  // of the last pass
     const std::span fresh = std::span(prompt).subspan(static_cast<std::size_t>(cached_));
-    const auto use = [&](std::int64_t begin, const at::Tensor& hidden) {
-      if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, hidden);
-      last = hidden.narrow(1, hidden.size(1) - 1, 1);
+    const auto use = [&](std::int64_t begin, std::int64_t count, std::unique_ptr<StepModel::Given> given) {
+      if (options_.echo && options_.logprobs) record_prompt(sequence, prompt, begin, count, *given);
+      last = std::move(given);
+      tokens = count;
     };
     if (!read(index, fresh, prompt.size(), use)) return finish(sequence, FinishReason::kCancelled);
     read_ += static_cast<std::int64_t>(fresh.size());
     if (options_.cache) options_.cache->state().keep_prompt();
     if (sequence.room == 0) return finish(sequence, reason_of_no_room(sequence));
-    accept(index, row_of(model_.head(last).cpu().contiguous(), 0));
+    accept(index, last->logits(tokens - 1, 1));
   }
 
   static constexpr int kMostStages = 8;  // that passes are longer for
@@ -231,10 +215,11 @@ class Generator {
     const quant::RowsAlike alike(kind_of_prompt(size));
     for (std::int64_t begin = 0, next = 0; begin < size; begin = next) {
       next = begin + std::min(most_a_pass(), size - begin);
-      const auto count = static_cast<std::size_t>(next - begin);
-      const auto ids = tokens.subspan(static_cast<std::size_t>(begin), count);
-      const auto pass = [&] { use(begin, model_.hidden(to_tokens(ids, model_.device()).unsqueeze(0), session)); };
-      if (!unless_stopped(pass, prompt_progress(begin, static_cast<std::int64_t>(count)))) return false;
+      const std::int64_t count = next - begin;
+      const auto ids = tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+      const StepRow row{&session, count};
+      const auto pass = [&] { use(begin, count, model_.step(ids, {&row, 1})); };
+      if (!unless_stopped(pass, prompt_progress(begin, count))) return false;
       if (options_.cache) options_.cache->state().keep_branch();
     }
     return true;
@@ -252,20 +237,27 @@ class Generator {
     sessions_[index].cut(0);
     if (options_.cache) options_.cache->state().forget_earlier();
     const std::span tokens(sequence.tokens);
-    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(), [](std::int64_t, const at::Tensor&) {});
+    read(index, tokens.first(static_cast<std::size_t>(length)), tokens.size(),
+         [](std::int64_t, std::int64_t, std::unique_ptr<StepModel::Given>) {});
   }
 
-  void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, const at::Tensor& hidden) {
-    for (std::int64_t offset = 0; offset < hidden.size(1); offset += kLogitRows) {
-      const std::int64_t rows = std::min(kLogitRows, hidden.size(1) - offset);
+  void record_prompt(Sequence& sequence, const TokenIds& prompt, std::int64_t begin, std::int64_t count,
+                     StepModel::Given& given) {
+    for (std::int64_t offset = 0; offset < count; offset += kLogitRows) {
+      const std::int64_t rows = std::min(kLogitRows, count - offset);
       PassWatch::check();
-      const at::Tensor logits = model_.head(hidden.narrow(1, offset, rows)).cpu().contiguous();
+      const std::span<const float> logits = given.logits(offset, rows);
       for (std::int64_t row = 0; row < rows; ++row) {
         const auto next = static_cast<std::size_t>(begin + offset + row + 1);
         if (next < prompt.size())
           sequence.result.logprobs.emplace_back(log_probability(row_of(logits, row), prompt[next]));
       }
     }
+  }
+
+  std::span<const float> row_of(std::span<const float> logits, std::int64_t row) const {
+    const auto width = static_cast<std::size_t>(model_.config().vocab_size);
+    return logits.subspan(static_cast<std::size_t>(row) * width, width);
   }
 
   void cancel() {
@@ -287,10 +279,12 @@ class Generator {
       rows.push_back({&sessions_[i], 1});
       next.push_back(sequences_[i].last_token);
     }
-    at::Tensor logits;
+    std::unique_ptr<StepModel::Given> given;
+    std::span<const float> logits;
     const auto pass = [&] {
       const quant::RowsAlike alike;
-      logits = model_.head(model_.step(to_tokens(next, model_.device()), rows)).cpu().contiguous();
+      given = model_.step(next, rows);
+      logits = given->logits(0, static_cast<std::int64_t>(next.size()));
     };
     if (!unless_stopped(pass)) return cancel();
     for (std::size_t i = 0; i < going.size(); ++i) accept(going[i], row_of(logits, static_cast<std::int64_t>(i)));
@@ -302,14 +296,16 @@ class Generator {
     Sequence& sequence = sequences_[index];
     Session& session = sessions_[index];
     std::span<const std::int64_t> guesses;
-    at::Tensor logits;
+    std::unique_ptr<StepModel::Given> given;
+    std::span<const float> logits;
     const auto pass = [&] {
       guesses = sequence.speculation.guess(sequence.tokens, session, sequence.room - 1);
       TokenIds next = {sequence.last_token};
       next.insert(next.end(), guesses.begin(), guesses.end());
       const quant::RowsAlike alike;
       const StepRow row{&session, static_cast<std::int64_t>(next.size())};
-      logits = model_.head(model_.step(to_tokens(next, model_.device()), {&row, 1})).cpu().contiguous();
+      given = model_.step(next, {&row, 1});
+      logits = given->logits(0, row.tokens);
     };
     if (!unless_stopped(pass)) return cancel();
     const std::size_t right = accept_guesses(index, guesses, logits);
@@ -320,7 +316,7 @@ class Generator {
   }
 
   // Chooses tokens as long as they are what was guessed. Returns how many were.
-  std::size_t accept_guesses(std::size_t index, std::span<const std::int64_t> guesses, const at::Tensor& logits) {
+  std::size_t accept_guesses(std::size_t index, std::span<const std::int64_t> guesses, std::span<const float> logits) {
     const Sequence& sequence = sequences_[index];
     for (std::size_t right = 0;; ++right) {
       accept(index, row_of(logits, static_cast<std::int64_t>(right)));
@@ -343,7 +339,7 @@ class Generator {
     if (sequence.room == 0) finish(sequence, reason_of_no_room(sequence));
   }
 
-  const CausalLM& model_;
+  const StepModel& model_;
   const std::vector<TokenIds>& prompts_;
   const GenerateOptions& options_;
   TokenIds stop_tokens_;
@@ -357,20 +353,14 @@ class Generator {
 
 }  // namespace
 
-std::vector<Generation> CausalLM::generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options) const {
+std::vector<Generation> generate(const StepModel& model, const std::vector<TokenIds>& prompts,
+                                 const GenerateOptions& options, const StepModel* draft) {
   check_options(options);
-  check_group(*this, options);
   if (options.cache && prompts.size() > 1)
     throw Error(ErrorCode::kInvalidArgument, "a prompt cache holds one sequence; generate from one prompt at a time");
-  for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, *config_);
+  for (std::size_t i = 0; i < prompts.size(); ++i) check_prompt(prompts[i], i, model.config());
   if (prompts.empty()) return {};
-  for (const TokenIds& prompt : prompts) check_same_tokens(group_in_step(), prompt);
-  const c10::InferenceMode guard;
-  try {
-    return Generator(*this, prompts, options).run();
-  } catch (const c10::Error& error) {  // not std::exception: what a callback throws is the caller's own
-    throw_translated("generating under " + policy_.name() + " on " + device().str(), error);
-  }
+  return Generator(model, prompts, options, draft).run();
 }
 
 }  // namespace halfbyte::models

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "models/architectures/architecture.h"
-
 namespace halfbyte {
 
 PromptCache::PromptCache() : state_(std::make_unique<State>()) {}
@@ -29,26 +27,27 @@ bool serves(const models::RopeConfig& rope, std::size_t one, std::size_t other) 
 
 }  // namespace
 
-std::int64_t PromptCache::State::usable(const models::CausalLM& owner, const TokenIds& prompt) const {
+std::int64_t PromptCache::State::usable(const models::ModelConfig& config, const TokenIds& prompt) const {
   if (!is_whole) return 0;
   // A prompt that was broken off was read as the beginning of all of it.
   const std::size_t length = std::max(tokens.size(), static_cast<std::size_t>(session->expected()));
   const auto is_served = [&](const models::RopeConfig& rope) { return serves(rope, length, prompt.size()); };
-  if (!std::ranges::all_of(owner.config().ropes, is_served)) return 0;
+  if (!std::ranges::all_of(config.ropes, is_served)) return 0;
   const auto common = std::ranges::mismatch(tokens, prompt).in2 - prompt.begin();
   return std::min<std::int64_t>(common, static_cast<std::int64_t>(prompt.size()) - 1);
 }
 
-std::int64_t PromptCache::State::open(const models::CausalLM& owner, const TokenIds& prompt, bool may_reuse) {
-  if (!session || model.lock().get() != &owner) {
+std::int64_t PromptCache::State::open(const models::StepModel& owner, const TokenIds& prompt, bool may_reuse) {
+  const auto known = model.lock();
+  if (!session || !known || known != owner.identity().lock()) {
     earlier.clear();
     session.emplace(owner.make_session());
     is_whole = false;
   }
-  const std::int64_t common = may_reuse ? usable(owner, prompt) : 0;
+  const std::int64_t common = may_reuse ? usable(owner.config(), prompt) : 0;
   const std::int64_t kept = session->go_back(common, earlier);
   std::erase_if(earlier, [&](const models::Session& one) { return one.length() > kept; });  // other tokens come there
-  model = owner.weak_from_this();
+  model = owner.identity();
   tokens.assign(prompt.begin(), prompt.begin() + kept);
   prompt_tokens = static_cast<std::int64_t>(prompt.size());
   branch = kept < common ? common : 0;

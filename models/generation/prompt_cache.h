@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include <halfbyte/causal_lm.h>
+#include <halfbyte/generate.h>
 
-#include "models/modules/session.h"
+#include "models/generation/step_model.h"
 
 namespace halfbyte {
 
 struct PromptCache::State {
-  std::weak_ptr<const torch::nn::Module> model;  // whose keys and values they are
+  std::weak_ptr<const void> model;  // StepModel::identity of whose keys and values they are
   std::optional<models::Session> session;
   TokenIds tokens;                       // whose keys and values the session has
   bool is_whole = false;                 // no call was broken off by an error
@@ -25,7 +25,7 @@ struct PromptCache::State {
 
   // A session for `prompt` that has the first so many of its tokens already. `may_reuse`: false: none of them. Returns
   // how many; at least one is left to read.
-  std::int64_t open(const models::CausalLM& model, const TokenIds& prompt, bool may_reuse);
+  std::int64_t open(const models::StepModel& model, const TokenIds& prompt, bool may_reuse);
   // While the prompt is read: the tokens of the next pass, `most` at most, and what is done after it, so that a session
   // of the branch is kept.
   std::int64_t most_a_pass(std::int64_t most) const;
@@ -48,7 +48,7 @@ struct PromptCache::State {
 
  private:
   void keep_here();
-  std::int64_t usable(const models::CausalLM& model, const TokenIds& prompt) const;
+  std::int64_t usable(const models::ModelConfig& config, const TokenIds& prompt) const;
 };
 
 }  // namespace halfbyte

@@ -8,8 +8,6 @@
 #include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
-#include "models/architectures/architecture.h"
-
 namespace halfbyte::models {
 namespace {
 
@@ -25,8 +23,8 @@ double since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void check_draft(const CausalLM& model, const CausalLM& draft) {
-  const std::int64_t own = model.config().vocab_size, others = draft.config().vocab_size;
+void check_draft(const ModelConfig& config, const ModelConfig& draft) {
+  const std::int64_t own = config.vocab_size, others = draft.vocab_size;
   if (std::max(own, others) - std::min(own, others) <= kPadding) return;
   throw Error(ErrorCode::kInvalidArgument, "the draft model has a vocabulary of " + std::to_string(others) +
                                                " tokens and the model one of " + std::to_string(own) +
@@ -35,11 +33,11 @@ void check_draft(const CausalLM& model, const CausalLM& draft) {
 
 }  // namespace
 
-Speculation::Speculation(const CausalLM& model, const GenerateOptions& options)
-    : model_(model), looks_up_(options.lookup), budget_(kTrust) {
-  if (!options.draft) return;
-  check_draft(model, *options.draft);
-  draft_ = std::make_unique<DraftModel>(*options.draft);
+Speculation::Speculation(const ModelConfig& config, bool looks_up, const StepModel* draft)
+    : config_(config), looks_up_(looks_up), budget_(kTrust) {
+  if (!draft) return;
+  check_draft(config, draft->config());
+  draft_ = std::make_unique<DraftModel>(*draft);
 }
 
 // A recurrent state has no way back from a token that was wrong.
@@ -49,7 +47,7 @@ bool Speculation::may_guess(const Session& session) const {
 
 // Where frequencies depend on the sequence's length, tokens of one pass must not turn by different ones.
 std::size_t Speculation::room(const Session& session, std::int64_t most) const {
-  for (const RopeConfig& rope : model_.config().ropes) {
+  for (const RopeConfig& rope : config_.ropes) {
     const std::int64_t fixed = rope.fixed_length(), length = session.length();
     if (fixed > 0 && length < fixed) most = std::min(most, fixed - length - 1);
     if (fixed > 0 && length >= fixed && rope.type != RopeType::kLongrope) most = 0;

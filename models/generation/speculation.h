@@ -6,8 +6,6 @@
 #include <memory>
 #include <span>
 
-#include <halfbyte/causal_lm.h>
-
 #include "models/generation/draft_model.h"
 #include "models/generation/guess_budget.h"
 #include "models/generation/lookup.h"
@@ -17,11 +15,12 @@ namespace halfbyte::models {
 // Of one sequence. Guesses fewer, and at last none, where verifying them takes longer than it saves.
 class Speculation {
  public:
-  // Errors: kInvalidArgument for a draft model of another vocabulary.
-  Speculation(const CausalLM& model, const GenerateOptions& options);
+  // Of a model of this configuration, which outlives it, as the draft model does (null: there is none). Errors:
+  // kInvalidArgument for a draft model of another vocabulary.
+  Speculation(const ModelConfig& config, bool looks_up, const StepModel* draft);
 
   // After `tokens`, of which the session holds all but the last; at most `most`, which is one less than may be gained.
-  // The pass that verifies them is being timed from now on. Errors: as CausalLM::step, of the draft model.
+  // The pass that verifies them is being timed from now on. Errors: as StepModel::step, of the draft model.
   std::span<const std::int64_t> guess(std::span<const std::int64_t> tokens, const Session& session, std::int64_t most);
   // The first `right` of them were.
   void verified(std::size_t right);
@@ -34,7 +33,7 @@ class Speculation {
   void look_up(std::span<const std::int64_t> tokens, std::size_t most);
   void draft(std::span<const std::int64_t> tokens, std::size_t most);
 
-  const CausalLM& model_;
+  const ModelConfig& config_;
   bool looks_up_;
   Lookup lookup_;
   std::unique_ptr<DraftModel> draft_;  // null: none

@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "models/architectures/model_config.h"
-#include "models/modules/layer_state.h"
+#include "models/modules/stored_state.h"
+#include "models/sessions/layer_state.h"
 
 namespace halfbyte::models {
 
-class AbsentState final : public LayerState {
+class AbsentState final : public LayerState, public StoredState {
  public:
   // Null: of a layer that a session can be cut in anywhere.
   static std::unique_ptr<LayerState> of(const LayerConfig& layer);

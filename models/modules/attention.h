@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "models/architectures/attention_settings.h"
 #include "models/modules/key_value_cache.h"
 #include "models/modules/mixer.h"
 #include "models/modules/model_weights.h"
@@ -20,30 +21,17 @@ class Attention : public Mixer {
 
   at::Tensor forward(const at::Tensor& input, const Pass& pass) const override;
   std::unique_ptr<LayerState> make_state(at::Device device) const override;
-  KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(keys_of_); }
+  KeyValueCache& cache(Session& session) const { return session.state<KeyValueCache>(set_.keys_of); }
 
   // Of the layer whose keys and values it reads: where and how they are kept.
-  KeyValueCache::Shape cache_shape() const { return {kv_heads_, head_dim_, head_dim_, reach_}; }
+  KeyValueCache::Shape cache_shape() const { return {set_.kv_heads, set_.head_dim, set_.head_dim, set_.reach}; }
 
-  std::int64_t heads() const noexcept { return heads_; }
-  std::int64_t kv_heads() const noexcept { return kv_heads_; }
-  std::int64_t head_dim() const noexcept { return head_dim_; }
-  double scale() const noexcept { return scale_; }
-  double softcap() const noexcept { return softcap_; }
-  std::size_t rope() const noexcept { return rope_; }  // of the model's, or kNoRope
-  const Reach& reach() const noexcept { return reach_; }
-  bool is_interleaved() const noexcept { return is_interleaved_; }
-  QkvLayout layout() const noexcept { return layout_; }
-  bool has_output_gate() const noexcept { return has_output_gate_; }
-  QueryKeyNorm norm() const noexcept { return norm_; }
-  const QueryGrowth& growth() const noexcept { return growth_; }
+  const AttentionSettings& settings() const noexcept { return set_; }
   std::span<const std::shared_ptr<Linear>> inputs() const noexcept { return inputs_; }
   const Norm* query_norm() const noexcept { return query_norm_.get(); }
   const Norm* key_norm() const noexcept { return key_norm_.get(); }
   const Linear& output() const noexcept { return *output_; }
   const at::Tensor& sinks() const noexcept { return sinks_; }
-  bool has_own_keys() const noexcept { return keys_of_ == layer_; }   // else it reads another layer's
-  bool are_values_keys() const noexcept { return are_values_keys_; }  // as projected
   const Norm* value_norm() const noexcept { return value_norm_.get(); }
 
  private:
@@ -68,21 +56,7 @@ class Attention : public Mixer {
   at::Tensor sinks_as(at::IntArrayRef shape) const;
 
   Compute compute_;
-  std::int64_t layer_;
-  std::int64_t keys_of_;  // the layer whose cache it reads
-  bool are_values_keys_;
-  std::int64_t heads_;
-  std::int64_t kv_heads_;
-  std::int64_t head_dim_;
-  double scale_;
-  double softcap_;  // 0: none
-  std::size_t rope_;
-  Reach reach_;
-  bool is_interleaved_;
-  QkvLayout layout_;
-  bool has_output_gate_;
-  QueryKeyNorm norm_;
-  QueryGrowth growth_;
+  AttentionSettings set_;
   std::vector<std::shared_ptr<Linear>> inputs_;  // query, key and value, or one of all three
   std::shared_ptr<Norm> query_norm_, key_norm_;  // null: none
   std::shared_ptr<Linear> output_;

@@ -13,11 +13,11 @@
 #include "models/modules/model_weights.h"
 #include "models/modules/module_path.h"
 #include "models/modules/overflow.h"
-#include "models/modules/pass_watch.h"
 #include "models/modules/product_cost.h"
 #include "models/parallel/leader.h"
 #include "models/parallel/pipeline.h"
 #include "models/parallel/summed.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/operators/translate.h"
 #include "quant/thread_pool.h"
 

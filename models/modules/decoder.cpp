@@ -7,17 +7,17 @@
 
 #include <halfbyte/error.h>
 
-#include "models/cpu/forward.h"
+#include "models/cpu/module_forward.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/absent_state.h"
 #include "models/modules/children.h"
 #include "models/modules/gated_delta.h"
 #include "models/modules/latent_attention.h"
 #include "models/modules/module_path.h"
-#include "models/modules/pass_watch.h"
 #include "models/modules/short_convolution.h"
 #include "models/parallel/summed.h"
 #include "models/profile/recorder.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::models {
@@ -126,7 +126,7 @@ Decoder::Decoder(torch::nn::Module& root, const ModelWeights& weights, const Mod
     const auto rotary = std::make_shared<Rotary>(config.ropes[i], compute, weights.rotary_buffer_dtypes.at(i));
     const std::string& name = config.ropes[i].name;
     register_at(root, std::string(names.rotary) + (name.empty() ? "" : "." + name), rotary);
-    rotaries_.push_back(rotary);
+    ropes_.push_back(rotary);
   }
   for (std::int64_t index = 0; index < all_layers_; ++index) {
     absent_.push_back(config.has_layer(index) ? nullptr : AbsentState::of(config.layer(index)));
@@ -192,7 +192,7 @@ at::Tensor Decoder::by_modules(const at::Tensor& tokens, std::vector<Session*> s
 
 Decoder::Begun Decoder::begin(const at::Tensor& tokens, std::vector<Session*> sessions, const at::Tensor& input) const {
   const at::Tensor embedded = embedding_ ? embedding_->forward(tokens) : at::Tensor();
-  Begun out{input.defined() ? input : embedded, make_pass(std::move(sessions), tokens.size(1))};
+  Begun out{input.defined() ? input : embedded, make_pass(std::move(sessions), tokens.size(1), tokens.device())};
   if (layer_inputs_) out.pass.layer_inputs = layer_inputs_->forward(tokens, embedded);
   return out;
 }
@@ -204,8 +204,8 @@ void Decoder::check_all_layers() const {
                                            " layers; what runs them one by one needs all");
 }
 
-Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens) const {
-  return models::make_pass(std::move(sessions), tokens, reaches_);
+Pass Decoder::make_pass(std::vector<Session*> sessions, std::int64_t tokens, at::Device device) const {
+  return models::make_pass(std::move(sessions), tokens, reaches_, device);
 }
 
 Session Decoder::make_session(at::Device device) const {
@@ -213,7 +213,7 @@ Session Decoder::make_session(at::Device device) const {
   for (const auto& one : absent_) states.push_back(one ? one->fork() : nullptr);
   for (std::size_t i = 0; i < layers_.size(); ++i)
     states[static_cast<std::size_t>(first_layer_) + i] = layers_[i]->mixer().make_state(device);
-  return Session(std::move(states), rotaries_, device);
+  return Session(std::move(states), ropes_, device.is_cpu());
 }
 
 }  // namespace halfbyte::models

@@ -82,7 +82,7 @@ class Decoder {
   };
   Begun begin(const at::Tensor& tokens, std::vector<Session*> sessions, const at::Tensor& input = {}) const;
   // What modules of a layer are given beside their input, but for `layer_inputs`.
-  Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens) const;
+  Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, at::Device device) const;
 
   const Compute& compute() const noexcept { return compute_; }
   const std::string& path() const noexcept { return path_; }
@@ -109,9 +109,9 @@ class Decoder {
   std::vector<Reach> reaches_;  // of the layers, each once
   std::int64_t hidden_size_;
   std::int64_t all_layers_, first_layer_;
-  std::shared_ptr<Embedding> embedding_;                 // null: an earlier stage has it
-  std::vector<std::shared_ptr<const Rotary>> rotaries_;  // one a rope
-  std::shared_ptr<LayerInputs> layer_inputs_;            // null: none
+  std::shared_ptr<Embedding> embedding_;       // null: an earlier stage has it
+  Session::Ropes ropes_;                       // Rotary modules
+  std::shared_ptr<LayerInputs> layer_inputs_;  // null: none
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::vector<std::unique_ptr<const LayerState>> absent_;  // of each layer that another stage has; null: nothing
   std::shared_ptr<Norm> norm_;                             // null: none

@@ -8,7 +8,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "models/modules/key_value_codes.h"
-#include "models/modules/stored_state.h"
 #include "quant/activations.h"
 #include "quant/int8_blocks.h"
 
@@ -17,54 +16,40 @@ namespace {
 
 constexpr std::int64_t kTokens = quant::kBlockTokens;
 
-std::size_t block_of(std::int64_t token) { return static_cast<std::size_t>(token / kTokens); }
-
 // Other devices' memory is not for kernels of ours.
 std::byte* memory_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() ? static_cast<std::byte*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
+std::int64_t bytes_in(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
 }  // namespace
+
+KeyValueCache::TensorBlock::TensorBlock(at::Tensor key_, at::Tensor value_)
+    : Block(memory_of(key_), memory_of(value_), bytes_in(key_) + bytes_in(value_)),
+      key(std::move(key_)),
+      value(std::move(value_)) {}
 
 KeyValueCache::KeyValueCache(const Shape& shape, std::optional<at::ScalarType> dtype, at::Device device,
                              KeyValues key_values)
-    : shape_(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device), key_values_(key_values) {}
-
-void KeyValueCache::place(std::size_t index, std::shared_ptr<Block> block) {
-  if (index == blocks_.size()) {
-    blocks_.emplace_back();
-    keys_.push_back(nullptr);
-    values_.push_back(nullptr);
-  }
-  keys_[index] = memory_of(block->keys);
-  values_[index] = memory_of(block->values);
-  blocks_[index] = std::move(block);
-}
+    : KeyBlocks(shape), key_dtype_(dtype), value_dtype_(dtype), device_(device), key_values_(key_values) {}
 
 // Codes begin as zeros: kernels read whole blocks, also of tokens to come, and what is no number would stay none.
-at::Tensor KeyValueCache::fresh(std::int64_t size, std::optional<at::ScalarType> dtype) const {
+at::Tensor KeyValueCache::memory(std::int64_t size, std::optional<at::ScalarType> dtype) const {
   if (is_int8()) return at::zeros({quant::Int8Blocks{shape_.kv_heads, size}.bytes()}, at::kByte).to(device_);
   return at::empty({shape_.kv_heads, kTokens, size}, at::TensorOptions().dtype(*dtype).device(device_));
 }
 
-void KeyValueCache::make_room(std::int64_t begin, std::int64_t count) {
-  for (std::size_t i = block_of(begin); i <= block_of(begin + count - 1); ++i) {
-    if (i < blocks_.size() && blocks_[i].use_count() == 1) continue;
-    auto block = std::make_shared<Block>();
-    if (i < blocks_.size()) {  // another sequence has it too
-      *block = {blocks_[i]->keys.clone(), shape_.value_dim > 0 ? blocks_[i]->values.clone() : at::Tensor()};
-    } else {
-      block->keys = fresh(shape_.key_dim, key_dtype_);
-      if (shape_.value_dim > 0) block->values = fresh(shape_.value_dim, value_dtype_);
-    }
-    place(i, std::move(block));
-  }
+std::shared_ptr<KeyBlocks::Block> KeyValueCache::fresh() const {
+  return std::make_shared<TensorBlock>(memory(shape_.key_dim, key_dtype_),
+                                       shape_.value_dim > 0 ? memory(shape_.value_dim, value_dtype_) : at::Tensor());
 }
 
-void KeyValueCache::make_room(std::int64_t begin, std::int64_t count, at::ScalarType dtype) {
-  if (!key_dtype_) key_dtype_ = dtype;
-  if (!value_dtype_) value_dtype_ = dtype;
-  make_room(begin, count);
+std::shared_ptr<KeyBlocks::Block> KeyValueCache::copy(const Block& block) const {
+  const auto& from = static_cast<const TensorBlock&>(block);
+  return std::make_shared<TensorBlock>(from.key.clone(), from.value.defined() ? from.value.clone() : at::Tensor());
 }
 
 void KeyValueCache::store(std::int64_t begin, const at::Tensor& key, const at::Tensor& value) {
@@ -74,73 +59,34 @@ void KeyValueCache::store(std::int64_t begin, const at::Tensor& key, const at::T
   make_room(begin, count);
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
-    const Block& block = *blocks_[block_of(begin + done)];
+    const TensorBlock& block = tensors_with(begin + done);
     const auto put = [&](const at::Tensor& kept, const at::Tensor& fresh, CodeOrder order) {
       const at::Tensor rows = fresh.narrow(0, done, some).transpose(0, 1);
       if (is_int8()) return CodedBlock{{shape_.kv_heads, fresh.size(2)}, order}.put(kept, rows, at);
       kept.narrow(1, at, some).copy_(rows);
     };
-    put(block.keys, key, CodeOrder::kKeys);
-    if (value.defined()) put(block.values, value, CodeOrder::kValues);
+    put(block.key, key, CodeOrder::kKeys);
+    if (value.defined()) put(block.value, value, CodeOrder::kValues);
     done += some;
   }
 }
 
-at::Tensor KeyValueCache::decoded(at::Tensor Block::*part, const at::Tensor& codes) const {
-  const bool is_key = part == &Block::keys;
+at::Tensor KeyValueCache::decoded(Which part, const at::Tensor& codes) const {
+  const bool is_key = part == &TensorBlock::key;
   const quant::Int8Blocks shape{shape_.kv_heads, is_key ? shape_.key_dim : shape_.value_dim};
   const at::Tensor values = CodedBlock{shape, is_key ? CodeOrder::kKeys : CodeOrder::kValues}.values(codes);
   return values.to((is_key ? key_dtype_ : value_dtype_).value_or(at::kFloat));
 }
 
-at::Tensor KeyValueCache::gathered(at::Tensor Block::*part, std::int64_t begin, std::int64_t count) const {
+at::Tensor KeyValueCache::gathered(Which part, std::int64_t begin, std::int64_t count) const {
   std::vector<at::Tensor> parts;
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = (begin + done) % kTokens, some = std::min(count - done, kTokens - at);
-    const at::Tensor& kept = *blocks_[block_of(begin + done)].*part;
+    const at::Tensor& kept = tensors_with(begin + done).*part;
     parts.push_back((is_int8() ? decoded(part, kept) : kept).narrow(1, at, some));
     done += some;
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
-}
-
-std::int64_t KeyValueCache::blocks_of(std::int64_t length) noexcept { return (length + kTokens - 1) / kTokens; }
-
-std::int64_t KeyValueCache::let_go(const Reach& reach, std::int64_t length) noexcept {
-  return reach.first_seen(std::max<std::int64_t>(0, length - kSlack)) / kTokens;
-}
-
-std::int64_t KeyValueCache::least(const Reach& reach, std::int64_t let_go) noexcept {
-  return reach.least_past(let_go * kTokens);
-}
-
-void KeyValueCache::commit(std::int64_t length) {
-  const auto end = static_cast<std::size_t>(let_go(shape_.reach, length));
-  for (; let_go_ < end; ++let_go_) {
-    blocks_[let_go_].reset();
-    keys_[let_go_] = values_[let_go_] = nullptr;
-  }
-}
-
-std::int64_t KeyValueCache::least(std::int64_t) const noexcept {
-  return least(shape_.reach, static_cast<std::int64_t>(let_go_));
-}
-
-void KeyValueCache::cut(std::int64_t length) {
-  const auto left = static_cast<std::size_t>(blocks_of(length));
-  if (left < blocks_.size()) {
-    blocks_.resize(left);
-    keys_.resize(left);
-    values_.resize(left);
-  }
-  let_go_ = std::min(let_go_, left);
-}
-
-std::int64_t KeyValueCache::bytes_for(std::int64_t tokens) const noexcept {
-  const std::int64_t window = shape_.reach.window;
-  const std::int64_t held = window == 0 ? tokens : std::min(tokens, window + kSlack + kTokens);
-  const std::int64_t blocks = (held + kTokens - 1) / kTokens;
-  return blocks * kTokens * bytes_of_token();
 }
 
 std::int64_t KeyValueCache::bytes_of_token() const noexcept {
@@ -151,33 +97,19 @@ std::int64_t KeyValueCache::bytes_of_token() const noexcept {
   return size(shape_.key_dim, key_dtype_) + (shape_.value_dim > 0 ? size(shape_.value_dim, value_dtype_) : 0);
 }
 
-std::int64_t KeyValueCache::bytes() const noexcept {
-  std::int64_t all = 0;
-  visit_memory([&](const void*, std::int64_t bytes) { all += bytes; });
-  return all;
-}
-
-void KeyValueCache::visit_memory(const MemoryVisitor& visit) const {
-  for (const auto& block : blocks_) {
-    if (!block) continue;
-    const std::size_t values = block->values.defined() ? block->values.nbytes() : 0;
-    visit(block.get(), static_cast<std::int64_t>(block->keys.nbytes() + values));
-  }
-}
-
-const KeyValueCache::Part KeyValueCache::kParts[] = {{"keys", &Block::keys}, {"values", &Block::values}};
+const KeyValueCache::Part KeyValueCache::kParts[] = {{"keys", &TensorBlock::key}, {"values", &TensorBlock::value}};
 
 // Codes block by block, as they lie. Shape: (blocks, bytes).
 std::vector<StateTensor> KeyValueCache::coded_tensors(std::int64_t length) const {
   const auto count = static_cast<std::int64_t>(block_of(length - 1) + 1 - let_go_);
   std::vector<StateTensor> out;
   for (const Part& part : kParts) {
-    const at::Tensor& one = (*blocks_[block_of(length - 1)]).*part.tensor;
+    const at::Tensor& one = tensors_with(length - 1).*part.tensor;
     if (!one.defined()) continue;
     out.push_back({part.name, {count, one.numel()}, one.scalar_type(), [this, count, which = part.tensor] {
                      std::vector<at::Tensor> codes;
-                     for (std::int64_t i = 0; i < count; ++i)
-                       codes.push_back((*blocks_[let_go_ + static_cast<std::size_t>(i)]).*which);
+                     const std::int64_t begin = static_cast<std::int64_t>(let_go_) * kTokens;
+                     for (std::int64_t i = 0; i < count; ++i) codes.push_back(tensors_with(begin + i * kTokens).*which);
                      return at::stack(codes);
                    }});
   }
@@ -190,7 +122,7 @@ std::vector<StateTensor> KeyValueCache::tensors(std::int64_t length) const {
   const std::int64_t begin = static_cast<std::int64_t>(let_go_) * kTokens;
   std::vector<StateTensor> out;
   for (const Part& part : kParts) {
-    const at::Tensor& one = (*blocks_[block_of(length - 1)]).*part.tensor;
+    const at::Tensor& one = tensors_with(length - 1).*part.tensor;
     if (!one.defined()) continue;
     std::vector<std::int64_t> shape = one.sizes().vec();
     shape[1] = length - begin;
@@ -220,19 +152,17 @@ std::int64_t KeyValueCache::begin_of_stored(std::int64_t length, const LayerSour
 }
 
 void KeyValueCache::restore_codes(const Part& part, const at::Tensor& all) {
-  for (std::size_t i = let_go_; i < blocks_.size(); ++i)
-    ((*blocks_[i]).*part.tensor).copy_(all.select(0, static_cast<std::int64_t>(i - let_go_)));
+  const std::int64_t begin = static_cast<std::int64_t>(let_go_) * kTokens;
+  for (std::int64_t i = 0; i < all.size(0); ++i)
+    (tensors_with(begin + i * kTokens).*part.tensor).copy_(all.select(0, i));
 }
 
 void KeyValueCache::restore(std::int64_t length, const LayerSource& source) {
   const std::int64_t begin = begin_of_stored(length, source);
-  let_go_ = block_of(begin);
-  blocks_.resize(let_go_);
-  keys_.resize(let_go_);
-  values_.resize(let_go_);
+  begin_at(begin);
   make_room(begin, length - begin);
   for (const Part& part : kParts) {
-    const at::Tensor& one = (*blocks_.back()).*part.tensor;
+    const at::Tensor& one = tensors_with(length - 1).*part.tensor;
     if (!one.defined()) continue;
     std::vector<std::int64_t> shape = one.sizes().vec();
     if (is_int8()) {
@@ -244,7 +174,7 @@ void KeyValueCache::restore(std::int64_t length, const LayerSource& source) {
     const at::Tensor all = source.take(part.name, shape, one.scalar_type());
     for (std::int64_t at = begin; at < length; at += kTokens) {
       const std::int64_t some = std::min(length - at, kTokens);
-      ((*blocks_[block_of(at)]).*part.tensor).narrow(1, 0, some).copy_(all.narrow(1, at - begin, some));
+      (tensors_with(at).*part.tensor).narrow(1, 0, some).copy_(all.narrow(1, at - begin, some));
     }
   }
 }

@@ -7,8 +7,8 @@
 #include <halfbyte/error.h>
 #include <halfbyte/operators.h>
 
+#include "models/modules/between_looks.h"
 #include "models/modules/overflow.h"
-#include "models/modules/pass_watch.h"
 #include "models/modules/product_cost.h"
 #include "models/modules/tap.h"
 #include "quant/operators/translate.h"

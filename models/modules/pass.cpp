@@ -7,10 +7,10 @@
 namespace halfbyte::models {
 namespace {
 
-RotaryTable rotary_of(const Pass& pass, std::size_t rope) {
+RotaryTable rotary_of(const Pass& pass, std::size_t rope, at::Device device) {
   std::vector<at::Tensor> cosines, sines;
   for (const Session* session : pass.sessions) {
-    const RotaryTable table = session->rotary(rope, session->length(), pass.tokens);
+    const RotaryTable table = Rotary::of(*session, rope, session->length(), pass.tokens, device);
     cosines.push_back(table.cosine);
     sines.push_back(table.sine);
   }
@@ -60,7 +60,7 @@ std::vector<Reach> reaches_of(const ModelConfig& config) {
   return out;
 }
 
-Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches) {
+Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches, at::Device device) {
   Pass pass{};
   pass.sessions = std::move(sessions);
   pass.rows = static_cast<std::int64_t>(pass.sessions.size());
@@ -69,12 +69,12 @@ Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<co
   const auto [shortest, longest] = std::ranges::minmax(pass.past);
   pass.span = longest + tokens;
   pass.is_uniform = shortest == longest;
-  const Session& first = *pass.sessions.front();
-  for (std::size_t rope = 0; rope < first.ropes(); ++rope) pass.rotaries.push_back(rotary_of(pass, rope));
+  for (std::size_t rope = 0; rope < pass.sessions.front()->ropes().size(); ++rope)
+    pass.rotaries.push_back(rotary_of(pass, rope, device));
   for (const Reach& of_layer : reaches) {
     const Reach reach = effective(of_layer, pass.span);
     if (std::ranges::find(pass.ranges, reach, &KeyRange::reach) != pass.ranges.end()) continue;
-    pass.ranges.push_back(key_range(pass, reach.first_seen(shortest), reach, first.device()));
+    pass.ranges.push_back(key_range(pass, reach.first_seen(shortest), reach, device));
   }
   return pass;
 }

@@ -9,7 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "models/architectures/model_config.h"
-#include "models/modules/session.h"
+#include "models/modules/rotary.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::models {
 
@@ -54,7 +55,7 @@ struct Pass {
 // Of the layers, each once.
 std::vector<Reach> reaches_of(const ModelConfig& config);
 
-// `tokens`: new ones of each session. `reaches`: of the layers.
-Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches);
+// `tokens`: new ones of each session. `reaches`: of the layers. `device`: of the model.
+Pass make_pass(std::vector<Session*> sessions, std::int64_t tokens, std::span<const Reach> reaches, at::Device device);
 
 }  // namespace halfbyte::models

@@ -7,14 +7,15 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "models/modules/layer_state.h"
+#include "models/modules/stored_state.h"
+#include "models/sessions/layer_state.h"
 
 namespace halfbyte::models {
 
 struct Pass;
 
 // Every part is float32, and zero at first. Its tensors are never written to, so that forks share them.
-class RecurrentState final : public LayerState {
+class RecurrentState final : public LayerState, public StoredState {
  public:
   using Shape = std::vector<std::int64_t>;
 

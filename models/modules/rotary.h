@@ -7,8 +7,8 @@
 
 #include <torch/nn/module.h>
 
-#include "models/architectures/architecture.h"
 #include "models/modules/compute.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::models {
 
@@ -24,7 +24,7 @@ struct RotaryTable {
 // Source: transformers modeling_rope_utils.py.
 at::Tensor inverse_frequencies(const RopeConfig& rope, std::int64_t length = 0);
 
-class Rotary : public torch::nn::Module {
+class Rotary : public torch::nn::Module, public RotaryTables {
  public:
   // The registered buffer "inv_freq" has `buffer_dtype`, as the policy says; hosts may read it, and nothing here does.
   // Tables come from the float32 frequencies whatever that dtype is.
@@ -32,16 +32,14 @@ class Rotary : public torch::nn::Module {
 
   // Of a sequence whose length does not matter: `positions` at least, for all that ask. Threads: any number.
   std::shared_ptr<const RotaryTable> table(std::int64_t positions, at::Device device) const;
-  // Of `count` positions from `first` on in a sequence of `length` tokens. Shapes: (count, rotary_dim / 2).
-  RotaryTable at(std::int64_t first, std::int64_t count, std::int64_t length, at::Device device) const;
-  const RopeConfig& config() const noexcept { return config_; }
+  // Of a session of modules, `count` positions from `first` on. Shapes: (count, rotary_dim / 2).
+  static RotaryTable of(const Session& session, std::size_t rope, std::int64_t first, std::int64_t count,
+                        at::Device device);
 
  private:
-  RotaryTable table_of(const at::Tensor& positions, const at::Tensor& frequencies, at::Device device) const;
+  RotaryTable tensors_of(const RotaryRows& rows, at::Device device) const;
 
-  RopeConfig config_;
   Compute compute_;
-  at::Tensor frequencies_;  // float32, deliberately not registered
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const RotaryTable> table_;  // the last that was asked for
 };

@@ -52,4 +52,14 @@ class LayerSource {
   std::string prefix_;
 };
 
+// Of a layer whose state can be stored.
+class StoredState {
+ public:
+  virtual ~StoredState() = default;
+  // All that it keeps of a sequence of `length` tokens, 1 at least; and the same taken back by a state without tokens.
+  // Errors of restore(): kCorrupt for what this layer would not have kept.
+  virtual std::vector<StateTensor> tensors(std::int64_t length) const = 0;
+  virtual void restore(std::int64_t length, const LayerSource& source) = 0;
+};
+
 }  // namespace halfbyte::models

@@ -13,9 +13,9 @@
 
 #include "models/architectures/model_config.h"
 #include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
 #include "models/parallel/pipeline.h"
 #include "models/parallel/summed.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::models {
 namespace {

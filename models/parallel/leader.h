@@ -16,9 +16,9 @@
 #include <halfbyte/group.h>
 #include <halfbyte/leading.h>
 
-#include "models/modules/session.h"
 #include "models/parallel/lead_message.h"
 #include "models/parallel/session_log.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::models {
 

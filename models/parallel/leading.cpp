@@ -14,10 +14,10 @@
 
 #include "models/architectures/model_config.h"
 #include "models/modules/decoder.h"
-#include "models/modules/pass_watch.h"
 #include "models/parallel/leader.h"
 #include "models/parallel/pipeline.h"
 #include "models/parallel/summed.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte {
 namespace models {

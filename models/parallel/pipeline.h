@@ -11,8 +11,8 @@
 
 #include <halfbyte/group.h>
 
-#include "models/modules/session.h"
 #include "models/parallel/stages.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::models {
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "models/generation/passes.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::serving {
 

@@ -9,7 +9,7 @@
 
 #include <halfbyte/generate.h>
 
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::serving {
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <optional>
 
+#include <halfbyte/linear.h>
+
 #include "models/generation/sampler.h"
-#include "models/modules/session.h"
 #include "models/serving/engine.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::serving {
 

@@ -13,7 +13,7 @@
 #include "models/modules/decoder.h"
 #include "models/modules/linear.h"
 #include "models/modules/norm.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "models/training/cross_entropy.h"
 #include "models/training/documents.h"
 #include "quant/operators/translate.h"

@@ -76,10 +76,11 @@ at::Tensor seen_by(const Places& places, const models::Reach& reach) {
   return out.unsqueeze(0);
 }
 
-models::RotaryTable turned(const Session& session, std::size_t rope, const std::vector<std::int64_t>& parts) {
+models::RotaryTable turned(const Session& session, std::size_t rope, const std::vector<std::int64_t>& parts,
+                           at::Device device) {
   std::vector<at::Tensor> cosines, sines;
   for (const std::int64_t length : parts) {
-    models::RotaryTable one = session.rotary(rope, 0, length);
+    models::RotaryTable one = models::Rotary::of(session, rope, 0, length, device);
     cosines.push_back(std::move(one.cosine));
     sines.push_back(std::move(one.sine));
   }
@@ -112,7 +113,7 @@ DocumentPass::DocumentPass(const CausalLM& model, std::span<const Sequence* cons
   for (const Sequence* one : sequences) check(*one, model.config(), may_pack);
   std::vector<Session*> sessions;
   for (Session& one : sessions_) sessions.push_back(&one);
-  pass_ = model.decoder().make_pass(std::move(sessions), longest(sequences));
+  pass_ = model.decoder().make_pass(std::move(sessions), longest(sequences), model.device());
   if (must_separate(sequences)) separate(sequences);
 }
 
@@ -142,7 +143,7 @@ void DocumentPass::separate(std::span<const Sequence* const> sequences) {
   for (std::size_t rope = 0; rope < pass_.rotaries.size(); ++rope) {
     std::vector<at::Tensor> cosines, sines;
     for (std::size_t row = 0; row < parts.size(); ++row) {
-      models::RotaryTable one = turned(sessions_[row], rope, parts[row]);
+      models::RotaryTable one = turned(sessions_[row], rope, parts[row], device);
       cosines.push_back(std::move(one.cosine));
       sines.push_back(std::move(one.sine));
     }

@@ -10,7 +10,7 @@
 #include <halfbyte/sequence.h>
 
 #include "models/modules/pass.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::training {
 

@@ -9,7 +9,7 @@
 #include <halfbyte/backward.h>
 #include <halfbyte/error.h>
 
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "models/training/ranks.h"
 
 namespace halfbyte::training {

@@ -15,7 +15,7 @@
 #include <torch/library.h>
 #include <torch/nn/modules/linear.h>
 
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/places.h"
 
 namespace halfbyte {
@@ -244,7 +244,10 @@ TEST_CASE("tensors on two devices are named before an operator meets them", "[de
 
 TEST_CASE("token ids on another device than the model are an error that names both", "[device]") {
   const Model model = load_low_bit(tests::data("tiny-llama"), {.device = kMeta});
-  CHECK_THAT(error_of(ErrorCode::kContract, [&] { model.module().forward(at::zeros({1, 2}, at::kLong)); }),
+  CHECK_THAT(error_of(ErrorCode::kContract,
+                      [&] {
+                        model.module().forward(at::zeros({1, 2}, at::kLong));
+                      }),
              Catch::Contains("token ids are on cpu") && Catch::Contains("model is on meta"));
 }
 

@@ -5,7 +5,7 @@
 #include <halfbyte/causal_lm.h>
 #include <halfbyte/load_low_bit.h>
 
-#include "models/modules/session.h"
+#include "models/modules/rotary.h"
 #include "quant/operators/torch_dtype.h"
 #include "tests/models/reference.h"
 #include "tests/places.h"
@@ -45,7 +45,7 @@ TEST_CASE("inv_freq: the rotary table has the queries' dtype under every policy"
     // A host that casts the module afterwards reaches the registered buffer, and still breaks nothing there.
     model.module().to(at::kHalf);
     CHECK(model.module().named_buffers()["model.rotary_emb.inv_freq"].scalar_type() == at::kHalf);
-    CHECK(model.module().make_session().rotary(0, 0, 4).cosine.scalar_type() ==
+    CHECK(models::Rotary::of(model.module().make_session(), 0, 0, 4, at::kCPU).cosine.scalar_type() ==
           *to_torch(policy.stream().value_or(Dtype::kFloat32)));
   }
 }
@@ -86,8 +86,8 @@ TEST_CASE("inv_freq: a naive cast of it is worse than a cast of the table", "[in
   const Model exact = load_low_bit(directory, {.dtype = DtypePolicy::float32()});
   const Model half = load_low_bit(directory, {.dtype = DtypePolicy::half()});
   constexpr std::int64_t kPositions = 256;  // the model's context
-  const at::Tensor wanted = exact.module().make_session().rotary(0, 0, kPositions).cosine;
-  const at::Tensor ours = half.module().make_session().rotary(0, 0, kPositions).cosine;
+  const at::Tensor wanted = models::Rotary::of(exact.module().make_session(), 0, 0, kPositions, at::kCPU).cosine;
+  const at::Tensor ours = models::Rotary::of(half.module().make_session(), 0, 0, kPositions, at::kCPU).cosine;
   // What .half() makes of it elsewhere: the buffer rounded, and the angles as products of it.
   const at::Tensor stored = half.module().named_buffers()[kStored];
   const at::Tensor naive = at::outer(at::arange(kPositions, at::kHalf), stored).cos();

@@ -11,6 +11,7 @@
 #include <halfbyte/load_state.h>
 #include <halfbyte/low_bit_linear.h>
 
+#include "models/architectures/architecture.h"
 #include "models/modules/decoder.h"
 #include "quant/operators/torch_dtype.h"
 #include "tests/loader/files/scratch.h"

@@ -14,7 +14,7 @@
 
 #include "models/architectures/model_config.h"
 #include "models/modules/key_value_cache.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/places.h"
 
 namespace halfbyte::models {

@@ -21,7 +21,7 @@ set(HALFBYTE_MODELS_TESTS
     models/modules/overflow_test.cpp
     models/modules/rotary_test.cpp
     models/modules/routing_test.cpp
-    models/modules/session_test.cpp
+    models/sessions/session_test.cpp
     models/modules/stored_state_test.cpp
     models/modules/tap_test.cpp
     models/parallel/division_test.cpp

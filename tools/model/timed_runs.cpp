@@ -12,8 +12,8 @@
 #include "models/architectures/model_config.h"
 #include "models/generation/sampler.h"
 #include "models/modules/key_value_cache.h"
-#include "models/modules/session.h"
 #include "models/profile/recorder.h"
+#include "models/sessions/session.h"
 
 namespace halfbyte::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "loader/files/platform.h"
 #include "loader/files/tokenizer_directory.h"
 #include "models/architectures/model_config.h"
-#include "models/modules/session.h"
 #include "models/serving/scheduler.h"
+#include "models/sessions/session.h"
 #include "tools/server/api/load_report_json.h"
 #include "tools/server/http_server.h"
 

@@ -10,8 +10,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "models/modules/linear.h"
-#include "models/modules/pass_watch.h"
 #include "models/modules/tap.h"
+#include "models/sessions/pass_watch.h"
 
 namespace halfbyte::convert::calibrate {
 namespace {

@@ -13,8 +13,8 @@
 #include "convert/calibrate/layer_pass.h"
 #include "convert/calibrate/sensitivity/gradients.h"
 #include "loader/guarded.h"
-#include "models/modules/pass_watch.h"
 #include "models/modules/tap.h"
+#include "models/sessions/pass_watch.h"
 #include "quant/threads.h"
 
 namespace halfbyte::convert::calibrate {

@@ -14,8 +14,8 @@
 #include "loader/files/printable.h"
 #include "loader/thread_count.h"
 #include "models/architectures/model_config.h"
-#include "models/modules/pass_watch.h"
-#include "models/modules/session.h"
+#include "models/sessions/pass_watch.h"
+#include "models/sessions/session.h"
 #include "quant/operators/translate.h"
 
 namespace halfbyte::convert {

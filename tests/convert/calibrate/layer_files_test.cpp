@@ -2,7 +2,7 @@
 
 #include "convert/calibrate/layer_runner.h"
 #include "loader/files/hash.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "tests/catch.h"
 #include "tests/loader/files/scratch.h"
 #include "tests/places.h"

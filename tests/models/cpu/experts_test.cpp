@@ -15,7 +15,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/modules/mlp.h"
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 #include "tests/catch.h"
 #include "tests/places.h"
 

@@ -16,7 +16,8 @@
 
 #include "models/architectures/model_config.h"
 #include "models/cpu/workspace.h"
-#include "models/modules/session.h"
+#include "models/modules/decoder.h"
+#include "models/sessions/session.h"
 #include "tests/models/reference.h"
 #include "tests/places.h"
 

@@ -14,8 +14,8 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/architectures/model_config.h"
-#include "models/modules/session.h"
 #include "models/profile/recorder.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 #include "tests/models/profile/trace_rows.h"
 #include "tests/places.h"

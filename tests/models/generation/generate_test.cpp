@@ -11,7 +11,7 @@
 #include <halfbyte/evaluate.h>
 #include <halfbyte/load_low_bit.h>
 
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tests/places.h"
 

@@ -10,7 +10,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/generation/passes.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/loader/quantized.h"
 #include "tests/places.h"
 

@@ -7,7 +7,7 @@
 
 #include "models/generation/guess_budget.h"
 #include "models/generation/lookup.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "quant/rows_alike.h"
 #include "tests/loader/quantized.h"
 #include "tests/places.h"
@@ -119,7 +119,8 @@ TEST_CASE("several prompts, and recurrent states, go without guesses", "[specula
   TokenIds prompt(20, 5);
   const Generation out = recurrent.generate({prompt}, options)[0];
   CHECK(out.guessed_tokens == 0);
-  CHECK(out.tokens == recurrent.generate({prompt}, {.max_gen_len = 20, .temperature = 0, .ignore_eos = true})[0].tokens);
+  CHECK(out.tokens ==
+        recurrent.generate({prompt}, {.max_gen_len = 20, .temperature = 0, .ignore_eos = true})[0].tokens);
 }
 
 TEST_CASE("a draft model of another vocabulary is refused", "[speculation]") {

@@ -8,7 +8,8 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/architectures/model_config.h"
-#include "models/modules/pass_watch.h"
+#include "models/modules/between_looks.h"
+#include "models/sessions/pass_watch.h"
 #include "tests/places.h"
 
 namespace halfbyte {

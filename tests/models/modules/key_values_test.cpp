@@ -9,7 +9,7 @@
 
 #include "models/modules/key_value_cache.h"
 #include "models/modules/key_value_codes.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tests/catch.h"
 #include "tests/places.h"

@@ -9,7 +9,7 @@
 #include "models/architectures/architecture.h"
 #include "models/cpu/workspace.h"
 #include "models/modules/decoder.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 #include "tests/models/parse_config.h"
 #include "tests/models/random_source.h"

@@ -12,7 +12,7 @@
 #include <halfbyte/load_state.h>
 #include <halfbyte/restore_into.h>
 
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "quant/operators/torch_dtype.h"
 #include "tests/loader/files/scratch.h"
 #include "tests/places.h"

@@ -10,7 +10,7 @@
 
 #include "models/modules/key_value_cache.h"
 #include "models/modules/recurrent_state.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 
 namespace halfbyte::models {
@@ -26,7 +26,7 @@ Session make_session() {
   const KeyValueCache::Shape window{1, 2, 0, {.window = kWindow}};
   layers.push_back(std::make_unique<KeyValueCache>(window, at::kHalf, at::kCPU));
   layers.push_back(std::make_unique<RecurrentState>(std::vector<RecurrentState::Shape>{{2}, {2, 3}}, at::kCPU));
-  return Session(std::move(layers), {}, at::kCPU);
+  return Session(std::move(layers));
 }
 
 void read(Session& session, std::int64_t tokens) {
@@ -160,9 +160,9 @@ TEST_CASE("stored tensors that a session would not have are refused by name", "[
 TEST_CASE("keys and values in 8 bits are stored as codes, and other shapes of them are refused", "[session][stored]") {
   const auto make = [] {
     std::vector<std::unique_ptr<LayerState>> layers;
-    layers.push_back(std::make_unique<KeyValueCache>(KeyValueCache::Shape{2, 64, 64}, at::kHalf, at::kCPU,
-                                                     KeyValues::kInt8));
-    return Session(std::move(layers), {}, at::kCPU);
+    layers.push_back(
+        std::make_unique<KeyValueCache>(KeyValueCache::Shape{2, 64, 64}, at::kHalf, at::kCPU, KeyValues::kInt8));
+    return Session(std::move(layers));
   };
   Session session = make();
   for (std::int64_t done = 0; done < 100; done += 50) {
@@ -174,7 +174,7 @@ TEST_CASE("keys and values in 8 bits are stored as codes, and other shapes of th
   again.restore(100, 0, file);
   check_equal(again, session);
   const at::Tensor codes = file["layers.0.keys"];
-  const at::Tensor others[] = {codes.narrow(0, 0, 1), codes.view({-1}), codes.narrow(1, 1, codes.size(1) - 1),
+  const at::Tensor others[] = {codes.narrow(0, 0, 1),   codes.view({-1}),    codes.narrow(1, 1, codes.size(1) - 1),
                                at::cat({codes, codes}), codes.to(at::kHalf), codes.narrow(0, 0, 0)};
   for (const at::Tensor& other : others) {
     file["layers.0.keys"] = other;

@@ -13,8 +13,8 @@
 #include <halfbyte/load_low_bit.h>
 #include <halfbyte/low_bit_linear.h>
 
-#include "models/modules/session.h"
 #include "models/modules/tap.h"
+#include "models/sessions/session.h"
 #include "tests/loader/files/scratch.h"
 #include "tests/places.h"
 

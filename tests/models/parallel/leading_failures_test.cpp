@@ -19,8 +19,8 @@
 
 #include <halfbyte/load_low_bit.h>
 
-#include "models/modules/session.h"
 #include "models/serving/scheduler.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 #include "tests/models/parallel/forwarding_group.h"
 #include "tests/models/parallel/given.h"

@@ -15,8 +15,8 @@
 
 #include <halfbyte/load_low_bit.h>
 
-#include "models/modules/session.h"
 #include "models/serving/scheduler.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 #include "tests/models/parallel/given.h"
 #include "tests/models/training/trained_family.h"

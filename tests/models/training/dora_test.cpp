@@ -17,7 +17,7 @@
 
 #include "convert/adapters/peft_files.h"
 #include "convert/output/destination.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/convert/merge/adapter_files.h"
 #include "tests/places.h"
 

@@ -17,7 +17,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "convert/adapters/peft_files.h"
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 #include "tests/catch.h"
 #include "tests/places.h"
 

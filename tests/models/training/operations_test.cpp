@@ -183,10 +183,10 @@ void check_mixer(const TrainedFamily& family, std::size_t index, const training:
   const std::int64_t keys_of = family.model().config().layers[index].keys_of;
   Tensors given = {stream_of(family, row, index)};
   if (keys_of >= 0) {
-    const auto* attention = layer.attention();
+    const models::AttentionSettings& attention = layer.attention()->settings();
     const auto tokens = static_cast<std::int64_t>(row.tokens.size());
     for (const std::uint64_t seed : {50, 51})
-      given.push_back(drawn({1, attention->kv_heads(), tokens, attention->head_dim()}, seed));
+      given.push_back(drawn({1, attention.kv_heads, tokens, attention.head_dim}, seed));
   }
   INFO("mixer of layer " << index << ", documents of " << row.lengths.size() << " in " << row.tokens.size());
   CHECK(error_of(layer.mixer(), given, [&](const Tensors& of) {

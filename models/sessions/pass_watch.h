@@ -1,4 +1,4 @@
-// Who looks on while a thread runs passes: whether they are to stop, and how far they are.
+// Who looks on while a thread runs passes: whether they are to stop, and how far they are. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,6 @@
 #include <functional>
 #include <stop_token>
 #include <utility>
-
-#include <ATen/core/Tensor.h>
 
 namespace halfbyte::models {
 
@@ -71,10 +69,5 @@ class PassWatch {
 // Rows of a product to compute between two looks at the watch, where a row takes `products` multiplications: slices are
 // nearly equal, and not so small that unpacking the weights for each would count. At most `rows`.
 std::int64_t rows_between_looks(std::int64_t rows, std::int64_t products);
-
-// product(x), where a watch is there and x is large some rows at a time. Shapes: (.., in_features) -> (..,
-// out_features).
-at::Tensor between_looks(const at::Tensor& x, std::int64_t out_features,
-                         const std::function<at::Tensor(const at::Tensor&)>& product);
 
 }  // namespace halfbyte::models

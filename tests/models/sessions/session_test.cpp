@@ -1,6 +1,6 @@
 // Sessions: what a pass changes and when, what forks share, and how a session goes back, with layers that can be cut
 // anywhere, to their window, and nowhere.
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +13,7 @@ namespace halfbyte::models {
 namespace {
 
 // A recurrence: the sum of all that was read. Reading leaves the old sum until it is committed.
-class Sum final : public LayerState {
+class Sum final : public LayerState, public StoredState {
  public:
   void read(double value) { next_ = sum_ + value; }
   double sum() const { return sum_; }
@@ -48,7 +48,7 @@ Session session_of(Kind kind) {
   layers.push_back(std::make_unique<KeyValueCache>(KeyValueCache::Shape{2, 4, 3, reach}, at::kFloat, at::kCPU));
   layers.push_back(nullptr);  // a layer that keeps nothing
   if (kind == Kind::kRecurrence) layers.push_back(std::make_unique<Sum>());
-  return Session(std::move(layers), {}, at::kCPU);
+  return Session(std::move(layers));
 }
 
 KeyValueCache& cache_of(const Session& session) { return session.state<KeyValueCache>(0); }

@@ -1,28 +1,22 @@
-#include "models/modules/session.h"
+#include "models/sessions/session.h"
 
 #include <algorithm>
 
 #include <halfbyte/error.h>
 
 namespace halfbyte::models {
-namespace {
 
-std::string layer_prefix(std::size_t layer) { return "layers." + std::to_string(layer) + "."; }
+Session::Session(Layers layers, Ropes ropes, bool is_on_cpu)
+    : layers_(std::move(layers)), ropes_(std::move(ropes)), is_on_cpu_(is_on_cpu) {}
 
-}  // namespace
-
-Session::Session(std::vector<std::unique_ptr<LayerState>> layers, std::vector<std::shared_ptr<const Rotary>> rotaries,
-                 at::Device device)
-    : layers_(std::move(layers)), rotaries_(std::move(rotaries)), device_(device) {}
-
-std::vector<std::unique_ptr<LayerState>> Session::forked() const {
-  std::vector<std::unique_ptr<LayerState>> layers;
+Session::Layers Session::forked() const {
+  Layers layers;
   for (const auto& layer : layers_) layers.push_back(layer ? layer->fork() : nullptr);
   return layers;
 }
 
 Session Session::fork() const {
-  Session out(forked(), rotaries_, device_);
+  Session out(forked(), ropes_, is_on_cpu_);
   out.length_ = length_;
   out.expected_ = expected_;
   out.trace_ = trace_.fork();
@@ -46,15 +40,9 @@ std::int64_t Session::bytes_for(std::int64_t tokens) const noexcept {
   return all;
 }
 
-std::shared_ptr<const RotaryTable> Session::fixed_rotary(std::size_t rope, std::int64_t end) const {
-  const std::int64_t fixed = rotaries_[rope]->config().fixed_length();
-  return fixed == 0 || std::max(end, expected_) <= fixed ? rotaries_[rope]->table(end, device_) : nullptr;
-}
-
-RotaryTable Session::rotary(std::size_t rope, std::int64_t first, std::int64_t count) const {
-  if (const auto table = fixed_rotary(rope, first + count))
-    return {table->cosine.narrow(0, first, count), table->sine.narrow(0, first, count)};
-  return rotaries_[rope]->at(first, count, std::max(first + count, expected_), device_);
+bool Session::is_rope_fixed(std::size_t rope, std::int64_t end) const {
+  const std::int64_t fixed = ropes_[rope]->config().fixed_length();
+  return fixed == 0 || std::max(end, expected_) <= fixed;
 }
 
 void Session::commit(std::int64_t tokens) {
@@ -108,44 +96,6 @@ std::int64_t Session::go_back(std::int64_t most, std::span<const Session> earlie
     cut(0);
   }
   return length_;
-}
-
-bool Session::is_cut_of(const Session* whole, std::size_t layer, std::int64_t length) const {
-  return whole && whole->expected_ == expected_ && whole->layers_[layer]->least(whole->length_) <= length;
-}
-
-void Session::check_alone() const {
-  if (trace_.is_followed())
-    throw Error(ErrorCode::kUnsupported, "ranks of a model have parts of what a file of a prompt would hold");
-}
-
-std::vector<StateTensor> Session::tensors(const Session* whole) const {
-  check_alone();
-  std::vector<StateTensor> out;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (!layers_[i] || is_cut_of(whole, i, length_)) continue;
-    for (StateTensor& one : layers_[i]->tensors(length_)) {
-      one.name = layer_prefix(i) + one.name;
-      out.push_back(std::move(one));
-    }
-  }
-  return out;
-}
-
-void Session::restore(std::int64_t length, std::int64_t expected, const StateSource& source, const std::string& prefix,
-                      const Session* whole) {
-  check_alone();
-  expected_ = expected;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (!layers_[i]) continue;
-    if (is_cut_of(whole, i, length)) {
-      layers_[i] = whole->layers_[i]->fork();
-      layers_[i]->cut(length);
-    } else {
-      layers_[i]->restore(length, LayerSource(source, prefix + layer_prefix(i)));
-    }
-  }
-  length_ = length;
 }
 
 }  // namespace halfbyte::models

@@ -1,10 +1,7 @@
-#include "models/modules/pass_watch.h"
+#include "models/sessions/pass_watch.h"
 
 #include <algorithm>
 #include <utility>
-#include <vector>
-
-#include <ATen/ops/cat.h>
 
 #include <halfbyte/error.h>
 
@@ -71,23 +68,6 @@ std::int64_t rows_between_looks(std::int64_t rows, std::int64_t products) {
   const std::int64_t slices = (rows + most - 1) / most;
   const std::int64_t even = (rows + slices - 1) / slices;
   return (even + kLeastRows - 1) / kLeastRows * kLeastRows;
-}
-
-at::Tensor between_looks(const at::Tensor& x, std::int64_t out_features,
-                         const std::function<at::Tensor(const at::Tensor&)>& product) {
-  PassWatch::check();
-  if (!PassWatch::is_there() || !x.is_cpu() || x.dim() < 2 || x.size(-1) == 0) return product(x);
-  const std::int64_t rows = x.numel() / x.size(-1), step = rows_between_looks(rows, x.size(-1) * out_features);
-  if (step >= rows) return product(x);
-  const at::Tensor flat = x.reshape({rows, x.size(-1)});
-  std::vector<at::Tensor> parts;
-  for (std::int64_t begin = 0; begin < rows; begin += step) {
-    PassWatch::check();
-    parts.push_back(product(flat.narrow(0, begin, std::min(step, rows - begin))));
-  }
-  std::vector<std::int64_t> shape = x.sizes().vec();
-  shape.back() = out_features;
-  return at::cat(parts).view(shape);
 }
 
 }  // namespace halfbyte::models

@@ -4,14 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include <halfbyte/key_values.h>
 
 namespace halfbyte::models {
-
-class LayerSource;
-struct StateTensor;
 
 // A pass writes into it; what the next pass reads changes only when the session commits. One thread at a time, but
 // forks may be used by other threads.
@@ -34,10 +30,6 @@ class LayerState {
   virtual void visit_memory(const MemoryVisitor& visit) const = 0;
   // In which form it keeps what grows with the sequence.
   virtual KeyValues key_values() const noexcept { return KeyValues::kOperand; }
-  // All that it keeps of a sequence of `length` tokens, 1 at least; and the same taken back by a state without tokens.
-  // Errors of restore(): kCorrupt for what this layer would not have kept.
-  virtual std::vector<StateTensor> tensors(std::int64_t length) const = 0;
-  virtual void restore(std::int64_t length, const LayerSource& source) = 0;
 };
 
 }  // namespace halfbyte::models

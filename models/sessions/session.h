@@ -1,4 +1,4 @@
-// What a model remembers of one sequence: of each layer what it keeps of the tokens so far.
+// What a model remembers of one sequence: of each layer what it keeps of the tokens so far. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,25 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
-#include "models/modules/layer_state.h"
-#include "models/modules/rotary.h"
-#include "models/modules/stored_state.h"
 #include "models/parallel/session_log.h"
+#include "models/sessions/layer_state.h"
+#include "models/sessions/rotary_tables.h"
 
 namespace halfbyte::models {
+
+class StateSource;
+struct StateTensor;
 
 // A pass leaves it as it was until commit(). It grows with its tokens. One thread at a time; forks of it may be used by
 // other threads, each by one.
 class Session {
  public:
-  // `layers`: one state a layer; null: that layer keeps nothing. `rotaries`: one a rope of the model.
-  Session(std::vector<std::unique_ptr<LayerState>> layers, std::vector<std::shared_ptr<const Rotary>> rotaries,
-          at::Device device);
+  using Layers = std::vector<std::unique_ptr<LayerState>>;
+  using Ropes = std::vector<std::shared_ptr<const RotaryTables>>;
+
+  // `layers`: one state a layer; null: that layer keeps nothing. `ropes`: those of the model. `is_on_cpu`: so is what
+  // they keep.
+  explicit Session(Layers layers, Ropes ropes = {}, bool is_on_cpu = true);
 
   // Another of the same tokens, which costs little: what both have they share. A snapshot, or a sequence that goes on
   // otherwise.
@@ -34,7 +37,7 @@ class Session {
   const SessionTrace& trace() const noexcept { return trace_; }
 
   std::int64_t length() const noexcept { return length_; }
-  at::Device device() const noexcept { return device_; }
+  bool is_on_cpu() const noexcept { return is_on_cpu_; }
   // Memory of all layers, what is shared with forks included, and what a sequence of so many tokens takes. Units:
   // bytes.
   std::int64_t bytes() const noexcept;
@@ -53,11 +56,9 @@ class Session {
   // long: what comes in several passes turns as if it came in one.
   void expect(std::int64_t tokens) noexcept { expected_ = tokens; }
   std::int64_t expected() const noexcept { return expected_; }
-  std::size_t ropes() const noexcept { return rotaries_.size(); }
-  // Of `count` positions from `first` on. Shapes: (count, rotary_dim / 2).
-  RotaryTable rotary(std::size_t rope, std::int64_t first, std::int64_t count) const;
-  // A table that has those up to `end`, of positions from 0 on; null: frequencies depend on the sequence's length.
-  std::shared_ptr<const RotaryTable> fixed_rotary(std::size_t rope, std::int64_t end) const;
+  std::span<const std::shared_ptr<const RotaryTables>> ropes() const noexcept { return ropes_; }
+  // Whether its positions up to `end` turn as in every sequence.
+  bool is_rope_fixed(std::size_t rope, std::int64_t end) const;
 
   // A query or key of the pass was not finite, which attention over few keys can hide: LibTorch's gives 0 for NaN.
   void note_not_finite() noexcept { is_finite_ = false; }
@@ -69,7 +70,7 @@ class Session {
 
   // All that it is of its tokens, as it is now; and the same again.
   struct Contents {
-    std::vector<std::unique_ptr<LayerState>> layers;
+    Layers layers;
     std::int64_t length;
   };
   Contents contents() const { return {forked(), length_}; }
@@ -93,13 +94,13 @@ class Session {
                const Session* whole = nullptr);
 
  private:
-  std::vector<std::unique_ptr<LayerState>> forked() const;
+  Layers forked() const;
   void check_alone() const;
   bool is_cut_of(const Session* whole, std::size_t layer, std::int64_t length) const;
 
-  std::vector<std::unique_ptr<LayerState>> layers_;
-  std::vector<std::shared_ptr<const Rotary>> rotaries_;
-  at::Device device_;
+  Layers layers_;
+  Ropes ropes_;
+  bool is_on_cpu_;
   std::int64_t length_ = 0;
   std::int64_t expected_ = 0;
   bool is_finite_ = true;
