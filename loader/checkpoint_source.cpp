@@ -33,15 +33,6 @@ bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-// Where a tensor's bytes are computed: a word for the report, or nothing.
-std::string translation_note(const files::Checkpoint& checkpoint, const TensorRecord& record) {
-  const bool is_translated = std::ranges::any_of(record.parts.names, [&](const std::string& part) {
-    const files::StoredTensor* stored = part.empty() ? nullptr : checkpoint.find(part);
-    return stored && files::is_translated(checkpoint, *stored);
-  });
-  return is_translated ? "translated from " + checkpoint.kind : "";
-}
-
 at::ScalarType torch_dtype(const std::string& name, Dtype dtype) {
   if (const auto type = to_torch(dtype)) return *type;
   throw Error(ErrorCode::kUnsupported,
@@ -54,14 +45,6 @@ at::Tensor column_order(const files::Checkpoint& checkpoint, const TensorRecord&
   at::Tensor out = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
   std::ranges::copy(order, out.mutable_data_ptr<std::int64_t>());
   return out;
-}
-
-LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
-  LoadedTensor line;
-  line.name = name;
-  line.is_buffer = record.is_buffer;
-  line.recorded = record.original_dtype;
-  return line;
 }
 
 // `wide`: the float32 that `value` was rounded from.
@@ -78,21 +61,6 @@ at::Tensor with_ends(const TensorRecord& record, const at::Tensor& wide, at::Ten
 
 }  // namespace
 
-LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy) {
-  LoadReport report;
-  report.notes = checkpoint.notes;
-  report.policy = policy.name();
-  report.operand_dtype = dtype_text(policy.operand());
-  report.stream_dtype = dtype_text(policy.stream());
-  report.is_manifest_derived = checkpoint.manifest.is_derived;
-  const files::CheckpointIdentity identity = files::checkpoint_identity(checkpoint);
-  report.identity = identity.hash;
-  report.identity_has_values = identity.knows_values;
-  if (report.is_manifest_derived)
-    report.notes.emplace_back("no halfbyte.json: dtypes were taken from the tensors and config.json");
-  return report;
-}
-
 CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const LoadOptions& options, LoadReport& report,
                                    at::Device device)
     : checkpoint_(checkpoint),
@@ -102,32 +70,6 @@ CheckpointSource::CheckpointSource(const files::Checkpoint& checkpoint, const Lo
       maps_(checkpoint.data_files.size()),
       device_(device) {
   if (options.verify == Verification::kHashes) files::check_config_hash(checkpoint);
-}
-
-std::string CheckpointSource::owner_of(const std::string& name) const {
-  const auto& ties = checkpoint_.manifest.ties;
-  const auto tie = std::ranges::find(ties, name, &std::pair<std::string, std::string>::first);
-  return tie == ties.end() ? name : tie->second;
-}
-
-const TensorRecord& CheckpointSource::record(const std::string& name) const {
-  if (const TensorRecord* found = checkpoint_.manifest.find(owner_of(name))) return *found;
-  throw Error(ErrorCode::kCorrupt, checkpoint_.directory.string() + ": tensor " + name + " is missing");
-}
-
-Dtype CheckpointSource::recorded_dtype(const TensorRecord& record) {
-  if (record.original_dtype) return *record.original_dtype;
-  if (!record.scheme) return record.stored_dtype;
-  return files::has_plain_scales(record) ? record.scale_dtype : Dtype::kFloat32;
-}
-
-std::string CheckpointSource::storage_of(const TensorRecord& record) {
-  if (!record.scheme) return std::string(halfbyte::name(record.stored_dtype));
-  LowBitTensor tensor;
-  tensor.scheme = record.scheme;
-  tensor.in_features = record.shape.back();
-  tensor.group_size = record.group_size;
-  return tensor.description();
 }
 
 void CheckpointSource::verify(const TensorRecord& record) {
@@ -261,7 +203,7 @@ bool CheckpointSource::leaves_the_cpu(LoadedTensor& line) const {
 }
 
 at::Tensor CheckpointSource::dense(const std::string& name) {
-  const TensorRecord& tensor = record(name);
+  const TensorRecord& tensor = record_of(checkpoint_, name);
   LoadedTensor line = line_of(name, tensor);
   auto found = shared_.find(tensor.name);
   if (found == shared_.end()) {
@@ -275,7 +217,7 @@ at::Tensor CheckpointSource::dense(const std::string& name) {
 }
 
 LowBitTensor CheckpointSource::packed(const std::string& name) {
-  const TensorRecord& tensor = record(name);
+  const TensorRecord& tensor = record_of(checkpoint_, name);
   verify(tensor);
   LoadedTensor line = line_of(name, tensor);
   const std::string note = translation_note(checkpoint_, tensor);
@@ -308,7 +250,7 @@ LowBitTensor CheckpointSource::packed(const std::string& name) {
 models::LinearWeights CheckpointSource::weight(const std::string& name) {
   models::LinearWeights weights;
   weights.policy = choice_.of(name).policy;
-  if (record(name).scheme) {
+  if (record_of(checkpoint_, name).scheme) {
     weights.weight = packed(name);
   } else {
     weights.weight = dense(name);
@@ -327,7 +269,7 @@ models::LinearWeights CheckpointSource::linear(const std::string& module, bool h
 }
 
 models::LinearWeights CheckpointSource::stacked(const std::string& name, std::int64_t index, bool holds_columns) {
-  const TensorRecord& tensor = record(name);
+  const TensorRecord& tensor = record_of(checkpoint_, name);
   auto found = stacks_.find(name);
   if (found == stacks_.end()) {
     Stack stack = tensor.scheme ? Stack(packed(name)) : Stack(dense(name));
@@ -353,25 +295,7 @@ models::LinearWeights CheckpointSource::stacked(const std::string& name, std::in
 }
 
 at::ScalarType CheckpointSource::derived_buffer_dtype(const std::string& name) {
-  const auto& buffers = checkpoint_.manifest.buffers;
-  const auto buffer = std::ranges::find(buffers, name, &models::DerivedBuffer::name);
-  const TensorRecord* stored = checkpoint_.manifest.find(name);
-  const Dtype derived = buffer == buffers.end() ? Dtype::kFloat32 : buffer->original_dtype;
-  const Dtype recorded = stored ? recorded_dtype(*stored) : derived;
-  const DtypeChoice::Chosen chosen = choice_.of(name);
-  const Dtype wanted = models::loaded_dtype(chosen.policy, Role::kBuffer, recorded, false);
-  LoadedTensor line{name, true, recorded, std::string(halfbyte::name(wanted)), 0, Placement::kDerived, {}};
-  add_note(line, "tables are made in float32 and cast last");
-  add_note(line, chosen.why);
-  report_.tensors.push_back(std::move(line));
-  return weight_scalar_type(wanted);
-}
-
-void CheckpointSource::report_unused_buffers() {
-  for (const TensorRecord& tensor : checkpoint_.manifest.tensors) {
-    if (models::role_of(checkpoint_.architecture, tensor.name, tensor.shape) != Role::kBuffer) continue;
-    report_.notes.push_back(tensor.name + " is stored, but this family derives it: the stored values are not used");
-  }
+  return weight_scalar_type(note_derived_buffer(checkpoint_, choice_, name, report_));
 }
 
 }  // namespace halfbyte

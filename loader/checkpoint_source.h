@@ -16,12 +16,10 @@
 
 #include "loader/dtype_choice.h"
 #include "loader/files/checkpoint.h"
+#include "loader/report_lines.h"
 #include "models/modules/tensor_source.h"
 
 namespace halfbyte {
-
-// The lines of a report that hold for the whole checkpoint.
-LoadReport begin_report(const files::Checkpoint& checkpoint, const DtypePolicy& policy);
 
 class CheckpointSource : public models::TensorSource {
  public:
@@ -37,13 +35,7 @@ class CheckpointSource : public models::TensorSource {
   at::ScalarType derived_buffer_dtype(const std::string& name) override;
 
   // Through ties. Errors: kCorrupt when there is no such tensor.
-  const files::TensorRecord& record(const std::string& name) const;
-  // The name that a tied one stands for, or the name itself.
-  std::string owner_of(const std::string& name) const;
-  // Before quantisation; where no file says it, what it is stored in.
-  static Dtype recorded_dtype(const files::TensorRecord& record);
-  // A dtype, or a scheme with its group size ("sym_int4 g64").
-  static std::string storage_of(const files::TensorRecord& record);
+  const files::TensorRecord& record(const std::string& name) const { return record_of(checkpoint_, name); }
   models::Role role_of(const std::string& name) const { return choice_.role_of(record(name)); }
   bool is_kept_float32(const std::string& name) const { return choice_.is_kept_float32(name); }
 
@@ -60,9 +52,6 @@ class CheckpointSource : public models::TensorSource {
   LowBitTensor read_packed(const files::TensorRecord& record);
   // Compares hashes, once a tensor, if the options ask for it. Errors: kCorrupt naming the tensor.
   void verify(const files::TensorRecord& record);
-
-  // Stored buffers that the model derives by itself: in the report, not in the model.
-  void report_unused_buffers();
 
  private:
   using Stack = std::variant<at::Tensor, LowBitTensor>;

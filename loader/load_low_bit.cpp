@@ -14,6 +14,7 @@
 #include "loader/files/printable.h"
 #include "loader/guarded.h"
 #include "loader/module_slots.h"
+#include "loader/report_lines.h"
 #include "loader/thread_count.h"
 #include "loader/torch_runtime.h"
 #include "models/parallel/alike.h"
@@ -42,27 +43,6 @@ void check_known(const files::Checkpoint& checkpoint) {
               files::printable_path(checkpoint.directory) + ": " + why_unknown(checkpoint) +
                   "; models of these families can be run: " + known +
                   "; any other can be converted, inspected, verified, dequantised, and loaded by name (load_state)");
-}
-
-// Under original() it is the tensors that say.
-bool has_products(Dtype dtype, const DtypePolicy& policy, const LoadReport& report) {
-  return std::ranges::any_of(report.tensors, [&](const LoadedTensor& tensor) {
-    return tensor.operand == name(dtype) ||
-           (policy.is_original() && (tensor.recorded == dtype || tensor.loaded == name(dtype)));
-  });
-}
-
-// What becomes of products in a dtype that this CPU does not multiply.
-void note_products(const DtypePolicy& policy, LoadReport& report) {
-  const std::string float16 = quant::lacking_products(Dtype::kFloat16);
-  const std::string bfloat16 = quant::lacking_products(Dtype::kBfloat16);
-  if (has_products(Dtype::kFloat16, policy, report)) {
-    report.notes.push_back("float16 products are computed in float32 registers" +
-                           (float16.empty() ? "" : ": this CPU lacks " + float16));
-  }
-  if (has_products(Dtype::kBfloat16, policy, report) && !bfloat16.empty()) {
-    report.notes.push_back("bfloat16 products are computed in float32 registers: this CPU lacks " + bfloat16);
-  }
 }
 
 // The rotary tables' buffer is computed, on the CPU, by the module that has it.
@@ -141,10 +121,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   const Device chosen = begin_on_device(options.device, report).device;
   const quant::Arithmetic arithmetic = choose_arithmetic(options, chosen, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
-  if (config.is_text_part)
-    report.notes.emplace_back(
-        "this model sees or hears too: its text part answers, to text alone; the rest is kept as "
-        "it is");
+  note_text_part(config, report);
   const at::Device device = to_torch(chosen);
   CheckpointSource source(checkpoint, options, report, device);
   if (options.group && !device.is_cpu())
@@ -162,7 +139,7 @@ Model build(const files::Checkpoint& checkpoint, const LoadOptions& options) {
   parts.weights = {};  // what was cut is the module's alone
   note_key_values(*module, options.key_values, report);
   move_derived_buffers(*module, device);
-  source.report_unused_buffers();
+  note_unused_buffers(checkpoint, report);
   if (device.is_cpu()) note_products(options.dtype, report);
   module->check_contract();
   return Model(std::move(module), std::move(report));

@@ -64,7 +64,7 @@ class Restoration {
       if (before[i] != loaded && !slot.packed) report_.cast.push_back(slot.name);
       if (!step.record) continue;
       report_.restored.push_back({slot.name, step.checkpoint_names[i], slot.is_buffer, step.record->original_dtype,
-                                  CheckpointSource::storage_of(*step.record), before[i], loaded});
+                                  storage_of(*step.record), before[i], loaded});
     }
   }
 
@@ -92,7 +92,7 @@ class Restoration {
     const std::string& name = step.checkpoint_names.front();
     const bool is_kept_float32 = source_.is_kept_float32(name) || is_kept(step.slots.front().name);
     const at::ScalarType type =
-        wanted_type(step, source_.role_of(name), CheckpointSource::recorded_dtype(record), is_kept_float32);
+        wanted_type(step, source_.role_of(name), recorded_dtype(record), is_kept_float32);
     put(step, source_.read(record, type), type);
     note(step, before, type_name(type));
   }

@@ -227,4 +227,9 @@ std::span<const std::int64_t> group_sizes(const Scheme& scheme) noexcept {
   return all.subspan(static_cast<std::size_t>(std::ranges::find(all, scheme.largest_group) - all.begin()));
 }
 
+std::string packed_description(const Scheme& scheme, std::int64_t in_features, std::int64_t group_size) {
+  if (group_size == in_features) return std::string(scheme.name) + " per channel";
+  return std::string(scheme.name) + " g" + std::to_string(group_size);
+}
+
 }  // namespace halfbyte

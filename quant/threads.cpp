@@ -54,11 +54,18 @@ void try_threads(int count) {
 
 }  // namespace
 
-void start_threads(int count) {
+void start_own_threads(int count) {
   static std::atomic<int> made = 1;
   if (count <= made) return;
   try_threads(count);
   make_threads(count);
+  made = count;
+}
+
+void start_threads(int count) {
+  static std::atomic<int> made = 1;
+  if (count <= made) return;
+  start_own_threads(count);
 #pragma omp parallel num_threads(count)
   team_size();
   made = count;

@@ -18,5 +18,8 @@ void run_in_team(int count, void (*work)(void* context, std::size_t thread), voi
 // that may have no more threads (ulimit -u) or no memory for them (ulimit -v) is ended by OpenMP in its first region.
 // Errors: kNoResources.
 void start_threads(int count);
+// The same without OpenMP's, which look for work for a while once they are made: for who has none for them. Where there
+// is room for both, there will be when they come.
+void start_own_threads(int count);
 
 }  // namespace halfbyte::quant

@@ -1,4 +1,4 @@
-// The program `halfbyte`: verbs that need no LibTorch. The others are in halfbyte-model (tools/model/).
+// The program `halfbyte`: verbs that need no LibTorch, or not for all that they do. The others are in halfbyte-model (tools/model/).
 #include "tools/cli/verb.h"
 #include "tools/verbs/verbs.h"
 
@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
                                {"export", prepare_export},
                                {"merge", prepare_merge},
                                {"doctor", prepare_doctor},
+                               {"generate", prepare_generate},
                                {"launch", prepare_launch},
                                {"synth", prepare_synth},
                                {"tokenize", prepare_tokenize},

@@ -18,6 +18,13 @@ bool has_tokenizer(const fs::path& directory) {
                              [&](const char* name) { return files::is_regular_file(directory / name); });
 }
 
+// What files of weights such a folder has say of a tokenizer: nothing.
+bool has_safetensors(const fs::path& directory) {
+  std::error_code ignored;
+  return std::ranges::any_of(fs::directory_iterator(directory, ignored),
+                             [](const auto& entry) { return entry.path().extension() == ".safetensors"; });
+}
+
 // Where the tokenizer lies beside the weights, what is wrong with those is for others to say.
 std::map<std::string, GeneratedFile> generated_files(const fs::path& checkpoint, bool has_files) try {
   return open_checkpoint(checkpoint).generated_files;
@@ -38,7 +45,7 @@ TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint) {
   path_ = is_directory ? checkpoint : checkpoint.parent_path();
   if (path_.empty()) path_ = ".";
   check_tokenizer_links(path_);
-  if (is_directory && has_tokenizer(checkpoint)) return;
+  if (is_directory && (has_tokenizer(checkpoint) || has_safetensors(checkpoint))) return;
   const auto files = generated_files(checkpoint, checkpoint.extension() == ".safetensors" && has_tokenizer(path_));
   if (files.empty()) return;
   made_.emplace();

@@ -34,10 +34,7 @@ at::Tensor zero_points_of(const at::Tensor& words, const at::Tensor& indices) {
 
 std::span<const LowBitTensor::Extra> LowBitTensor::extras() noexcept { return kExtras; }
 
-std::string LowBitTensor::description() const {
-  if (group_size == in_features) return std::string(scheme->name) + " per channel";
-  return std::string(scheme->name) + " g" + std::to_string(group_size);
-}
+std::string LowBitTensor::description() const { return packed_description(*scheme, in_features, group_size); }
 
 std::uint64_t LowBitTensor::size_bytes() const {
   std::size_t total = codes.nbytes() + scales.nbytes();

@@ -5,7 +5,7 @@
 #include "models/architectures/model_config.h"
 #include "models/chat/answer_stream.h"
 #include "models/tokenizers/stop_texts.h"
-#include "tools/model/chat_options.h"
+#include "tools/text/chat_options.h"
 
 namespace halfbyte::cli {
 

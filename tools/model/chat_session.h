@@ -11,7 +11,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "models/chat/chat_template.h"
-#include "tools/model/sampling_options.h"
+#include "tools/text/sampling_options.h"
 
 namespace halfbyte::cli {
 

@@ -1,282 +1,51 @@
-// halfbyte generate CKPT --prompt TEXT [--chat] [--stop TEXT]
-#include <chrono>
-#include <cstdio>
-#include <memory>
+// halfbyte generate CKPT --prompt TEXT, by LibTorch's modules
+#include "tools/text/generate.h"
+
 #include <optional>
-#include <string>
-#include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "models/architectures/model_config.h"
-#include "models/chat/answer_stream.h"
-#include "models/tokenizers/stop_texts.h"
-#include "tools/cli/errors.h"
-#include "tools/cli/format.h"
-#include "tools/cli/log.h"
-#include "tools/cli/no_tokenizer.h"
-#include "tools/cli/output.h"
-#include "tools/cli/platform.h"
-#include "tools/cli/progress.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/prompt_cache_options.h"
-#include "tools/model/prompts.h"
-#include "tools/model/sampling_options.h"
 #include "tools/model/speculation_options.h"
 
 namespace halfbyte::cli {
 namespace {
 
-using nlohmann::ordered_json;
-
-struct Words {
-  ModelWords model;
-  std::vector<std::string> adapters;
-  PromptWords prompts;
-  SamplingWords sampling;
-  SpeculationWords speculation;
-  PromptCacheWords cache;
-};
-
-void declare(OptionParser& parser, Words& words) {
-  declare_model(parser, words.model);
-  declare_adapters(parser, words.adapters);
-  declare_prompts(parser, words.prompts);
-  declare_sampling(parser, words.sampling);
-  declare_speculation(parser, words.speculation);
-  declare_prompt_cache(parser, words.cache);
-  GenerateOptions& options = words.sampling.options;
-  parser.add_flag("--logprobs", options.logprobs, "with --json: each token's natural log-probability");
-  parser.add_flag("--echo", options.echo, "begin with the prompt");
-  parser.add_flag("--ignore-eos", options.ignore_eos, "do not stop at the end-of-text token");
-}
-
-std::string ids_text(const TokenIds& ids) {
-  std::string text;
-  for (const std::int64_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-  return text;
-}
-
-// One prompt's text as it grows, up to a stop text.
-class Stream {
+class ModuleTextMaker final : public TextMaker {
  public:
-  // `tokenizer` may be null: then it is a text of ids. `is_shown`: it is written as it comes.
-  Stream(const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, const TokenIds& prompt,
-         const SamplingWords& sampling, bool is_shown)
-      : stops_(sampling.stop_texts), is_shown_(is_shown) {
-    const bool echo = sampling.options.echo;
-    if (!tokenizer) {
-      if (echo) push_ids(prompt);
-      return;
-    }
-    if (chat) {
-      answer_.emplace(*tokenizer, chat->begins_with_line());
-    } else {
-      decoder_.emplace(*tokenizer, prompt);
-    }
-    if (echo) write(tokenizer->decode(prompt));
+  ModuleTextMaker(GenerateWords& words, const models::Tokenizer* tokenizer, const CommonOptions& common)
+      : words_(words),
+        model_(load_model(words.model, common)),
+        adapters_(beside(model_, words.adapters)),
+        cache_(open_prompt_cache(words.cache, model_, PromptCacheFileOptions::Kept::kPrompt)),
+        speculator_(words.speculation, words.model, tokenizer, common, words.sampling.options) {
+    if (cache_) words.sampling.options.cache = &cache_->cache();
   }
-  void push(std::int64_t token) {
-    if (decoder_ || answer_) {
-      write(stops_.push(decoder_ ? decoder_->push(token) : answer_->push(token)));
-    } else {
-      push_ids({token});
-    }
+
+  const models::ModelConfig& config() const override { return model_.config(); }
+  std::vector<Generation> generate(const std::vector<TokenIds>& prompts,
+                                   const GenerateOptions& options) const override {
+    return model_.generate(prompts, options);
   }
-  bool is_ended() const noexcept { return stops_.is_found(); }
-  void finish() {
-    write(stops_.push(decoder_ ? decoder_->finish() : answer_ ? answer_->finish() : ""));
-    write(stops_.finish() + "\n");
-  }
+  void save() override { save_prompt_cache(cache_, words_.cache); }
 
  private:
-  void write(const std::string& text) const {
-    if (!is_shown_ || text.empty()) return;
-    const std::string shown = shown_text(text);
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    std::fflush(stdout);
-  }
-  void push_ids(const TokenIds& ids) {
-    write((is_first_ ? "" : ",") + ids_text(ids));
-    is_first_ = false;
-  }
-  std::optional<models::StreamingDecoder> decoder_;
-  std::optional<models::AnswerStream> answer_;
-  models::StopTexts stops_;
-  bool is_shown_;
-  bool is_first_ = true;
+  const GenerateWords& words_;
+  Model model_;
+  std::shared_ptr<const void> adapters_;
+  std::optional<PromptCacheFile> cache_;
+  Speculator speculator_;
 };
 
-// Finished texts, which end before a stop text: the prompt, where it is echoed, may have one.
-class Texts {
- public:
-  Texts(const models::Tokenizer& tokenizer, const std::vector<TokenIds>& prompts, const SamplingWords& sampling)
-      : tokenizer_(tokenizer), prompts_(prompts), sampling_(sampling) {}
-  std::string of(std::size_t index, const Generation& generation) const {
-    std::string text = tokenizer_.decode(generation.tokens);
-    if (sampling_.stop_texts.empty()) return text;
-    const std::size_t begin = sampling_.options.echo ? tokenizer_.decode(prompts_[index]).size() : 0;
-    return models::before_stop_text(text, begin, sampling_.stop_texts);
-  }
-
- private:
-  const models::Tokenizer& tokenizer_;
-  const std::vector<TokenIds>& prompts_;
-  const SamplingWords& sampling_;
-};
-
-ordered_json json_of(const std::vector<Generation>& generations, const Texts* texts, bool logprobs) {
-  ordered_json list = ordered_json::array();
-  for (const Generation& generation : generations) {
-    ordered_json item = {{"tokens", generation.tokens}};
-    item["cached_tokens"] = generation.cached_tokens;
-    item["finish_reason"] = finish_reason_name(generation.finish_reason);
-    item["guessed_tokens"] = generation.guessed_tokens;
-    item["right_guesses"] = generation.right_guesses;
-    item["text"] = texts ? ordered_json(texts->of(list.size(), generation)) : ordered_json(nullptr);
-    if (logprobs) {
-      item["logprobs"] = ordered_json::array();
-      for (const auto& value : generation.logprobs)
-        item["logprobs"].push_back(value ? ordered_json(*value) : ordered_json(nullptr));
-    }
-    list.push_back(std::move(item));
-  }
-  return {{"generations", std::move(list)}};
-}
-
-void print_batch(const std::vector<Generation>& generations, const Texts* texts) {
-  for (std::size_t i = 0; i < generations.size(); ++i) {
-    const std::string text = texts ? texts->of(i, generations[i]) : ids_text(generations[i].tokens);
-    print_line(shown_text("[" + std::to_string(i + 1) + "] " + text));
-  }
-}
-
-struct Timing {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> first;
-  Clock::time_point last;
-  std::int64_t tokens = 0;
-
-  void token() {
-    last = Clock::now();
-    if (!first) first = last;
-    ++tokens;
-  }
-  std::string line() const {
-    if (!first) return "0 tokens";
-    const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
-    const double decode = seconds(last - *first);
-    std::string text = counted(tokens, "token") + ", the first after " + human_seconds(seconds(*first - start));
-    if (tokens > 1 && decode > 0) text += ", then " + fixed(static_cast<double>(tokens - 1) / decode, 1) + " tokens/s";
-    return text;
-  }
-};
-
-std::string guesses_of(const std::vector<Generation>& generations) {
-  std::int64_t guessed = 0, right = 0;
-  for (const Generation& generation : generations) {
-    guessed += generation.guessed_tokens;
-    right += generation.right_guesses;
-  }
-  return guesses_text(guessed, right);
-}
-
-void warn_of_full_context(const std::vector<Generation>& generations, std::int64_t context) {
-  for (std::size_t i = 0; i < generations.size(); ++i) {
-    if (generations[i].finish_reason != FinishReason::kContext) continue;
-    log_warning("prompt " + std::to_string(i + 1) + ": its text ends where the model's context of " +
-                std::to_string(context) + " tokens is full, before --max-gen-len");
-  }
-}
-
-// What ends a text, from the command line, the checkpoint and the template.
-void complete_stops(Words& words, const models::ChatTemplate* chat, const models::Tokenizer* tokenizer) {
-  if (!words.sampling.stop_texts.empty() && !tokenizer)
-    fail_no_tokenizer(words.model.checkpoint, "without it there is no text to stop at");
-  GenerateOptions& options = words.sampling.options;
-  if (options.ignore_eos) return;
-  const TokenIds stops = stop_tokens_of(words.model.checkpoint, chat, tokenizer);
-  options.stop_tokens.insert(options.stop_tokens.end(), stops.begin(), stops.end());
-}
-
-// One a prompt where somebody reads along: the user, or who looks for stop texts.
-std::vector<Stream> streams_of(const Words& words, const std::vector<TokenIds>& prompts,
-                               const models::Tokenizer* tokenizer, const models::ChatTemplate* chat, bool is_shown) {
-  std::vector<Stream> streams;
-  if (!is_shown && words.sampling.stop_texts.empty()) return streams;
-  for (const TokenIds& prompt : prompts) streams.emplace_back(tokenizer, chat, prompt, words.sampling, is_shown);
-  return streams;
-}
-
-std::vector<Generation> generated(const Model& model, const std::vector<TokenIds>& prompts, GenerateOptions& options,
-                                  std::vector<Stream>& streams, Timing& timing, bool is_quiet) {
-  std::optional<Progress> progress(std::in_place, "prompt", !is_quiet, ProgressUnit::kTokens);
-  options.on_prompt = [&](std::int64_t done, std::int64_t total) {
-    if (progress) progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-    if (done == total) progress.reset();
-  };
-  options.on_token = [&](std::size_t prompt, std::int64_t token) {
-    timing.token();
-    if (!streams.empty()) streams[prompt].push(token);
-    return true;
-  };
-  options.is_end = [&](std::size_t prompt, std::int64_t) { return !streams.empty() && streams[prompt].is_ended(); };
-  return model.generate(prompts, options);
-}
-
-void check_cache(const Words& words) {
-  if (words.cache.path.empty()) return;
-  if (!words.adapters.empty())
-    throw UsageError("--prompt-cache keeps what the model makes of a prompt without --adapter");
-  if (prompt_count(words.prompts) > 1) throw UsageError("--prompt-cache keeps one prompt; give one at a time");
-}
-
-ExitStatus run(Words& words, const CommonOptions& common) {
-  check_prompts(words.prompts);
-  check_cache(words);
-  InterruptWatch interrupt;  // before OpenMP's threads
-  interrupt.end_at_once();
-  const std::string& checkpoint = words.model.checkpoint;
-  const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
-  std::optional<models::ChatTemplate> chat;
-  if (words.prompts.is_chat) chat = chat_template_of(checkpoint, tokenizer.get(), words.prompts.chat);
-  const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
-  complete_stops(words, turns, tokenizer.get());
-  read_prompts(words.prompts);
-  const Model model = load_model(words.model, common);
-  const auto adapters = beside(model, words.adapters);
-  auto cache = open_prompt_cache(words.cache, model, PromptCacheFileOptions::Kept::kPrompt);
-  if (cache) words.sampling.options.cache = &cache->cache();
-  const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
-  const bool is_shown = !common.is_json && prompts.size() == 1;
-  const Speculator speculator(words.speculation, words.model, tokenizer.get(), common, words.sampling.options);
-  std::vector<Stream> streams = streams_of(words, prompts, tokenizer.get(), turns, is_shown);
-  interrupt.request_only();
-  words.sampling.options.stop = interrupt.token();
-  Timing timing;
-  const auto generations = generated(model, prompts, words.sampling.options, streams, timing, common.is_quiet);
-  const std::optional<Texts> texts =
-      tokenizer ? std::optional<Texts>(std::in_place, *tokenizer, prompts, words.sampling) : std::nullopt;
-  if (is_shown) streams.front().finish();
-  if (common.is_json) print_json(json_of(generations, texts ? &*texts : nullptr, words.sampling.options.logprobs));
-  if (!common.is_json && !is_shown) print_batch(generations, texts ? &*texts : nullptr);
-  warn_of_full_context(generations, model.config().max_position_embeddings);
-  if (!common.is_quiet) std::fprintf(stderr, "%s\n", (timing.line() + guesses_of(generations)).c_str());
-  if (cache)
-    log_info(counted(generations.front().cached_tokens, "token") + " of the prompt came from " +
-             printable(words.cache.path));
-  save_prompt_cache(cache, words.cache);
-  return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
+std::unique_ptr<TextMaker> open_modules(GenerateWords& words, const models::Tokenizer* tokenizer,
+                                        const CommonOptions& common) {
+  return std::make_unique<ModuleTextMaker>(words, tokenizer, common);
 }
 
 }  // namespace
 
 Action prepare_generate(OptionParser& parser, const CommonOptions& common) {
-  const auto words = std::make_shared<Words>();
-  declare(parser, *words);
-  return [words, &common] { return run(*words, common); };
+  return prepare_generate_with(parser, common, open_modules);
 }
 
 }  // namespace halfbyte::cli

@@ -12,7 +12,7 @@
 
 #include "models/tokenizers/tokenizer.h"
 #include "tools/cli/parse.h"
-#include "tools/model/model_words.h"
+#include "tools/text/model_words.h"
 
 namespace halfbyte::cli {
 

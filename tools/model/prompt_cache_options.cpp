@@ -2,20 +2,9 @@
 
 #include "tools/cli/errors.h"
 #include "tools/cli/log.h"
-#include "tools/cli/option_parser.h"
 #include "tools/cli/spelling.h"
 
 namespace halfbyte::cli {
-
-void declare_prompt_cache(OptionParser& parser, PromptCacheWords& words) {
-  parser
-      .add_option("--prompt-cache", words.path,
-                  "file that keeps what was made of the prompt: what another one begins alike is not read again")
-      .type_name("FILE")
-      .check({[](std::string& path) -> std::string { return path.empty() ? "names no file" : ""; }});
-  parser.add_flag("--prompt-cache-ro", words.is_read_only, "use the file of --prompt-cache and leave it as it is")
-      .needs("--prompt-cache");
-}
 
 std::optional<PromptCacheFile> open_prompt_cache(const PromptCacheWords& words, const Model& model,
                                                  PromptCacheFileOptions::Kept kept) {

@@ -1,21 +1,13 @@
-// A prompt's keys and values in a file, for the verbs that make text.
+// A prompt's keys and values in a file, for the verbs that make text (tools/text/prompt_cache_words.h).
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include <halfbyte/prompt_cache_file.h>
 
+#include "tools/text/prompt_cache_words.h"
+
 namespace halfbyte::cli {
-
-class OptionParser;
-
-struct PromptCacheWords {
-  std::string path;  // empty: none
-  bool is_read_only = false;
-};
-
-void declare_prompt_cache(OptionParser& parser, PromptCacheWords& words);
 
 // The file that the words name, if they name one. Errors: as PromptCacheFile.
 std::optional<PromptCacheFile> open_prompt_cache(const PromptCacheWords& words, const Model& model,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tools/cli/parse.h"
+#include <halfbyte/error.h>
 
 namespace halfbyte::cli {
 namespace {
@@ -21,20 +21,9 @@ void check_same(const std::string& name, const models::Tokenizer& own, const std
 
 }  // namespace
 
-void declare_speculation(OptionParser& parser, SpeculationWords& words) {
-  parser
-      .add_option("--speculate", words.speculate,
-                  "guess tokens and verify several at once: lookup: what followed the same tokens before; the text is "
-                  "the same, sooner")
-      .check(one_of({"none", "lookup"}))
-      .show_default();
-  parser.add_option("--draft", words.draft, "a smaller checkpoint with the same tokenizer that guesses tokens too")
-      .type_name("CKPT");
-}
-
 Speculator::Speculator(const SpeculationWords& words, const ModelWords& model, const models::Tokenizer* tokenizer,
                        const CommonOptions& common, GenerateOptions& options) {
-  options.lookup = words.speculate == "lookup";
+  options.lookup = words.looks_up();
   if (words.draft.empty()) return;
   ModelWords own = model;
   own.checkpoint = words.draft;
@@ -42,11 +31,6 @@ Speculator::Speculator(const SpeculationWords& words, const ModelWords& model, c
   const auto draft_tokenizer = tokenizer_of(words.draft);
   if (tokenizer && draft_tokenizer) check_same(model.checkpoint, *tokenizer, words.draft, *draft_tokenizer);
   options.draft = &draft_->module();
-}
-
-std::string guesses_text(std::int64_t guessed, std::int64_t right) {
-  if (guessed == 0) return "";
-  return "; " + std::to_string(right) + " of " + std::to_string(guessed) + " guesses were right";
 }
 
 }  // namespace halfbyte::cli

@@ -1,19 +1,12 @@
-// --speculate and --draft, of the verbs that make text.
+// What guesses for the verbs that make text (tools/text/speculation_words.h).
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "tools/model/model_options.h"
+#include "tools/text/speculation_words.h"
 
 namespace halfbyte::cli {
-
-struct SpeculationWords {
-  std::string speculate = "none";
-  std::string draft;  // a checkpoint; empty: none
-};
-
-void declare_speculation(OptionParser& parser, SpeculationWords& words);
 
 // What guesses for a model, in its options. Outlives their use.
 class Speculator {
@@ -26,8 +19,5 @@ class Speculator {
  private:
   std::optional<Model> draft_;
 };
-
-// "; 34 of 40 guesses were right"; empty where there were none.
-std::string guesses_text(std::int64_t guessed, std::int64_t right);
 
 }  // namespace halfbyte::cli

@@ -16,7 +16,7 @@
 #include <halfbyte/load_low_bit.h>
 
 #include "tools/cli/parse.h"
-#include "tools/model/model_words.h"
+#include "tools/text/model_words.h"
 #include "tools/python/parts.h"
 #include "tools/python/reported.h"
 #include "tools/python/running.h"

@@ -11,6 +11,7 @@ Action prepare_verify(OptionParser& parser, const CommonOptions& common);
 Action prepare_dequantize(OptionParser& parser, const CommonOptions& common);
 Action prepare_merge(OptionParser& parser, const CommonOptions& common);
 Action prepare_diff(OptionParser& parser, const CommonOptions& common);
+Action prepare_generate(OptionParser& parser, const CommonOptions& common);
 Action prepare_export(OptionParser& parser, const CommonOptions& common);
 Action prepare_doctor(OptionParser& parser, const CommonOptions& common);
 Action prepare_launch(OptionParser& parser, const CommonOptions& common);

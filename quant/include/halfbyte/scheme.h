@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <halfbyte/dtype.h>
@@ -121,5 +122,8 @@ inline constexpr std::int64_t kZeroPointRows = 8;
 constexpr std::int64_t zero_point_words(std::int64_t out_features) noexcept {
   return (out_features + kZeroPointRows - 1) / kZeroPointRows;
 }
+
+// "sym_int4 g64", "sym_int8 per channel".
+std::string packed_description(const Scheme& scheme, std::int64_t in_features, std::int64_t group_size);
 
 }  // namespace halfbyte

@@ -1,4 +1,4 @@
-#include "tools/model/chat_options.h"
+#include "tools/text/chat_options.h"
 
 #include <algorithm>
 

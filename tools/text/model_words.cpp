@@ -1,4 +1,4 @@
-#include "tools/model/model_words.h"
+#include "tools/text/model_words.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tools/model/sampling_options.h"
+#include "tools/text/sampling_options.h"
 
 #include <limits>
 

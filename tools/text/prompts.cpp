@@ -1,7 +1,8 @@
-#include "tools/model/prompts.h"
+#include "tools/text/prompts.h"
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -108,6 +109,15 @@ void check_prompts(const PromptWords& words) {
                           !chat.arguments.empty() || !words.messages.empty();
   if (needs_chat && !words.is_chat)
     throw UsageError("--system, --chat-template, --chat-argument, --date and --messages go with --chat");
+}
+
+bool reads_input(const PromptWords& words) {
+  const auto is_stream = [](const std::string& path) {
+    std::error_code ignored;
+    return !std::filesystem::is_regular_file(path, ignored);
+  };
+  return std::ranges::find(words.texts, "-") != words.texts.end() || std::ranges::any_of(words.files, is_stream) ||
+         std::ranges::any_of(words.messages, is_stream);
 }
 
 void read_prompts(PromptWords& words) {

@@ -8,7 +8,7 @@
 #include <halfbyte/generate.h>
 
 #include "models/tokenizers/tokenizer.h"
-#include "tools/model/chat_options.h"
+#include "tools/text/chat_options.h"
 
 namespace halfbyte::cli {
 
@@ -27,6 +27,9 @@ std::size_t prompt_count(const PromptWords& words) noexcept;
 
 // Refuses what does not go together. Errors: UsageError.
 void check_prompts(const PromptWords& words);
+
+// Whether standard input is one of them, which is read once.
+bool reads_input(const PromptWords& words);
 
 // Puts the texts of standard input and of files in the place of their names. Errors: those of read_input().
 void read_prompts(PromptWords& words);
