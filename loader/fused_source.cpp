@@ -22,14 +22,40 @@ using models::cpu::FusedWeight;
 
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // of what is computed, that a thread takes at a time
 
-bool is_matrix(Role role) {
-  return role == Role::kLinear || role == Role::kHead || role == Role::kEmbedding;
-}
+bool is_matrix(Role role) { return role == Role::kLinear || role == Role::kHead || role == Role::kEmbedding; }
 
 std::int64_t count_of(const TensorRecord& record) {
   std::int64_t out = 1;
   for (const std::int64_t size : record.shape) out *= size;
   return out;
+}
+
+// Of a matrix, or of a stack of them, all rows.
+std::pair<std::int64_t, std::int64_t> size_of(const TensorRecord& record) {
+  const auto [rows, columns] = files::matrix_shape(record.shape);
+  return {rows, columns};
+}
+
+constexpr std::int64_t kFields = 8;  // rows that share a word of zero points
+
+// Rows of a matrix, from a multiple of kFields on where they have zero points.
+quant::WeightMatrix rows_of(const quant::WeightMatrix& all, std::int64_t first, std::int64_t count) {
+  quant::WeightMatrix out = all;
+  out.out_features = count;
+  out.rows += first * all.row_bytes();
+  const std::int64_t scales = first * all.groups() * size_bytes(all.scale_dtype);
+  if (out.scales) out.scales += scales;
+  if (out.offsets) out.offsets += scales;
+  if (out.row_scales) out.row_scales += first * size_bytes(Dtype::kBfloat16);
+  if (out.zero_points)
+    out.zero_points += first / kFields * all.groups() * static_cast<std::int64_t>(sizeof(std::int32_t));
+  return out;
+}
+
+// A float16 is finite unless all bits of its exponent are set.
+bool are_finite_halves(const std::byte* data, std::int64_t count) {
+  const std::span halves(reinterpret_cast<const std::uint16_t*>(data), static_cast<std::size_t>(count));
+  return std::ranges::none_of(halves, [](std::uint16_t half) { return (half & 0x7c00) == 0x7c00; });
 }
 
 bool is_aligned(const std::byte* data, std::int64_t alignment) {
@@ -115,7 +141,7 @@ bool FusedSource::packed(const std::string& name, FusedWeight& out) {
     out = kept->second;
   } else {
     quant::WeightMatrix& matrix = out.matrix;
-    std::tie(matrix.out_features, matrix.in_features) = std::pair(files::matrix_shape(record.shape).rows, record.shape.back());
+    std::tie(matrix.out_features, matrix.in_features) = size_of(record);
     matrix.scheme = record.scheme;
     matrix.group_size = record.group_size;
     matrix.rows = bytes_of(record.parts[Part::kCodes]);
@@ -144,18 +170,21 @@ bool FusedSource::packed(const std::string& name, FusedWeight& out) {
   return true;
 }
 
-// Values of one weight dtype in another. What float16 may not hold is for load_low_bit() to see.
+// Values of one weight dtype in another. What float16 does not hold is for load_low_bit() to tell.
 bool FusedSource::cast(const TensorRecord& record, Dtype wanted, LoadedTensor& line, const std::byte*& data) {
-  if (record.scheme || !is_weight_dtype(record.stored_dtype) || !is_weight_dtype(wanted) || wanted == Dtype::kFloat16)
+  if (record.scheme || !is_weight_dtype(record.stored_dtype) || !is_weight_dtype(wanted))
     return refuse(record.name, "is stored as " + storage_of(record) + " and used as " + std::string(name(wanted)));
   const std::int64_t count = count_of(record);
   std::byte* const out = memory(static_cast<std::size_t>(count * size_bytes(wanted)));
-  const auto pieces = static_cast<std::size_t>((count + static_cast<std::int64_t>(kPiece) - 1) / static_cast<std::int64_t>(kPiece));
+  const auto pieces =
+      static_cast<std::size_t>((count + static_cast<std::int64_t>(kPiece) - 1) / static_cast<std::int64_t>(kPiece));
   files::parallel_for(pieces, 0, [&](std::size_t piece) {
     const std::int64_t begin = static_cast<std::int64_t>(piece * kPiece);
-    quant::convert(data + begin * size_bytes(record.stored_dtype), record.stored_dtype, out + begin * size_bytes(wanted),
-                   wanted, std::min(static_cast<std::int64_t>(kPiece), count - begin));
+    quant::convert(data + begin * size_bytes(record.stored_dtype), record.stored_dtype,
+                   out + begin * size_bytes(wanted), wanted,
+                   std::min(static_cast<std::int64_t>(kPiece), count - begin));
   });
+  if (wanted == Dtype::kFloat16 && !are_finite_halves(out, count)) return refuse(record.name, "does not fit float16");
   data = out;
   line.placement = Placement::kCast;
   return true;
@@ -203,12 +232,10 @@ bool FusedSource::product(const std::string& name, FusedWeight& out) {
     if (!packed(name, out)) return false;
   } else {
     FusedValues values;
-    if (record.shape.size() != 2) return refuse(name, "is no matrix");
     if (!dense(name, values)) return false;
     out.matrix.dense_dtype = values.dtype;
     out.matrix.rows = values.data;
-    out.matrix.out_features = record.shape[0];
-    out.matrix.in_features = record.shape[1];
+    std::tie(out.matrix.out_features, out.matrix.in_features) = size_of(record);
   }
   out.operand = *operand;
   // Who wants this product's activation in float32 does not want it in 8 bits.
@@ -230,11 +257,43 @@ bool FusedSource::gather(const models::ModuleAt& module, models::cpu::FusedWeigh
   return true;
 }
 
+bool FusedSource::gather_stack(const models::ModuleAt& module, const models::Naming& names,
+                               models::cpu::FusedLayer& out) {
+  const std::string name = module.weight();
+  const TensorRecord& record = record_of(checkpoint_, name);
+  if (record.shape.size() != 3 || module.row->role != Role::kLinear) return refuse(name, "is no stack of matrices");
+  if (names.are_stacks_transposed && !record.scheme && !checkpoint_.row_stacks.contains(name))
+    return refuse(name, "holds columns");
+  FusedWeight all;
+  if (!product(name, all)) return false;
+  report_.tensors.back().operand = choice_.operand_of(name);
+  const std::int64_t rows = record.shape[1];
+  if (!all.order.empty() || (all.matrix.zero_points && rows % kFields != 0))
+    return refuse(name, "is packed as a whole");
+  for (std::size_t i = 0; i < out.experts.size(); ++i) {
+    FusedWeight one = all;
+    one.matrix = rows_of(all.matrix, static_cast<std::int64_t>(i) * rows, rows);
+    out.experts[i].add(module.row->module, one);
+  }
+  return true;
+}
+
 bool FusedSource::gather(const models::ModelConfig& config, models::cpu::FusedWeights& out) {
   out.layers.resize(config.layers.size());
+  for (std::size_t i = 0; i < out.layers.size(); ++i) {
+    if (config.layers[i].has_experts) out.layers[i].experts.resize(static_cast<std::size_t>(config.moe.num_experts));
+  }
   for (const models::ModuleAt& module : models::modules_of(config)) {
-    auto& set = module.layer < 0 ? out.modules : out.layers.at(static_cast<std::size_t>(module.layer));
-    if (!gather(module, set)) return false;
+    bool is_taken = false;
+    if (module.layer < 0) {
+      is_taken = gather(module, out.modules);
+    } else {
+      models::cpu::FusedLayer& layer = out.layers.at(static_cast<std::size_t>(module.layer));
+      is_taken = module.row->place == models::Place::kExperts ? gather_stack(module, *config.naming, layer)
+                 : module.expert < 0                          ? gather(module, layer.modules)
+                                     : gather(module, layer.experts.at(static_cast<std::size_t>(module.expert)));
+    }
+    if (!is_taken) return false;
   }
   for (const models::DerivedBuffer& buffer : models::Architecture::derived(config))
     note_derived_buffer(checkpoint_, choice_, buffer.name, report_);

@@ -1,5 +1,5 @@
-// Gives a checkpoint's weights in plain memory: mapped where they can be used as they are, cast where the policy says so,
-// each noted in the report. As CheckpointSource, for models that need no LibTorch.
+// Gives a checkpoint's weights in plain memory: mapped where they can be used as they are, cast where the policy says
+// so, each noted in the report. As CheckpointSource, for models that need no LibTorch.
 #pragma once
 
 #include <map>
@@ -33,6 +33,8 @@ class FusedSource {
 
   bool refuse(const std::string& name, const std::string& what);
   bool gather(const models::ModuleAt& module, models::cpu::FusedWeightSet& out);
+  // A tensor of all experts' matrices, whose parts they get.
+  bool gather_stack(const models::ModuleAt& module, const models::Naming& names, models::cpu::FusedLayer& out);
   bool product(const std::string& name, models::cpu::FusedWeight& out);
   bool packed(const std::string& name, models::cpu::FusedWeight& out);
   bool dense(const std::string& name, models::cpu::FusedValues& out);
@@ -48,7 +50,7 @@ class FusedSource {
   quant::Arithmetic arithmetic_;
   LoadReport& report_;
   DtypeChoice choice_;
-  std::vector<std::shared_ptr<files::MappedFile>> maps_;  // by data file; null: not mapped yet
+  std::vector<std::shared_ptr<files::MappedFile>> maps_;    // by data file; null: not mapped yet
   std::map<std::string, models::cpu::FusedValues> shared_;  // dense ones by owner: a tie is one storage
   std::map<std::string, models::cpu::FusedWeight> kept_;    // packed ones with memory of their own, for the same reason
   std::vector<std::shared_ptr<const void>> memory_;

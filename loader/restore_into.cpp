@@ -91,8 +91,7 @@ class Restoration {
     const TensorRecord& record = *step.record;
     const std::string& name = step.checkpoint_names.front();
     const bool is_kept_float32 = source_.is_kept_float32(name) || is_kept(step.slots.front().name);
-    const at::ScalarType type =
-        wanted_type(step, source_.role_of(name), recorded_dtype(record), is_kept_float32);
+    const at::ScalarType type = wanted_type(step, source_.role_of(name), recorded_dtype(record), is_kept_float32);
     put(step, source_.read(record, type), type);
     note(step, before, type_name(type));
   }

@@ -9,11 +9,8 @@
 
 #include "models/cpu/costs.h"
 #include "models/cpu/gates.h"
-#include "models/cpu/module_views.h"
 #include "models/cpu/multiply.h"
-#include "models/modules/routing.h"
-#include "quant/operators/torch_dtype.h"
-#include "quant/operators/weight_matrix.h"
+#include "models/cpu/route_token.h"
 #include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
 
@@ -41,7 +38,7 @@ struct MlpShape {
 
 class Experts {
  public:
-  Experts(const MixtureOfExperts& experts, const float* input, std::int64_t tokens, ExpertsWork& work)
+  Experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work)
       : experts_(experts),
         config_(experts.config()),
         input_(input),
@@ -53,7 +50,7 @@ class Experts {
     // Rows of a prompt are divided among experts: how many each gets says what is fastest.
     const bool are_few = quant::RowsAlike::kind() == quant::RowsKind::kFew;
     const quant::RowsAlike alike(are_few ? quant::RowsKind::kFew : quant::RowsKind::kCounted);
-    const auto router = product_of(experts_.router(), Dtype::kFloat32);
+    const auto router = experts_.router();
     if (!router || router->weight.out_features != config_.num_experts) return false;
     hidden_ = router->weight.in_features;
     if (!route(*router)) return false;
@@ -66,8 +63,8 @@ class Experts {
                      .from = work_.places.data(),
                      .shares = work_.shares.data(),
                      .input = work_.down.floats(0),
-                     .beside = experts_.shared() ? work_.shared.floats(0) : nullptr,
-                     .beside_shares = experts_.shared_router() ? work_.shared_shares.data() : nullptr,
+                     .beside = experts_.has_shared() ? work_.shared.floats(0) : nullptr,
+                     .beside_shares = experts_.has_shared_router() ? work_.shared_shares.data() : nullptr,
                      .output = output.floats(tokens_ * hidden_)});
     return true;
   }
@@ -82,11 +79,12 @@ class Experts {
     float* const scores = work_.scores.data();
     multiply_router(router, scores);
     const float* correction = nullptr;
-    if (const at::Tensor& bias = experts_.correction(); bias.defined()) {
-      if (!operators::is_plain(bias) || bias.numel() != experts) return false;
+    const auto values = experts_.correction();
+    if (!values || (values->data && values->count != experts)) return false;
+    if (values->data) {
       work_.correction.resize(to_size(experts));
-      quant::convert(operators::bytes_of(bias), *from_torch(bias.scalar_type()),
-                     reinterpret_cast<std::byte*>(work_.correction.data()), Dtype::kFloat32, experts);
+      quant::convert(values->data, values->dtype, reinterpret_cast<std::byte*>(work_.correction.data()),
+                     Dtype::kFloat32, experts);
       correction = work_.correction.data();
     }
     const WorkScope work(WorkKind::kExpertRows);
@@ -123,8 +121,8 @@ class Experts {
   // Rows in the order of their experts. Those of other ranks' experts are one row of zeros after all, without a share.
   void sort() {
     const WorkScope work(WorkKind::kExpertRows);
-    const auto own = static_cast<std::int64_t>(experts_.experts().size());
-    const auto number = [&](std::int64_t i) { return work_.chosen[to_size(i)] - experts_.first_expert(); };
+    const auto own = static_cast<std::int64_t>(experts_.count());
+    const auto number = [&](std::int64_t i) { return work_.chosen[to_size(i)] - experts_.first(); };
     const auto is_own = [&](std::int64_t expert) { return expert >= 0 && expert < own; };
     work_.begins.assign(to_size(own) + 1, 0);
     for (std::int64_t i = 0; i < asked_; ++i) {
@@ -146,25 +144,20 @@ class Experts {
     }
   }
 
-  // What multiplies the MLP's input, and its down-projection; false where kernels have no form for them.
-  bool view(const Mlp& mlp, std::span<quant::Product> inputs, quant::Product& down, MlpShape& shape) const {
-    shape.inputs = mlp.inputs().size();
-    if (shape.inputs != inputs.size() || !has_gate(mlp.activation())) return false;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const auto product = product_of(*mlp.inputs()[i]);
-      if (!product || product->weight.in_features != hidden_) return false;
-      inputs[i] = *product;
-    }
-    const auto product = product_of(mlp.down());
-    if (!product || product->weight.out_features != hidden_) return false;
-    down = *product;
-    shape.size = down.weight.in_features;
-    shape.input = inputs[0].arguments.input_dtype;
-    shape.between = down.arguments.input_dtype;
+  // Adds an MLP's products to the others; false where they do not fit each other.
+  bool take(const ExpertProducts& mlp, MlpShape& shape) {
+    shape.inputs = mlp.count;
+    shape.size = mlp.down.weight.in_features;
+    shape.input = mlp.inputs[0].arguments.input_dtype;
+    shape.between = mlp.down.arguments.input_dtype;
     const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
-    return std::ranges::all_of(inputs, [&](const quant::Product& p) {
-      return p.weight.out_features == width && p.arguments.input_dtype == shape.input;
-    });
+    const auto inputs = std::span(mlp.inputs).first(mlp.count);
+    work_.inputs.insert(work_.inputs.end(), inputs.begin(), inputs.end());
+    work_.downs.push_back(mlp.down);
+    return mlp.down.weight.out_features == hidden_ && std::ranges::all_of(inputs, [&](const quant::Product& p) {
+             return p.weight.in_features == hidden_ && p.weight.out_features == width &&
+                    p.arguments.input_dtype == shape.input;
+           });
   }
 
   std::int64_t rows_of(std::size_t expert) const { return work_.begins[expert + 1] - work_.begins[expert]; }
@@ -181,16 +174,16 @@ class Experts {
     work_.first.floats(rows_ * width);
     if (shape.inputs == 2) work_.second.floats(rows_ * width);
     auto next = work_.inputs.begin();
-    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+    for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
       for (std::size_t i = 0; rows_of(expert) > 0 && i < shape.inputs; ++i, ++next) {
         Buffer& out = i == 0 ? work_.first : work_.second;
         set_rows(*next, expert, gathered_, tokens_ == 1 ? 0 : 1, out.floats(0));
       }
     }
     multiply_watched(work_.inputs);
-    const std::byte* const between = gate(experts_.experts()[0]->activation(), rows_, shape);
+    const std::byte* const between = gate(rows_, shape);
     next = work_.downs.begin();
-    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+    for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
       if (rows_of(expert) > 0) set_rows(*next++, expert, between, 1, down);
     }
     multiply_watched(work_.downs);
@@ -201,15 +194,12 @@ class Experts {
   bool view_chosen(MlpShape& shape) {
     work_.inputs.clear();
     work_.downs.clear();
-    for (std::size_t expert = 0; expert < experts_.experts().size(); ++expert) {
+    for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
       if (rows_of(expert) == 0) continue;
-      const Mlp& mlp = *experts_.experts()[expert];
-      const std::size_t first = work_.inputs.size();
-      work_.inputs.resize(first + mlp.inputs().size());
-      work_.downs.emplace_back();
+      const bool is_first = work_.downs.empty();
+      ExpertProducts mlp;
       MlpShape own;
-      if (!view(mlp, std::span(work_.inputs).subspan(first), work_.downs.back(), own)) return false;
-      if (first > 0 && own != shape) return false;
+      if (!experts_.expert(expert, mlp) || !take(mlp, own) || (!is_first && own != shape)) return false;
       shape = own;
     }
     return true;
@@ -248,19 +238,19 @@ class Experts {
     gathered_ = out;
   }
 
-  const std::byte* gate(Activation activation, std::int64_t rows, const MlpShape& shape) {
-    return gated({activation, rows, shape.size, shape.between}, work_.first.floats(0),
+  const std::byte* gate(std::int64_t rows, const MlpShape& shape) {
+    return gated({experts_.activation(), rows, shape.size, shape.between}, work_.first.floats(0),
                  shape.inputs == 1 ? nullptr : work_.second.floats(0), work_.between);
   }
 
   // The MLP that every token takes beside them.
   bool run_shared() {
-    const Mlp* const mlp = experts_.shared();
-    if (!mlp) return true;
-    work_.inputs.resize(mlp->inputs().size());
-    work_.downs.resize(1);
+    if (!experts_.has_shared()) return true;
+    work_.inputs.clear();
+    work_.downs.clear();
+    ExpertProducts mlp;
     MlpShape shape;
-    if (!view(*mlp, work_.inputs, work_.downs[0], shape)) return false;
+    if (!experts_.shared(mlp) || !take(mlp, shape)) return false;
     const std::byte* const input = operand(shape.input);
     for (std::size_t i = 0; i < shape.inputs; ++i) {
       quant::Product& product = work_.inputs[i];
@@ -272,14 +262,14 @@ class Experts {
     multiply_watched(work_.inputs);
     quant::LinearArguments& down = work_.downs[0].arguments;
     down.rows = tokens_;
-    down.input = gate(mlp->activation(), tokens_, shape);
+    down.input = gate(tokens_, shape);
     down.output = reinterpret_cast<std::byte*>(work_.shared.floats(tokens_ * hidden_));
     multiply_watched(work_.downs);
-    return !experts_.shared_router() || share_shared();
+    return !experts_.has_shared_router() || share_shared();
   }
 
   bool share_shared() {
-    const auto router = product_of(*experts_.shared_router(), Dtype::kFloat32);
+    const auto router = experts_.shared_router();
     if (!router || router->weight.out_features != 1 || router->weight.in_features != hidden_) return false;
     work_.shared_shares.resize(to_size(tokens_));
     multiply_router(*router, work_.shared_shares.data());
@@ -287,7 +277,7 @@ class Experts {
     return true;
   }
 
-  const MixtureOfExperts& experts_;
+  const ExpertsView& experts_;
   const MoeConfig& config_;
   const float* input_;
   std::int64_t tokens_;
@@ -300,13 +290,11 @@ class Experts {
 
 }  // namespace
 
-bool has_form(const MixtureOfExperts& experts) {
-  const MoeConfig& config = experts.config();
-  return !experts.has_router_norm() && config.scoring != Scoring::kSparseMixer && !config.scales_input &&
-         has_gate(experts.experts().front()->activation());  // the others have it too
+bool has_form(const MoeConfig& config, Activation activation) noexcept {
+  return config.scoring != Scoring::kSparseMixer && !config.scales_input && has_gate(activation);
 }
 
-bool run_experts(const MixtureOfExperts& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
+bool run_experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
                  Buffer& output) {
   return Experts(experts, input, tokens, work).run(output);
 }

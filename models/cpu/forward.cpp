@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include <halfbyte/error.h>
 #include <halfbyte/linear.h>
 
 #include "models/cpu/costs.h"
+#include "models/cpu/experts.h"
 #include "models/cpu/gates.h"
 #include "models/cpu/multiply.h"
 #include "models/sessions/key_blocks.h"
@@ -143,8 +145,10 @@ class Forward {
       normalise(view.mlp_norm, view.mlp ? &view.mlp->gate_up : nullptr, is_kept || !view.mlp ? normalised_ : nullptr);
     if (view.mlp)
       feed_forward(*view.mlp);
-    else
+    else if (!view.experts)
       modules_->feed_forward(index, normalised_, work_.delta);
+    else if (!run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta))
+      throw Error(ErrorCode::kContract, "experts of a layer differ in what they take and give");
     wait(whole(view.mlp_group), view.mlp_output_norm, view);
     if (view.has_more) complete(index);
   }

@@ -44,7 +44,8 @@ std::shared_ptr<KeyBlocks::Block> FusedKeyValues::fresh() const {
 
 std::shared_ptr<KeyBlocks::Block> FusedKeyValues::copy(const Block& block) const {
   std::shared_ptr<Block> out = fresh();
-  std::memcpy(out->keys, block.keys, static_cast<std::size_t>(lines(bytes_of(shape_.key_dim)) + bytes_of(shape_.value_dim)));
+  std::memcpy(out->keys, block.keys,
+              static_cast<std::size_t>(lines(bytes_of(shape_.key_dim)) + bytes_of(shape_.value_dim)));
   return out;
 }
 

@@ -86,10 +86,9 @@ void FusedSteps::check(std::span<const std::int64_t> ids) const {
 }
 
 void FusedSteps::refuse_values() const {
-  throw NotFiniteError(
-              "an activation, a query or a key does not fit its dtype (policy " + policy_.name() +
-                  "), or a weight is not finite; load with " + Option::kDtype + " amp:bfloat16, and see " +
-                  Operation::kVerify);
+  throw NotFiniteError("an activation, a query or a key does not fit its dtype (policy " + policy_.name() +
+                       "), or a weight is not finite; load with " + Option::kDtype + " amp:bfloat16, and see " +
+                       Operation::kVerify);
 }
 
 std::unique_ptr<StepModel::Given> FusedSteps::step(std::span<const std::int64_t> ids,

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+
+#include "models/cpu/experts.h"
+#include "models/cpu/fused_experts.h"
 
 namespace halfbyte::models::cpu {
 namespace {
@@ -13,7 +17,11 @@ struct Refusal {
 constexpr Refusal kRefusals[] = {
     {[](const ModelConfig&, const LayerConfig& layer) { return layer.mixer != MixerKind::kAttention; },
      "a layer mixes tokens otherwise than by attention to keys and values"},
-    {[](const ModelConfig&, const LayerConfig& layer) { return layer.has_experts; }, "it has experts"},
+    {[](const ModelConfig& config, const LayerConfig& layer) {
+       return layer.has_experts &&
+              (layer.has_mlp_beside || !has_form(config.moe, config.activation) || config.expert_bias);
+     },
+     "its experts have no form in kernels"},
     {[](const ModelConfig& config, const LayerConfig&) {
        return config.layer_input_size > 0 || config.has_layer_scale;
      },
@@ -27,14 +35,7 @@ constexpr Refusal kRefusals[] = {
 constexpr const char* kWeights = "its weights do not lie as the kernels read them together";
 
 bool add(const FusedWeight& weight, ProductsView& view) {
-  quant::LinearArguments arguments{};
-  arguments.input_dtype = weight.operand;
-  arguments.output_dtype = Dtype::kFloat32;
-  arguments.arithmetic = weight.arithmetic;
-  arguments.bias = weight.bias.data;
-  arguments.bias_dtype = weight.bias.dtype;
-  const bool has_bias = !weight.bias.data || weight.bias.count == weight.matrix.out_features;
-  return has_bias && view.add({weight.matrix, arguments}, weight.order);
+  return has_bias_of(weight) && view.add(product_of(weight), weight.order);
 }
 
 bool add(const FusedWeightSet& weights, std::span<const ModuleName> modules, ProductsView& view) {
@@ -109,7 +110,14 @@ bool set(const ModelConfig& config, const FusedWeightSet& weights, MlpView& view
   return add(weights, kInputs, view.gate_up) && add(weights, kDown, view.down) && fits(view, config.hidden_size);
 }
 
-bool set(const ModelConfig& config, std::int64_t index, const FusedWeightSet& weights, LayerView& view) {
+bool set_between(const ModelConfig& config, std::int64_t index, const FusedLayer& layer, LayerView& view) {
+  if (!config.layer(index).has_experts) return set(config, layer.modules, view.mlp.emplace());
+  view.experts = FusedExperts::make(config, layer);
+  return view.experts != nullptr;
+}
+
+bool set(const ModelConfig& config, std::int64_t index, const FusedLayer& layer, LayerView& view) {
+  const FusedWeightSet& weights = layer.modules;
   view.is_parallel = config.is_parallel;
   view.is_residual_normalised = config.is_residual_normalised;
   view.residual_scale = static_cast<float>(config.residual_scale);
@@ -119,10 +127,33 @@ bool set(const ModelConfig& config, std::int64_t index, const FusedWeightSet& we
   return norm(&Naming::input_norm, view.input_norm) && norm(&Naming::mlp_norm, view.mlp_norm) &&
          norm(&Naming::attention_output_norm, view.attention_output_norm) &&
          norm(&Naming::mlp_output_norm, view.mlp_output_norm) &&
-         set(config, index, weights, view.attention.emplace()) && set(config, weights, view.mlp.emplace());
+         set(config, index, weights, view.attention.emplace()) && set_between(config, index, layer, view);
 }
 
 }  // namespace
+
+bool has_bias_of(const FusedWeight& weight) {
+  return !weight.bias.data || weight.bias.count == weight.matrix.out_features;
+}
+
+quant::Product product_of(const FusedWeight& weight) {
+  quant::LinearArguments arguments{};
+  arguments.input_dtype = weight.operand;
+  arguments.output_dtype = Dtype::kFloat32;
+  arguments.arithmetic = weight.arithmetic;
+  arguments.bias = weight.bias.data;
+  arguments.bias_dtype = weight.bias.dtype;
+  return {weight.matrix, arguments};
+}
+
+quant::Product router_of(const FusedWeight& weight, std::int64_t out_features, std::int64_t in_features) {
+  FusedWeight dense = weight;
+  dense.matrix.dense_dtype = weight.values.dtype;
+  dense.matrix.rows = weight.values.data;
+  dense.matrix.out_features = out_features;
+  dense.matrix.in_features = in_features;
+  return product_of(dense);
+}
 
 std::string why_not_fused(const ModelConfig& config) {
   for (const Refusal& refusal : kRefusals) {

@@ -12,15 +12,9 @@
 #include <halfbyte/linear.h>
 
 #include "models/architectures/tensor_table.h"
+#include "models/cpu/experts_view.h"
 
 namespace halfbyte::models::cpu {
-
-// Values one after another, of any alignment.
-struct FusedValues {
-  const std::byte* data = nullptr;  // null: there are none
-  Dtype dtype = Dtype::kFloat32;    // float32, float16 or bfloat16
-  std::int64_t count = 0;
-};
 
 struct FusedWeight {
   quant::WeightMatrix matrix = {};           // of a product or an embedding
@@ -46,9 +40,14 @@ class FusedWeightSet {
   std::vector<Entry> weights_;
 };
 
+struct FusedLayer {
+  FusedWeightSet modules;
+  std::vector<FusedWeightSet> experts;  // of a layer that has them
+};
+
 struct FusedWeights {
-  FusedWeightSet modules;               // outside of layers
-  std::vector<FusedWeightSet> layers;
+  FusedWeightSet modules;  // outside of layers
+  std::vector<FusedLayer> layers;
   std::vector<std::shared_ptr<const void>> memory;  // that all of it lies in
 };
 

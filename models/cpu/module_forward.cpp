@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include "models/cpu/experts.h"
 #include "models/cpu/forward.h"
 #include "models/cpu/fusible.h"
+#include "models/cpu/module_experts.h"
 #include "models/cpu/module_views.h"
 #include "models/modules/decoder.h"
 #include "models/profile/recorder.h"
@@ -34,7 +34,8 @@ class DecoderParts final : public ModuleParts {
   void feed_forward(std::size_t layer, float* normalised, Buffer& out) override {
     const FeedForward& module = at(layer).feed_forward();
     const auto* experts = dynamic_cast<const MixtureOfExperts*>(&module);
-    if (experts && has_form(*experts) && run_experts(*experts, normalised, count_, experts_, out)) return;
+    if (experts && has_form(*experts) && run_experts(ModuleExperts(*experts), normalised, count_, experts_, out))
+      return;
     const WorkScope work(WorkKind::kModules);
     of_all(out.floats(count_ * hidden_)).copy_(module.forward(of_all(normalised)));
   }

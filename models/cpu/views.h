@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <halfbyte/profile.h>
 
 #include "models/architectures/attention_settings.h"
+#include "models/cpu/experts_view.h"
 #include "quant/activations.h"
 
 namespace halfbyte::models::cpu {
@@ -50,8 +52,9 @@ struct LayerView {
   // What adds up the parts that ranks have of it; null: it is whole here, or does so by itself.
   Group *attention_group = nullptr, *mlp_group = nullptr;
   quant::Norm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
-  std::optional<AttentionView> attention;  // nothing: what mixes the tokens runs as a module
-  std::optional<MlpView> mlp;              // nothing: likewise, of what stands between
+  std::optional<AttentionView> attention;      // nothing: what mixes the tokens runs as a module
+  std::optional<MlpView> mlp;                  // nothing: experts
+  std::shared_ptr<const ExpertsView> experts;  // null: what stands between runs as a module, where it is no MLP
 };
 
 struct ModelView {

@@ -1,6 +1,7 @@
 set(HALFBYTE_LOADER_TESTS
     loader/bit_flips_test.cpp
     loader/device_test.cpp
+    loader/fused_model_test.cpp
     loader/host_state_test.cpp
     loader/inv_freq_test.cpp
     loader/lifetime_test.cpp

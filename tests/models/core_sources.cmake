@@ -6,6 +6,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/chat/chat_template_test.cpp
     models/chat/jinja_test.cpp
     models/chat/own_template_test.cpp
+    models/cpu/fused_key_values_test.cpp
     models/dtype_rules_test.cpp
     models/json/field_test.cpp
     models/parallel/alike_test.cpp
@@ -15,6 +16,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/parallel/stages_test.cpp
     models/profile/profile_test.cpp
     models/serving/schema_test.cpp
+    models/sessions/rotary_tables_test.cpp
     models/tokenizers/fixtures_test.cpp
     models/tokenizers/huggingface_test.cpp
     models/tokenizers/sentencepiece_test.cpp

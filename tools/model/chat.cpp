@@ -16,15 +16,15 @@
 #include "tools/cli/platform.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/spelling.h"
-#include "tools/text/chat_options.h"
 #include "tools/model/chat_session.h"
 #include "tools/model/launched_group.h"
 #include "tools/model/model_options.h"
 #include "tools/model/model_verbs.h"
 #include "tools/model/prompt_cache_options.h"
-#include "tools/text/sampling_options.h"
 #include "tools/model/speculation_options.h"
 #include "tools/model/turn_reader.h"
+#include "tools/text/chat_options.h"
+#include "tools/text/sampling_options.h"
 
 namespace halfbyte::cli {
 namespace {

@@ -1,5 +1,5 @@
-// Options of every verb that runs a model: which checkpoint, which dtype policy, how many threads; and what is said of the
-// load. Needs no LibTorch.
+// Options of every verb that runs a model: which checkpoint, which dtype policy, how many threads; and what is said of
+// the load. Needs no LibTorch.
 #pragma once
 
 #include <string>

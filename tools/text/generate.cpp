@@ -200,8 +200,9 @@ std::vector<Stream> streams_of(const GenerateWords& words, const std::vector<Tok
   return streams;
 }
 
-std::vector<Generation> generated(const TextMaker& model, const std::vector<TokenIds>& prompts, GenerateOptions& options,
-                                  std::vector<Stream>& streams, Timing& timing, bool is_quiet) {
+std::vector<Generation> generated(const TextMaker& model, const std::vector<TokenIds>& prompts,
+                                  GenerateOptions& options, std::vector<Stream>& streams, Timing& timing,
+                                  bool is_quiet) {
   std::optional<Progress> progress(std::in_place, "prompt", !is_quiet, ProgressUnit::kTokens);
   options.on_prompt = [&](std::int64_t done, std::int64_t total) {
     if (progress) progress->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
@@ -223,56 +224,65 @@ void check_cache(const GenerateWords& words) {
   if (prompt_count(words.prompts) > 1) throw UsageError("--prompt-cache keeps one prompt; give one at a time");
 }
 
-// What is said of a text once it is made.
+struct Shown {
+  const models::Tokenizer* tokenizer;  // null: there is none
+  const std::vector<TokenIds>& prompts;
+  bool is_streamed;  // as it came
+};
+
+// What was made, and what is said of it.
 void report(const GenerateWords& words, const CommonOptions& common, const std::vector<Generation>& generations,
-            const Timing& timing) {
+            const Shown& shown, const Timing& timing) {
+  std::optional<Texts> texts;
+  if (shown.tokenizer) texts.emplace(*shown.tokenizer, shown.prompts, words.sampling);
+  const Texts* const all = texts ? &*texts : nullptr;
+  if (common.is_json) print_json(json_of(generations, all, words.sampling.options.logprobs));
+  if (!common.is_json && !shown.is_streamed) print_batch(generations, all);
   if (!common.is_quiet) std::fprintf(stderr, "%s\n", (timing.line() + guesses_of(generations)).c_str());
   if (!words.cache.path.empty())
     log_info(counted(generations.front().cached_tokens, "token") + " of the prompt came from " +
              printable(words.cache.path));
 }
 
-ExitStatus run(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
-  check_prompts(words.prompts);
-  check_cache(words);
-  std::optional<InterruptWatch> interrupt(std::in_place);  // before OpenMP's threads
-  interrupt->end_at_once();
+// Nothing: it is for the program that has LibTorch.
+std::optional<ExitStatus> make_text(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
+  InterruptWatch interrupt;  // before OpenMP's threads
+  interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
   const std::unique_ptr<TextMaker> model = open(words, tokenizer.get(), common);
-  if (!model) {
-    interrupt.reset();
-    return common.run_with_model();
-  }
+  if (!model) return std::nullopt;
   std::optional<models::ChatTemplate> chat;
   if (words.prompts.is_chat) chat = chat_template_of(checkpoint, tokenizer.get(), words.prompts.chat);
   const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
   complete_stops(words, turns, tokenizer.get());
-  const bool has_input = reads_input(words.prompts);
+  const bool can_begin_again = !reads_input(words.prompts);
   read_prompts(words.prompts);
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
   const bool is_shown = !common.is_json && prompts.size() == 1;
   std::vector<Stream> streams = streams_of(words, prompts, tokenizer.get(), turns, is_shown);
-  interrupt->request_only();
-  words.sampling.options.stop = interrupt->token();
+  interrupt.request_only();
+  words.sampling.options.stop = interrupt.token();
   Timing timing;
   std::vector<Generation> generations;
   try {
     generations = generated(*model, prompts, words.sampling.options, streams, timing, common.is_quiet);
   } catch (const NotFiniteError&) {
-    if (has_input || (is_shown && timing.tokens > 0)) throw;
-    interrupt.reset();
-    return common.run_with_model();  // its modules name the one
+    if (can_begin_again && !(is_shown && timing.tokens > 0)) return std::nullopt;  // its modules say which one
+    throw;
   }
-  const std::optional<Texts> texts =
-      tokenizer ? std::optional<Texts>(std::in_place, *tokenizer, prompts, words.sampling) : std::nullopt;
   if (is_shown) streams.front().finish();
-  if (common.is_json) print_json(json_of(generations, texts ? &*texts : nullptr, words.sampling.options.logprobs));
-  if (!common.is_json && !is_shown) print_batch(generations, texts ? &*texts : nullptr);
+  report(words, common, generations, {tokenizer.get(), prompts, is_shown}, timing);
   warn_of_full_context(generations, model->config().max_position_embeddings);
-  report(words, common, generations, timing);
   model->save();
-  return interrupt->token().stop_requested() ? say_stopped() : ExitStatus::kDone;
+  return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
+}
+
+ExitStatus run(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
+  check_prompts(words.prompts);
+  check_cache(words);
+  const std::optional<ExitStatus> done = make_text(words, common, open);
+  return done ? *done : common.run_with_model();
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// halfbyte generate CKPT --prompt TEXT, by kernels alone; where those have no form for it, halfbyte-model's modules do it.
+// halfbyte generate CKPT --prompt TEXT, by kernels alone; where those have no form for it, halfbyte-model's modules do
+// it.
 #include "tools/text/generate.h"
 
 #include <halfbyte/fused_model.h>

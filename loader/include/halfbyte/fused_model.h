@@ -1,4 +1,5 @@
-// A checkpoint as a model that runs in halfbyte's own kernels alone, on the CPU: opened in milliseconds, without LibTorch.
+// A checkpoint as a model that runs in halfbyte's own kernels alone, on the CPU: opened in milliseconds, without
+// LibTorch.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,8 @@ class FusedModel {
  public:
   FusedModel(std::shared_ptr<const models::StepModel> steps, LoadReport report);
 
-  // Errors: kInvalidArgument as Model::generate's; kUnsupported for options.draft, which is a LibTorch module; NotFiniteError.
+  // Errors: kInvalidArgument as Model::generate's; kUnsupported for options.draft, which is a LibTorch module;
+  // NotFiniteError.
   std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
   const LoadReport& report() const noexcept { return *report_; }
   const models::ModelConfig& config() const noexcept;

@@ -1,5 +1,5 @@
 // The fused experts against the module, and which have no fused form.
-#include "models/cpu/experts.h"
+#include "models/cpu/module_experts.h"
 
 #include <filesystem>
 #include <optional>
@@ -42,7 +42,9 @@ at::Tensor random_tokens(const Model& model, std::int64_t tokens) {
 std::optional<at::Tensor> fused(const MixtureOfExperts& experts, const at::Tensor& x, models::cpu::ExpertsWork& work) {
   models::cpu::Buffer output;
   if (!models::cpu::has_form(experts)) return std::nullopt;
-  if (!models::cpu::run_experts(experts, x.const_data_ptr<float>(), x.size(1), work, output)) return std::nullopt;
+  if (!models::cpu::run_experts(models::cpu::ModuleExperts(experts), x.const_data_ptr<float>(), x.size(1), work,
+                                output))
+    return std::nullopt;
   return at::from_blob(output.floats(0), x.sizes(), at::kFloat).clone();
 }
 
