@@ -34,7 +34,7 @@ FusedLoad build(const files::Checkpoint& checkpoint, const LoadOptions& options)
   check_patterns(checkpoint, options, tensor_names(checkpoint));
   LoadReport report = begin_report(checkpoint, options.dtype);
   report.device = options.device.name();
-  report.device_reason = "asked for; kernels alone, without LibTorch";
+  report.device_reason = "asked for";
   const quant::Arithmetic arithmetic = choose_arithmetic(options, options.device, quant::is_int8_fast());
   report.compute = quant::name(arithmetic);
   report.key_values = options.key_values == KeyValues::kInt8 ? "int8" : report.operand_dtype;

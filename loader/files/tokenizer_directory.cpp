@@ -39,13 +39,14 @@ void write(const fs::path& path, const std::string& bytes) {
 
 }  // namespace
 
-TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint) {
+TokenizerDirectory::TokenizerDirectory(const fs::path& checkpoint, WeightsAre weights) {
   std::error_code ignored;
   const bool is_directory = fs::is_directory(checkpoint, ignored);
   path_ = is_directory ? checkpoint : checkpoint.parent_path();
   if (path_.empty()) path_ = ".";
   check_tokenizer_links(path_);
-  if (is_directory && (has_tokenizer(checkpoint) || has_safetensors(checkpoint))) return;
+  if (is_directory && has_tokenizer(checkpoint)) return;
+  if (is_directory && weights == WeightsAre::kOpenedLater && has_safetensors(checkpoint)) return;
   const auto files = generated_files(checkpoint, checkpoint.extension() == ".safetensors" && has_tokenizer(path_));
   if (files.empty()) return;
   made_.emplace();

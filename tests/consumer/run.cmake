@@ -20,6 +20,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 # A host that only converts finds the package where there is no LibTorch, however halfbyte itself was built.
 build(core -DWITH_TORCH=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
 run(${SCRATCH}/core/quantize ${MODEL} ${SCRATCH}/tiny-4bit)
+run(${SCRATCH}/core/fused ${SCRATCH}/tiny-4bit)
 if(WITH_TORCH)
   build(all -DWITH_TORCH=ON)
   run(${SCRATCH}/all/generate ${SCRATCH}/tiny-4bit)
@@ -39,6 +40,7 @@ endforeach()
 
 # The installed programs find each other.
 run(${SCRATCH}/prefix/bin/halfbyte inspect ${SCRATCH}/tiny-4bit)
+run(${SCRATCH}/prefix/bin/halfbyte generate ${SCRATCH}/tiny-4bit --prompt-tokens 1,300 --max-gen-len 4 --temperature 0)
 if(WITH_TORCH)
-  run(${SCRATCH}/prefix/bin/halfbyte generate ${SCRATCH}/tiny-4bit --prompt-tokens 1,300 --max-gen-len 4 --temperature 0)
+  run(${SCRATCH}/prefix/bin/halfbyte generate ${SCRATCH}/tiny-4bit --prompt-tokens 1,300 --max-gen-len 4 --temperature 0 --dtype half)
 endif()

@@ -249,7 +249,8 @@ std::optional<ExitStatus> make_text(GenerateWords& words, const CommonOptions& c
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
-  const auto tokenizer = std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint) : nullptr;
+  const auto tokenizer =
+      std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint, files::WeightsAre::kOpenedLater) : nullptr;
   const std::unique_ptr<TextMaker> model = open(words, tokenizer.get(), common);
   if (!model) return std::nullopt;
   std::optional<models::ChatTemplate> chat;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "loader/files/tokenizer_directory.h"
 #include "tools/cli/policy.h"
 
 namespace halfbyte::cli {
@@ -39,8 +38,8 @@ LoadOptions load_options(const ModelWords& words) {
   return options;
 }
 
-std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint) {
-  return models::load_tokenizer(files::TokenizerDirectory(checkpoint).path());
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint, files::WeightsAre weights) {
+  return models::load_tokenizer(files::TokenizerDirectory(checkpoint, weights).path());
 }
 
 }  // namespace halfbyte::cli

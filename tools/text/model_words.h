@@ -7,6 +7,7 @@
 
 #include <halfbyte/load_low_bit.h>
 
+#include "loader/files/tokenizer_directory.h"
 #include "models/tokenizers/tokenizer.h"
 
 namespace halfbyte::cli {
@@ -29,6 +30,7 @@ std::vector<std::string> compute_words();
 LoadOptions load_options(const ModelWords& words);
 
 // The checkpoint's tokenizer, or null.
-std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint);
+std::unique_ptr<models::Tokenizer> tokenizer_of(const std::string& checkpoint,
+                                                files::WeightsAre weights = files::WeightsAre::kCheckedHere);
 
 }  // namespace halfbyte::cli

@@ -42,6 +42,7 @@ std::unique_ptr<TextMaker> open_fused(GenerateWords& words, const models::Tokeni
     log_info("by LibTorch's modules: " + load.why_not);
     return nullptr;
   }
+  log_info("in kernels alone, without LibTorch");
   log_load(words.model, load.model->report(), load.model->config());
   words.sampling.options.lookup = words.speculation.looks_up();
   return std::make_unique<FusedTextMaker>(std::move(load.model));
