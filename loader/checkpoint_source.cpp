@@ -219,29 +219,13 @@ at::Tensor CheckpointSource::dense(const std::string& name) {
 LowBitTensor CheckpointSource::packed(const std::string& name) {
   const TensorRecord& tensor = record_of(checkpoint_, name);
   verify(tensor);
-  LoadedTensor line = line_of(name, tensor);
-  const std::string note = translation_note(checkpoint_, tensor);
-  const bool leaves = leaves_the_cpu(line);
+  LoadedTensor line = packed_line(checkpoint_, choice_, name);
+  const bool is_copied = line.placement == Placement::kCopied, leaves = leaves_the_cpu(line);
   const auto kept = kept_.find(tensor.name);
   LowBitTensor value = kept == kept_.end() ? read_packed(tensor) : kept->second;
-  if (kept == kept_.end() && (leaves || !note.empty())) {
+  if (kept == kept_.end() && (leaves || is_copied)) {
     if (leaves) value = value.to(device_);
     kept_.emplace(tensor.name, value);
-  }
-  line.loaded = value.description();
-  if (!note.empty()) {
-    add_note(line, note);
-    if (line.placement == Placement::kMapped) line.placement = Placement::kCopied;
-  }
-  if (tensor.name == name) {
-    line.bytes = tensor.size_bytes;
-    if (!files::has_plain_scales(tensor) && tensor.scheme->scale_bits != 8) {
-      line.bytes += static_cast<std::uint64_t>(value.scales.nbytes());
-      add_note(line, has_row_scales(*tensor.scheme) ? "scales expanded to bytes" : "nested scales expanded to float32");
-    }
-    add_note(line, choice_.of(name).why);
-  } else {
-    line.note = "tied to " + tensor.name;
   }
   report_.tensors.push_back(std::move(line));
   return value;

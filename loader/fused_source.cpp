@@ -105,11 +105,11 @@ const std::byte* FusedSource::bytes_of(const std::string& stored) {
 
 // As the kernels take them: a matrix of floats, or of bytes with row scales. Nested ones are expanded to float32, those
 // of less than 8 bits to bytes.
-bool FusedSource::scales(const TensorRecord& record, quant::WeightMatrix& out) {
+void FusedSource::scales(const TensorRecord& record, quant::WeightMatrix& out) {
   out.scale_dtype = record.scale_dtype;
   if (files::has_plain_scales(record) || record.scheme->scale_bits == 8) {
     out.scales = bytes_of(record.parts[Part::kScale]);
-    return true;
+    return;
   }
   const auto [rows, columns] = files::matrix_shape(record.shape);
   const auto count = static_cast<std::size_t>(rows * (columns / record.group_size));
@@ -122,7 +122,6 @@ bool FusedSource::scales(const TensorRecord& record, quant::WeightMatrix& out) {
   else
     reader.read(0, {reinterpret_cast<float*>(values), count});
   out.scales = values;
-  return true;
 }
 
 void FusedSource::order(const TensorRecord& record, FusedWeight& out) {
@@ -133,9 +132,8 @@ void FusedSource::order(const TensorRecord& record, FusedWeight& out) {
   out.order = {order, columns.size()};
 }
 
-bool FusedSource::packed(const std::string& name, FusedWeight& out) {
+void FusedSource::packed(const std::string& name, FusedWeight& out) {
   const TensorRecord& record = record_of(checkpoint_, name);
-  LoadedTensor line = line_of(name, record);
   const std::string note = translation_note(checkpoint_, record);
   if (const auto kept = kept_.find(record.name); kept != kept_.end()) {
     out = kept->second;
@@ -152,22 +150,7 @@ bool FusedSource::packed(const std::string& name, FusedWeight& out) {
     if (record.parts.has(Part::kColumnOrder)) order(record, out);
     if (!note.empty()) kept_.emplace(record.name, out);
   }
-  line.loaded = storage_of(record);
-  add_note(line, note);
-  if (!note.empty()) line.placement = Placement::kCopied;
-  if (record.name == name) {
-    line.bytes = record.size_bytes;
-    if (!files::has_plain_scales(record) && record.scheme->scale_bits != 8) {
-      const std::int64_t groups = out.matrix.out_features * out.matrix.groups();
-      line.bytes += static_cast<std::uint64_t>(groups * size_bytes(out.matrix.scale_dtype));
-      add_note(line, has_row_scales(*record.scheme) ? "scales expanded to bytes" : "nested scales expanded to float32");
-    }
-    add_note(line, choice_.of(name).why);
-  } else {
-    line.note = "tied to " + record.name;
-  }
-  report_.tensors.push_back(std::move(line));
-  return true;
+  report_.tensors.push_back(packed_line(checkpoint_, choice_, name));
 }
 
 // Values of one weight dtype in another. What float16 does not hold is for load_low_bit() to tell.
@@ -229,7 +212,7 @@ bool FusedSource::product(const std::string& name, FusedWeight& out) {
   const std::optional<Dtype> operand = choice_.of(name).policy.operand();
   if (!operand) return refuse(name, "is multiplied in its own dtype");
   if (record.scheme) {
-    if (!packed(name, out)) return false;
+    packed(name, out);
   } else {
     FusedValues values;
     if (!dense(name, values)) return false;

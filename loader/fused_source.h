@@ -36,10 +36,10 @@ class FusedSource {
   // A tensor of all experts' matrices, whose parts they get.
   bool gather_stack(const models::ModuleAt& module, const models::Naming& names, models::cpu::FusedLayer& out);
   bool product(const std::string& name, models::cpu::FusedWeight& out);
-  bool packed(const std::string& name, models::cpu::FusedWeight& out);
+  void packed(const std::string& name, models::cpu::FusedWeight& out);
   bool dense(const std::string& name, models::cpu::FusedValues& out);
   bool cast(const files::TensorRecord& record, Dtype wanted, LoadedTensor& line, const std::byte*& data);
-  bool scales(const files::TensorRecord& record, quant::WeightMatrix& out);
+  void scales(const files::TensorRecord& record, quant::WeightMatrix& out);
   void order(const files::TensorRecord& record, models::cpu::FusedWeight& out);
   // A stored tensor's bytes, mapped or computed.
   const std::byte* bytes_of(const std::string& stored);

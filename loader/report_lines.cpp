@@ -5,6 +5,7 @@
 #include <halfbyte/error.h>
 
 #include "loader/files/checkpoint_hash.h"
+#include "loader/files/matrix_shape.h"
 #include "loader/files/scale_reader.h"
 #include "models/dtype_rules.h"
 #include "quant/kernels/cpu_products.h"
@@ -64,6 +65,29 @@ LoadedTensor line_of(const std::string& name, const TensorRecord& record) {
   line.name = name;
   line.is_buffer = record.is_buffer;
   line.recorded = record.original_dtype;
+  return line;
+}
+
+LoadedTensor packed_line(const files::Checkpoint& checkpoint, const DtypeChoice& choice, const std::string& name) {
+  const TensorRecord& record = record_of(checkpoint, name);
+  const std::string translated = translation_note(checkpoint, record);
+  LoadedTensor line = line_of(name, record);
+  line.loaded = storage_of(record);
+  if (!translated.empty()) line.placement = Placement::kCopied;
+  if (record.name != name) {
+    line.note = "tied to " + record.name;
+    return line;
+  }
+  add_note(line, translated);
+  line.bytes = record.size_bytes;
+  if (!files::has_plain_scales(record) && record.scheme->scale_bits != 8) {
+    const bool are_bytes = has_row_scales(*record.scheme);
+    const auto [rows, columns] = files::matrix_shape(record.shape);
+    const std::int64_t groups = rows * (columns / record.group_size);
+    line.bytes += static_cast<std::uint64_t>(groups * size_bytes(are_bytes ? Dtype::kInt8 : Dtype::kFloat32));
+    add_note(line, are_bytes ? "scales expanded to bytes" : "nested scales expanded to float32");
+  }
+  add_note(line, choice.of(name).why);
   return line;
 }
 

@@ -26,6 +26,8 @@ std::string storage_of(const files::TensorRecord& record);
 std::string translation_note(const files::Checkpoint& checkpoint, const files::TensorRecord& record);
 
 LoadedTensor line_of(const std::string& name, const files::TensorRecord& record);
+// Of a packed one that stays packed, on the CPU.
+LoadedTensor packed_line(const files::Checkpoint& checkpoint, const DtypeChoice& choice, const std::string& name);
 // Of a buffer that the model computes: its line, and the dtype that it has.
 Dtype note_derived_buffer(const files::Checkpoint& checkpoint, const DtypeChoice& choice, const std::string& name,
                           LoadReport& report);
