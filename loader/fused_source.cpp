@@ -236,6 +236,8 @@ bool FusedSource::gather(const models::ModuleAt& module, models::cpu::FusedWeigh
     return false;
   }
   if (module.has_bias && !dense(module.bias(), weight.bias)) return false;
+  weight.name = module.weight();
+  weight.bias_name = module.bias();
   out.add(module.row->module, weight);
   return true;
 }
@@ -255,6 +257,7 @@ bool FusedSource::gather_stack(const models::ModuleAt& module, const models::Nam
     return refuse(name, "is packed as a whole");
   for (std::size_t i = 0; i < out.experts.size(); ++i) {
     FusedWeight one = all;
+    one.name = name;
     one.matrix = rows_of(all.matrix, static_cast<std::int64_t>(i) * rows, rows);
     out.experts[i].add(module.row->module, one);
   }

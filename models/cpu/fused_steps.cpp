@@ -5,6 +5,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/not_finite_error.h>
 
+#include "models/cpu/damage.h"
 #include "models/cpu/forward.h"
 #include "models/cpu/fused_key_values.h"
 #include "models/cpu/fused_views.h"
@@ -86,9 +87,11 @@ void FusedSteps::check(std::span<const std::int64_t> ids) const {
 }
 
 void FusedSteps::refuse_values() const {
-  throw NotFiniteError("an activation, a query or a key does not fit its dtype (policy " + policy_.name() +
-                       "), or a weight is not finite; load with " + Option::kDtype + " amp:bfloat16, and see " +
-                       Operation::kVerify);
+  check_finite(weights_);  // what they hold is no matter of dtypes
+  const std::string what = "an activation, a query or a key does not fit its dtype (policy " + policy_.name() + ")";
+  if (policy_.operand() == Dtype::kFloat16)
+    throw NotFiniteError(what + "; load with " + Option::kDtype + " amp:bfloat16");
+  throw NotFiniteError(what + ": no dtype holds more; the weights may be damaged (" + Operation::kVerify + ")");
 }
 
 std::unique_ptr<StepModel::Given> FusedSteps::step(std::span<const std::int64_t> ids,

@@ -25,7 +25,8 @@ class FusedSteps final : public StepModel {
 
   const ModelConfig& config() const override { return config_; }
   Session make_session() const override;
-  // Errors: kInvalidArgument for an id beyond the vocabulary; NotFiniteError.
+  // Errors: kInvalidArgument for an id beyond the vocabulary; kCorrupt naming a weight that is not finite;
+  // NotFiniteError.
   std::unique_ptr<Given> step(std::span<const std::int64_t> ids, std::span<const StepRow> rows) const override;
   std::weak_ptr<const void> identity() const override { return self_; }
 

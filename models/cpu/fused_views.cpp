@@ -35,7 +35,9 @@ constexpr Refusal kRefusals[] = {
 constexpr const char* kWeights = "its weights do not lie as the kernels read them together";
 
 bool add(const FusedWeight& weight, ProductsView& view) {
-  return has_bias_of(weight) && view.add(product_of(weight), weight.order);
+  const bool has_order =
+      weight.order.empty() || static_cast<std::int64_t>(weight.order.size()) == weight.matrix.in_features;
+  return has_order && has_bias_of(weight) && view.add(product_of(weight), weight.order);
 }
 
 bool add(const FusedWeightSet& weights, std::span<const ModuleName> modules, ProductsView& view) {
@@ -89,7 +91,9 @@ bool set(const ModelConfig& config, std::int64_t index, const FusedWeightSet& we
     return false;
   if (a.norm != QueryKeyNorm::kNone && !config.has_query_key_weights) {
     view.query_norm = view.key_norm = norm_of(config);
-    if (!set_ones(a.head_dim, view.query_norm) || !set_ones(a.head_dim, view.key_norm)) return false;
+    if (!set_ones((is_of_all ? a.heads : 1) * a.head_dim, view.query_norm) ||
+        !set_ones((is_of_all ? a.kv_heads : 1) * a.head_dim, view.key_norm))
+      return false;
   }
   if (config.has_value_norm && a.has_own_keys()) {
     view.value_norm = norm_of(config);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,18 @@ struct FusedWeight {
   quant::Arithmetic arithmetic = quant::Arithmetic::kFloat;
   FusedValues values = {};  // of any other weight
   FusedValues bias = {};
+  std::string name = {}, bias_name = {};  // of the tensors
 };
 
 // Of the modules at one place.
 class FusedWeightSet {
  public:
   void add(ModuleName module, const FusedWeight& weight) { weights_.emplace_back(module, weight); }
+  // call(weight) for each, in the order in which they were added.
+  template <class Call>
+  void for_each(const Call& call) const {
+    for (const auto& [module, weight] : weights_) call(weight);
+  }
   // Null: there is none.
   const FusedWeight* find(ModuleName module) const {
     const auto found = std::ranges::find(weights_, module, &Entry::first);

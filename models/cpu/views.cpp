@@ -19,6 +19,7 @@ bool fits(const ProductsView& view, std::int64_t in_features, std::span<const st
 // Whether its inputs' products are as wide as its heads.
 bool fits_inputs(const AttentionView& view, std::int64_t hidden_size, std::int64_t queries, std::int64_t keys) {
   const AttentionSettings& set = view.settings;
+  if (set.layout == QkvLayout::kFusedPerHead && set.kv_heads != set.heads) return false;
   if (set.layout != QkvLayout::kSeparate) return fits(view.inputs, hidden_size, std::array{queries + 2 * keys});
   const std::array all = {set.has_output_gate ? 2 * queries : queries, keys, keys};
   const std::size_t count = !set.has_own_keys() ? 1 : set.are_values_keys ? 2 : 3;
@@ -29,6 +30,7 @@ bool fits_inputs(const AttentionView& view, std::int64_t hidden_size, std::int64
 
 bool ProductsView::add(const quant::Product& product, std::span<const std::int64_t> order) {
   const quant::LinearArguments &first = products[0].arguments, &own = product.arguments;
+  if (count == products.size()) return false;
   if (count > 0 && (operand != own.input_dtype || first.arithmetic != own.arithmetic ||
                     products[0].weight.in_features != product.weight.in_features)) {
     return false;

@@ -29,7 +29,8 @@ struct ProductsView {
   WorkKind work = WorkKind::kOther;  // what a profile calls them
 
   std::int64_t out_features(std::size_t index) const { return products[index].weight.out_features; }
-  // With `product` beside the others. False where it takes another input than they do. `order`: null: as it is.
+  // With `product` beside the others. False where it takes another input than they do, or there are three. `order`:
+  // null: as it is.
   bool add(const quant::Product& product, std::span<const std::int64_t> order);
 };
 

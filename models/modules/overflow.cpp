@@ -10,6 +10,7 @@
 #include <halfbyte/error.h>
 #include <halfbyte/low_bit_linear.h>
 
+#include "models/cpu/damage.h"
 #include "models/modules/embedding.h"
 #include "quant/activations.h"
 #include "quant/operators/torch_dtype.h"
@@ -109,12 +110,7 @@ class Explanation {
   static void check_tensor(const std::string& name, const at::Tensor& tensor) {
     if (!at::isFloatingType(tensor.scalar_type()) || is_finite(tensor)) return;
     const auto count = tensor.isfinite().logical_not().sum().item<std::int64_t>();
-    throw Error(ErrorCode::kCorrupt, name + " holds " + std::to_string(count) + " of " +
-                                         std::to_string(tensor.numel()) +
-                                         " values that are NaN or infinite: the checkpoint's weights are damaged, or "
-                                         "were so when they were saved; '" +
-                                         Operation::kVerify + "' compares them with their hashes, and " +
-                                         Option::kAgainst + " with the original");
+    cpu::fail_damaged(name, count, tensor.numel());
   }
 
   static void check_packed(const LowBitTensor& weight, const std::string& where) {

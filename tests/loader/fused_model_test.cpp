@@ -170,7 +170,20 @@ TEST_CASE("fused models: what is not finite is told, and a stop is obeyed", "[fu
   testing::write_checkpoint(scratch.path(), tensors, testing::llama_config());
   const auto broken = load_fused(scratch.path(), {.dtype = DtypePolicy::float32()});
   REQUIRE(broken.model);
-  CHECK_THROWS_AS(broken.model->generate({{1, 2, 3}}, greedy(2)), NotFiniteError);
+  testing::check_error(ErrorCode::kCorrupt, {"model.norm.weight holds 1 of 32"}, [&] {
+    broken.model->generate({{1, 2, 3}}, greedy(2));
+  });
+  testing::Scratch large;
+  auto beyond = testing::llama_tensors(true, Dtype::kFloat32);
+  for (testing::TestTensor& tensor : beyond) {  // each fits float16, what they give does not
+    if (!tensor.name.ends_with("proj.weight")) continue;
+    std::vector<float> values(tensor.bytes.size() / sizeof(float), 6e4F);
+    tensor.bytes = testing::floats(values, Dtype::kFloat32);
+  }
+  testing::write_checkpoint(large.path(), beyond, testing::llama_config());
+  const auto lost = load_fused(large.path(), {.dtype = DtypePolicy::amp(Dtype::kFloat16)});
+  REQUIRE(lost.model);
+  CHECK_THROWS_AS(lost.model->generate({{1, 2, 3}}, greedy(2)), NotFiniteError);
   const auto model = load_fused(tests::data("tiny-llama")).model;
   std::stop_source stop;
   GenerateOptions stopped = greedy(100);

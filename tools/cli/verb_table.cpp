@@ -52,7 +52,7 @@ constexpr VerbInfo kVerbs[] = {
          "  halfbyte generate llama-4bit --prompt 'Once upon a time' --max-gen-len 64\n"
          "  halfbyte generate llama-4bit --prompt-tokens 1,306,4658 --temperature 0 --json\n"
          "  halfbyte generate llama-4bit --chat --system 'Answer in one word.' --prompt 'What is the capital of Peru?'",
-     .home = Home::kModel},
+     .home = Home::kCore},
     {.name = "chat",
      .summary = "converse with a model",
      .examples = "  halfbyte chat llama-4bit --system 'You are a patient teacher.'\n"

@@ -37,9 +37,8 @@ class ModuleTextMaker final : public TextMaker {
   Speculator speculator_;
 };
 
-std::unique_ptr<TextMaker> open_modules(GenerateWords& words, const models::Tokenizer* tokenizer,
-                                        const CommonOptions& common) {
-  return std::make_unique<ModuleTextMaker>(words, tokenizer, common);
+OpenedTextMaker open_modules(GenerateWords& words, const models::Tokenizer* tokenizer, const CommonOptions& common) {
+  return {std::make_unique<ModuleTextMaker>(words, tokenizer, common)};
 }
 
 }  // namespace

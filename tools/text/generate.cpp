@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -244,15 +245,21 @@ void report(const GenerateWords& words, const CommonOptions& common, const std::
              printable(words.cache.path));
 }
 
-// Nothing: it is for the program that has LibTorch.
-std::optional<ExitStatus> make_text(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
+// How a text ended, or why it is for the program that has LibTorch.
+struct Made {
+  std::optional<ExitStatus> status;  // nothing: it is
+  std::string why = {};
+  std::exception_ptr lost = {};  // what its modules are to explain; null: nothing was lost
+};
+
+Made make_text(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer =
       std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint, files::WeightsAre::kOpenedLater) : nullptr;
-  const std::unique_ptr<TextMaker> model = open(words, tokenizer.get(), common);
-  if (!model) return std::nullopt;
+  const auto [model, why_not] = open(words, tokenizer.get(), common);
+  if (!model) return {std::nullopt, why_not};
   std::optional<models::ChatTemplate> chat;
   if (words.prompts.is_chat) chat = chat_template_of(checkpoint, tokenizer.get(), words.prompts.chat);
   const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
@@ -269,21 +276,29 @@ std::optional<ExitStatus> make_text(GenerateWords& words, const CommonOptions& c
   try {
     generations = generated(*model, prompts, words.sampling.options, streams, timing, common.is_quiet);
   } catch (const NotFiniteError&) {
-    if (can_begin_again && !(is_shown && timing.tokens > 0)) return std::nullopt;  // its modules say which one
-    throw;
+    if (interrupt.token().stop_requested()) return {say_stopped()};
+    if (!can_begin_again || (is_shown && timing.tokens > 0)) throw;
+    return {std::nullopt, "a value was lost, and modules say which", std::current_exception()};
   }
   if (is_shown) streams.front().finish();
   report(words, common, generations, {tokenizer.get(), prompts, is_shown}, timing);
   warn_of_full_context(generations, model->config().max_position_embeddings);
   model->save();
-  return interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone;
+  return {interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone};
 }
 
 ExitStatus run(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
   check_prompts(words.prompts);
   check_cache(words);
-  const std::optional<ExitStatus> done = make_text(words, common, open);
-  return done ? *done : common.run_with_model();
+  const Made made = make_text(words, common, open);
+  if (made.status) return *made.status;
+  log_info("by LibTorch's modules: " + made.why);
+  try {
+    return common.run_with_model();
+  } catch (const Error& error) {
+    if (made.lost) std::rethrow_exception(made.lost);
+    throw Error(error.code(), error.text() + "; kernels alone do not run this: " + made.why);
+  }
 }
 
 }  // namespace

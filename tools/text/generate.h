@@ -37,9 +37,14 @@ class TextMaker {
   virtual void save() {}  // what is kept of the prompt, once the text is made and shown
 };
 
-// Loads what the words name, and completes their options with it. Null: it is for the program that has LibTorch.
-using OpenTextMaker = std::unique_ptr<TextMaker> (*)(GenerateWords& words, const models::Tokenizer* tokenizer,
-                                                     const CommonOptions& common);
+struct OpenedTextMaker {
+  std::unique_ptr<TextMaker> model;  // null: it is for the program that has LibTorch
+  std::string why_not = {};          // of null: "its logits are capped"
+};
+
+// Loads what the words name, and completes their options with it.
+using OpenTextMaker = OpenedTextMaker (*)(GenerateWords& words, const models::Tokenizer* tokenizer,
+                                          const CommonOptions& common);
 
 Action prepare_generate_with(OptionParser& parser, const CommonOptions& common, OpenTextMaker open);
 

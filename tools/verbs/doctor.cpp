@@ -90,7 +90,7 @@ void look_at_torch(Diagnosis& out) {
   std::error_code ignored;
   if (!std::filesystem::exists(program, ignored)) {
     out.notes.push_back("built without LibTorch (" + program.string() +
-                        " is missing), so no model can be run: build with -DHALFBYTE_WITH_TORCH=ON");
+                        " is missing), so no model is run but what `generate` does in kernels alone: build with -DHALFBYTE_WITH_TORCH=ON");
     return;
   }
   const Finished finished = run_to_end(program, {"doctor", "--json"});

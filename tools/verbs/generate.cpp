@@ -27,25 +27,25 @@ class FusedTextMaker final : public TextMaker {
   std::shared_ptr<const FusedModel> model_;
 };
 
-// What is made of LibTorch's modules.
-bool wants_modules(const GenerateWords& words) {
-  return !words.adapters.empty() || !words.speculation.draft.empty() || !words.cache.path.empty() || launched_rank();
+// What the words ask for that is made of LibTorch's modules; empty: nothing.
+std::string of_modules(const GenerateWords& words) {
+  if (!words.adapters.empty()) return "--adapter";
+  if (!words.speculation.draft.empty()) return "--draft";
+  if (!words.cache.path.empty()) return "--prompt-cache";
+  return launched_rank() ? "being one of several ranks" : "";
 }
 
-std::unique_ptr<TextMaker> open_fused(GenerateWords& words, const models::Tokenizer*, const CommonOptions&) {
-  if (wants_modules(words)) return nullptr;
+OpenedTextMaker open_fused(GenerateWords& words, const models::Tokenizer*, const CommonOptions&) {
+  if (const std::string word = of_modules(words); !word.empty()) return {nullptr, word + " is theirs"};
   check_room_left();
   if (words.model.threads > 0) quant::set_max_threads(words.model.threads);
   FusedLoad load = load_fused(words.model.checkpoint, load_options(words.model));
   check_room_left();
-  if (!load.model) {
-    log_info("by LibTorch's modules: " + load.why_not);
-    return nullptr;
-  }
+  if (!load.model) return {nullptr, load.why_not};
   log_info("in kernels alone, without LibTorch");
   log_load(words.model, load.model->report(), load.model->config());
   words.sampling.options.lookup = words.speculation.looks_up();
-  return std::make_unique<FusedTextMaker>(std::move(load.model));
+  return {std::make_unique<FusedTextMaker>(std::move(load.model))};
 }
 
 }  // namespace

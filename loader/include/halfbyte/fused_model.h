@@ -27,7 +27,7 @@ class FusedModel {
   FusedModel(std::shared_ptr<const models::StepModel> steps, LoadReport report);
 
   // Errors: kInvalidArgument as Model::generate's; kUnsupported for options.draft, which is a LibTorch module;
-  // NotFiniteError.
+  // kNoResources; kCorrupt naming a weight that is not finite; NotFiniteError.
   std::vector<Generation> generate(const std::vector<TokenIds>& prompts, const GenerateOptions& options = {}) const;
   const LoadReport& report() const noexcept { return *report_; }
   const models::ModelConfig& config() const noexcept;
@@ -39,12 +39,13 @@ class FusedModel {
 
 struct FusedLoad {
   std::shared_ptr<const FusedModel> model;  // null: `why_not` says why
-  // What of the model, its weights or the options is for load_low_bit() alone: "it has experts".
+  // What of the model, its weights or the options is for load_low_bit() alone: "its logits are capped".
   std::string why_not;
 };
 
-// Opens a checkpoint as load_low_bit() does, where kernels alone can run it so: models of attention and MLPs, on the
-// CPU, under amp or float32 policies, whose weights are mapped or packed. Errors: as load_low_bit().
+// Opens a checkpoint as load_low_bit() does, where kernels alone can run it so: models of attention and MLPs or
+// experts, on the CPU, under policies that leave what lies between products in float32. Errors: as load_low_bit(), but
+// for what is a reason in `why_not`.
 FusedLoad load_fused(const std::filesystem::path& checkpoint, const LoadOptions& options = {});
 
 }  // namespace halfbyte
