@@ -44,7 +44,7 @@ OpenedTextMaker open_modules(GenerateWords& words, const models::Tokenizer* toke
 }  // namespace
 
 Action prepare_generate(OptionParser& parser, const CommonOptions& common) {
-  return prepare_generate_with(parser, common, open_modules);
+  return prepare_generate_with(parser, common, {open_modules, /*may_hand_over=*/false});
 }
 
 }  // namespace halfbyte::cli

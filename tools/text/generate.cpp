@@ -252,20 +252,25 @@ struct Made {
   std::exception_ptr lost = {};  // what its modules are to explain; null: nothing was lost
 };
 
-Made make_text(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
+Made make_text(GenerateWords& words, const CommonOptions& common, const TextWork& work) {
   InterruptWatch interrupt;  // before OpenMP's threads
   interrupt.end_at_once();
   const std::string& checkpoint = words.model.checkpoint;
   const auto tokenizer =
       std::filesystem::exists(checkpoint) ? tokenizer_of(checkpoint, files::WeightsAre::kOpenedLater) : nullptr;
-  const auto [model, why_not] = open(words, tokenizer.get(), common);
-  if (!model) return {std::nullopt, why_not};
+  OpenedTextMaker opened;
+  if (work.may_hand_over) {
+    opened = work.open(words, tokenizer.get(), common);
+    if (!opened.model) return {std::nullopt, opened.why_not};
+  }
   std::optional<models::ChatTemplate> chat;
   if (words.prompts.is_chat) chat = chat_template_of(checkpoint, tokenizer.get(), words.prompts.chat);
   const models::ChatTemplate* const turns = chat ? &*chat : nullptr;
   complete_stops(words, turns, tokenizer.get());
   const bool can_begin_again = !reads_input(words.prompts);
   read_prompts(words.prompts);
+  if (!work.may_hand_over) opened = work.open(words, tokenizer.get(), common);
+  const std::unique_ptr<TextMaker>& model = opened.model;
   const std::vector<TokenIds> prompts = encode_prompts(words.prompts, checkpoint, tokenizer.get(), turns);
   const bool is_shown = !common.is_json && prompts.size() == 1;
   std::vector<Stream> streams = streams_of(words, prompts, tokenizer.get(), turns, is_shown);
@@ -287,10 +292,10 @@ Made make_text(GenerateWords& words, const CommonOptions& common, OpenTextMaker 
   return {interrupt.token().stop_requested() ? say_stopped() : ExitStatus::kDone};
 }
 
-ExitStatus run(GenerateWords& words, const CommonOptions& common, OpenTextMaker open) {
+ExitStatus run(GenerateWords& words, const CommonOptions& common, const TextWork& work) {
   check_prompts(words.prompts);
   check_cache(words);
-  const Made made = make_text(words, common, open);
+  const Made made = make_text(words, common, work);
   if (made.status) return *made.status;
   log_info("by LibTorch's modules: " + made.why);
   try {
@@ -303,10 +308,10 @@ ExitStatus run(GenerateWords& words, const CommonOptions& common, OpenTextMaker 
 
 }  // namespace
 
-Action prepare_generate_with(OptionParser& parser, const CommonOptions& common, OpenTextMaker open) {
+Action prepare_generate_with(OptionParser& parser, const CommonOptions& common, const TextWork& work) {
   const auto words = std::make_shared<GenerateWords>();
   declare(parser, *words);
-  return [words, &common, open] { return run(*words, common, open); };
+  return [words, &common, work] { return run(*words, common, work); };
 }
 
 }  // namespace halfbyte::cli

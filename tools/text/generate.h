@@ -46,6 +46,12 @@ struct OpenedTextMaker {
 using OpenTextMaker = OpenedTextMaker (*)(GenerateWords& words, const models::Tokenizer* tokenizer,
                                           const CommonOptions& common);
 
-Action prepare_generate_with(OptionParser& parser, const CommonOptions& common, OpenTextMaker open);
+struct TextWork {
+  OpenTextMaker open;
+  // It may be for the other program, which then is to read the input: opened before that.
+  bool may_hand_over;
+};
+
+Action prepare_generate_with(OptionParser& parser, const CommonOptions& common, const TextWork& work);
 
 }  // namespace halfbyte::cli

@@ -51,7 +51,7 @@ OpenedTextMaker open_fused(GenerateWords& words, const models::Tokenizer*, const
 }  // namespace
 
 Action prepare_generate(OptionParser& parser, const CommonOptions& common) {
-  return prepare_generate_with(parser, common, open_fused);
+  return prepare_generate_with(parser, common, {open_fused, /*may_hand_over=*/true});
 }
 
 }  // namespace halfbyte::cli
