@@ -9,6 +9,7 @@
 #include "loader/files/parallel.h"
 #include "loader/files/scale_reader.h"
 #include "loader/report_lines.h"
+#include "models/cpu/damage.h"
 #include "models/dtype_rules.h"
 
 namespace halfbyte {
@@ -52,12 +53,6 @@ quant::WeightMatrix rows_of(const quant::WeightMatrix& all, std::int64_t first, 
   return out;
 }
 
-// A float16 is finite unless all bits of its exponent are set.
-bool are_finite_halves(const std::byte* data, std::int64_t count) {
-  const std::span halves(reinterpret_cast<const std::uint16_t*>(data), static_cast<std::size_t>(count));
-  return std::ranges::none_of(halves, [](std::uint16_t half) { return (half & 0x7c00) == 0x7c00; });
-}
-
 bool is_aligned(const std::byte* data, std::int64_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0;
 }
@@ -67,7 +62,6 @@ bool is_aligned(const std::byte* data, std::int64_t alignment) {
 FusedSource::FusedSource(const files::Checkpoint& checkpoint, const LoadOptions& options, quant::Arithmetic arithmetic,
                          LoadReport& report)
     : checkpoint_(checkpoint),
-      options_(options),
       arithmetic_(arithmetic),
       report_(report),
       choice_(checkpoint, options),
@@ -167,7 +161,8 @@ bool FusedSource::cast(const TensorRecord& record, Dtype wanted, LoadedTensor& l
                    out + begin * size_bytes(wanted), wanted,
                    std::min(static_cast<std::int64_t>(kPiece), count - begin));
   });
-  if (wanted == Dtype::kFloat16 && !are_finite_halves(out, count)) return refuse(record.name, "does not fit float16");
+  if (wanted == Dtype::kFloat16 && models::cpu::count_not_finite({out, wanted, count}) > 0)
+    return refuse(record.name, "does not fit float16");
   data = out;
   line.placement = Placement::kCast;
   return true;

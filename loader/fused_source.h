@@ -46,7 +46,6 @@ class FusedSource {
   std::byte* memory(std::size_t bytes);
 
   const files::Checkpoint& checkpoint_;
-  const LoadOptions& options_;
   quant::Arithmetic arithmetic_;
   LoadReport& report_;
   DtypeChoice choice_;

@@ -11,7 +11,7 @@ namespace {
 
 // A number is finite unless all bits of its exponent are set.
 template <class Word>
-std::int64_t count_full(const FusedValues& values, Word exponent) {
+std::int64_t count_full(const FusedValues& values, Word exponent) noexcept {
   std::int64_t out = 0;
   for (std::int64_t i = 0; i < values.count; ++i) {
     Word word;
@@ -22,10 +22,7 @@ std::int64_t count_full(const FusedValues& values, Word exponent) {
 }
 
 void check(const std::string& name, const FusedValues& values) {
-  if (!values.data || !is_weight_dtype(values.dtype)) return;
-  const std::int64_t count = values.dtype == Dtype::kFloat32   ? count_full<std::uint32_t>(values, 0x7f800000)
-                             : values.dtype == Dtype::kFloat16 ? count_full<std::uint16_t>(values, 0x7c00)
-                                                               : count_full<std::uint16_t>(values, 0x7f80);
+  const std::int64_t count = values.data && is_weight_dtype(values.dtype) ? count_not_finite(values) : 0;
   if (count > 0) fail_damaged(name, count, values.count);
 }
 
@@ -46,6 +43,11 @@ void check(const FusedWeightSet& weights) {
 }
 
 }  // namespace
+
+std::int64_t count_not_finite(const FusedValues& values) noexcept {
+  if (values.dtype == Dtype::kFloat32) return count_full<std::uint32_t>(values, 0x7f800000);
+  return count_full<std::uint16_t>(values, values.dtype == Dtype::kFloat16 ? 0x7c00 : 0x7f80);
+}
 
 void fail_damaged(const std::string& name, std::int64_t count, std::int64_t all) {
   throw Error(ErrorCode::kCorrupt, name + " holds " + std::to_string(count) + " of " + std::to_string(all) +

@@ -8,6 +8,9 @@
 
 namespace halfbyte::models::cpu {
 
+// Precondition: a weight dtype.
+std::int64_t count_not_finite(const FusedValues& values) noexcept;
+
 // Throws the error for a weight that holds what is no number: kCorrupt.
 [[noreturn]] void fail_damaged(const std::string& name, std::int64_t count, std::int64_t all);
 

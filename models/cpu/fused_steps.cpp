@@ -61,7 +61,7 @@ std::shared_ptr<const FusedSteps> FusedSteps::make(const ModelConfig& config, Fu
   why = view(out->config_, out->weights_, out->view_, out->head_);
   if (!why.empty()) return nullptr;
   out->view_.operand = policy.operand().value();
-  out->view_.key_values = out->key_values_ = key_values;
+  out->view_.key_values = key_values;
   out->self_ = out;
   return out;
 }
@@ -71,7 +71,8 @@ Session FusedSteps::make_session() const {
   for (const LayerView& layer : view_.layers) {
     const AttentionSettings& a = layer.attention->settings;
     const KeyBlocks::Shape shape{a.kv_heads, a.head_dim, a.head_dim, a.reach};
-    layers.push_back(a.has_own_keys() ? std::make_unique<FusedKeyValues>(shape, view_.operand, key_values_) : nullptr);
+    layers.push_back(a.has_own_keys() ? std::make_unique<FusedKeyValues>(shape, view_.operand, view_.key_values)
+                                      : nullptr);
   }
   return Session(std::move(layers), ropes_);
 }

@@ -48,7 +48,6 @@ class FusedSteps final : public StepModel {
   ModelConfig config_;
   FusedWeights weights_;
   DtypePolicy policy_;
-  KeyValues key_values_ = KeyValues::kOperand;
   Session::Ropes ropes_;
   ModelView view_;
   ProductsView head_;
