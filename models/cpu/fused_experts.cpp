@@ -8,8 +8,8 @@
 namespace halfbyte::models::cpu {
 namespace {
 
-constexpr ModuleName kInputs[] = {&Naming::expert_gate, &Naming::expert_up, &Naming::stacked_gate_up};
-constexpr ModuleName kDown[] = {&Naming::expert_down, &Naming::stacked_down};
+constexpr ModuleName kExpertInputs[] = {&Naming::expert_gate, &Naming::expert_up, &Naming::stacked_gate_up};
+constexpr ModuleName kExpertDown[] = {&Naming::expert_down, &Naming::stacked_down};
 constexpr ModuleName kSharedInputs[] = {&Naming::shared_gate, &Naming::shared_up};
 constexpr ModuleName kSharedDown[] = {&Naming::shared_down};
 
@@ -69,7 +69,8 @@ bool FusedExperts::set(const FusedLayer& layer) {
   if (!set_router(layer.modules)) return false;
   for (const FusedWeightSet& weights : layer.experts) {
     ExpertProducts& own = experts_.emplace_back();
-    if (!take(weights, kInputs, kDown, own) || !fits(own) || !are_alike(own, experts_.front())) return false;
+    if (!take(weights, kExpertInputs, kExpertDown, own) || !fits(own) || !are_alike(own, experts_.front()))
+      return false;
   }
   if (experts_.empty() || static_cast<std::int64_t>(experts_.size()) != config_.num_experts) return false;
   if (!layer.modules.find(&Naming::shared_down)) return true;
