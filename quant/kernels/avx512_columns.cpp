@@ -32,6 +32,10 @@ struct Words {
   static void add_spread(Ints& sums, Ints codes, const signed char* word) {
     asm("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(sums) : "m"(*reinterpret_cast<const char(*)[4]>(word)), "v"(codes));
   }
+  static Ints spread(const signed char* word) { return _mm512_set1_epi32(*reinterpret_cast<const int*>(word)); }
+  static void add(Ints& sums, Ints codes, Ints input) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(input));
+  }
   static Ints in_words(Ints sums) { return sums; }
   static Ints column_begin(const Int8DotArguments&, std::size_t, std::size_t) { return Ints{}; }
   static Ints column_exact(Ints sums, const std::int32_t* code_sum) {  // the code of zero is 8
@@ -40,8 +44,7 @@ struct Words {
 };
 
 // Vector c: the c-th word of each row, from `at` on.
-inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
-                                                      Ints (&columns)[4]) {
+inline __attribute__((always_inline)) void turn_words(const Byte* const* from, std::size_t at, Ints (&columns)[4]) {
   Ints fours[4];  // of a row, and of those four, eight and twelve rows later
 #pragma GCC unroll 4
   for (std::size_t w = 0; w < 4; ++w) {
@@ -58,6 +61,8 @@ inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[
   columns[2] = _mm512_unpacklo_epi64(high[0], high[1]);
   columns[3] = _mm512_unpackhi_epi64(high[0], high[1]);
 }
+
+#include "quant/kernels/stored_scales.inc"
 
 #include "quant/kernels/columns.inc"
 
