@@ -1,9 +1,10 @@
 #include "quant/memory_bandwidth.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
-#include "quant/threads.h"
+#include "quant/thread_pool.h"
 
 namespace halfbyte::quant {
 namespace {
@@ -15,14 +16,9 @@ constexpr std::int64_t kStep = 4 * sizeof(Wide);
 // Bytes ahead. The hardware's own prefetch stops at each page: 36 GB/s without.
 constexpr std::int64_t kAhead = 4096;
 
-struct Share {
-  std::int64_t begin, end;
-};
-
-Share share_of(std::int64_t size_bytes) {
-  const std::int64_t each = size_bytes / team_size() / kStep * kStep;
-  return {each * thread_in_team(), each * (thread_in_team() + 1)};
-}
+// What a thread takes at a time.
+constexpr std::int64_t kPiece = std::int64_t{4} << 20;
+static_assert(kPiece % kStep == 0);
 
 // By reference: how a vector is returned depends on the instruction set.
 inline void mix(Wide& into, const std::byte* from) {
@@ -31,9 +27,9 @@ inline void mix(Wide& into, const std::byte* from) {
   into ^= value;
 }
 
-std::uint64_t read(const std::byte* bytes, Share share) noexcept {
+std::uint64_t read(const std::byte* bytes) noexcept {
   Wide a{}, b{}, c{}, d{};
-  for (std::int64_t i = share.begin; i < share.end; i += kStep) {
+  for (std::int64_t i = 0; i < kPiece; i += kStep) {
     const std::byte* from = bytes + i;
     for (int line = 0; line < 4; ++line) __builtin_prefetch(from + kAhead + 64 * line);
     mix(a, from);
@@ -48,28 +44,22 @@ std::uint64_t read(const std::byte* bytes, Share share) noexcept {
 }  // namespace
 
 MemoryReader::MemoryReader(std::int64_t size_bytes)
-    : size_bytes_(size_bytes),
-      bytes_(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(size_bytes))) {
-#pragma omp parallel
-  {
-    const Share share = share_of(size_bytes_);
-    std::memset(bytes_.get() + share.begin, thread_in_team() + 1, static_cast<std::size_t>(share.end - share.begin));
-  }
+    : pieces_(size_bytes / kPiece),
+      bytes_(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(pieces_ * kPiece))) {
+  for_each_piece(pieces_, true, [&](std::int64_t piece) {
+    std::memset(bytes_.get() + piece * kPiece, static_cast<int>(piece % 100) + 1, kPiece);
+  });
 }
 
 double MemoryReader::bytes_per_second(int passes) noexcept {
-  std::uint64_t sum = 0;
-  std::int64_t size = 0;
+  std::atomic<std::uint64_t> sum = 0;
   const auto start = std::chrono::steady_clock::now();
-#pragma omp parallel reduction(+ : sum, size)
-  for (int pass = 0; pass < passes; ++pass) {
-    const Share share = share_of(size_bytes_);
-    sum += read(bytes_.get(), share);
-    size += share.end - share.begin;
-  }
+  for_each_piece(passes * pieces_, true, [&](std::int64_t piece) {
+    sum.fetch_add(read(bytes_.get() + piece % pieces_ * kPiece), std::memory_order_relaxed);
+  });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   sum_ += sum;
-  return static_cast<double>(size) / seconds.count();
+  return static_cast<double>(passes * pieces_ * kPiece) / seconds.count();
 }
 
 }  // namespace halfbyte::quant
