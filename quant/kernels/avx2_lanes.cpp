@@ -66,7 +66,8 @@ struct Words : FourBits {
 #include "quant/kernels/lanes_int4.inc"
 
 // Vector c: the c-th word of each row, from `at` on.
-inline __attribute__((always_inline)) void turn_words(const Byte* const* from, std::size_t at, Ints (&columns)[4]) {
+inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
+                                                      Ints (&columns)[4]) {
   Ints pairs[4];  // of a row, and of that four rows later
 #pragma GCC unroll 4
   for (std::size_t w = 0; w < 4; ++w) {

@@ -32,7 +32,11 @@ struct Words {
   static void add_spread(Ints& sums, Ints codes, const signed char* word) {
     asm("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(sums) : "m"(*reinterpret_cast<const char(*)[4]>(word)), "v"(codes));
   }
-  static Ints spread(const signed char* word) { return _mm512_set1_epi32(*reinterpret_cast<const int*>(word)); }
+  static Ints spread(const signed char* word) {
+    int value;
+    __builtin_memcpy(&value, word, sizeof value);
+    return _mm512_set1_epi32(value);
+  }
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(input));
   }
@@ -44,7 +48,8 @@ struct Words {
 };
 
 // Vector c: the c-th word of each row, from `at` on.
-inline __attribute__((always_inline)) void turn_words(const Byte* const* from, std::size_t at, Ints (&columns)[4]) {
+inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
+                                                      Ints (&columns)[4]) {
   Ints fours[4];  // of a row, and of those four, eight and twelve rows later
 #pragma GCC unroll 4
   for (std::size_t w = 0; w < 4; ++w) {
@@ -62,17 +67,17 @@ inline __attribute__((always_inline)) void turn_words(const Byte* const* from, s
   columns[3] = _mm512_unpackhi_epi64(high[0], high[1]);
 }
 
-#include "quant/kernels/stored_scales.inc"
-
 #include "quant/kernels/columns.inc"
+
+#include "quant/kernels/column_pairs.inc"
 
 template <std::size_t kGroup>
 void dot_group_size(const Int8DotArguments& a) {
   constexpr std::size_t kFewest = 3;
   constexpr void (*kByRows[])(const Int8DotArguments&) = {
       dot_turned<Words, kGroup, 3>, nullptr,  // four are never asked for: kAvx512TurnedFor
-      dot_turned<Words, kGroup, 5>, dot_turned<Words, kGroup, 6>,
-      dot_turned<Words, kGroup, 7>, dot_turned<Words, kGroup, 8>};
+      dot_turned<Words, kGroup, 5>, dot_pairs<Words, kGroup, 6>,
+      dot_pairs<Words, kGroup, 7>,  dot_pairs<Words, kGroup, 8>};
   kByRows[a.m - kFewest](a);
 }
 

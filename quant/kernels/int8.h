@@ -31,8 +31,6 @@ inline constexpr std::size_t kPrefetchRows = 16, kLineBytes = 64, kTranslatedByt
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
 inline constexpr std::size_t kScaleUnit = 16;
-// Of weight rows that have lanes (columns.inc) so many such runs are turned at once.
-inline constexpr std::size_t kTurnedUnits = 2, kTurnedRows = kTurnedUnits * kScaleUnit;
 
 // Scales where they are stored, of all weight rows. Shape: (rows, groups).
 struct StoredScales {
@@ -41,7 +39,7 @@ struct StoredScales {
   Float dtype;
   void (*load)(Float dtype, const Byte* source, std::size_t count, float* out) noexcept;
   float* loaded;  // room for kScaleUnit rows, and kScalePadding values
-  float* turned;  // room for (groups + kScalePadding, kTurnedRows)
+  float* turned;  // room for (groups + kScalePadding, kScaleUnit)
 };
 
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
@@ -57,7 +55,7 @@ struct Int8DotArguments {
   const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;        // (groups, scale_stride): of row scale_begin + r in column r; zeros behind the last, and
                               // kScalePadding finite values at the end
-  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows
+  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows, and not by_group_for
   std::size_t scale_begin;    // the weight row that scales and offsets begin with; callers set it to `begin`
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // a multiple of kScaleUnit

@@ -83,7 +83,7 @@ kernels::StoredScales stored_scales(const Call& call) {
           weight.scale_dtype,
           call.table->load,
           loaded.at_least(kernels::kScaleUnit * weight.groups + kernels::kScalePadding),
-          turned.at_least(kernels::kTurnedRows * (weight.groups + kernels::kScalePadding))};
+          turned.at_least(kernels::kScaleUnit * (weight.groups + kernels::kScalePadding))};
 }
 
 template <class Arguments>

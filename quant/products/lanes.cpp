@@ -34,7 +34,9 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) { return int8_arguments_stored(chunk, order); }
+  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
+    return order == ScaleOrder::kByGroup ? int8_arguments(chunk, order) : int8_arguments_stored(chunk, order);
+  }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
