@@ -12,6 +12,7 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
+constexpr StreamFetch kStreamFetch = kAvx2StreamFetch;
 
 Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const Ints*>(from)); }
 void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), value); }

@@ -90,7 +90,7 @@ void dot_group_size(const Int8DotArguments& a) {
   constexpr std::size_t kFewest = 3;
   constexpr void (*kByRows[])(const Int8DotArguments&) = {
       dot_turned<Products, kGroup, 3>, dot_rows<Products, kGroup, 4>,   dot_turned<Products, kGroup, 5>,
-      dot_turned<Products, kGroup, 6>, dot_turned<Products, kGroup, 7>, dot_rows<Products, kGroup, 8>};
+      dot_turned<Products, kGroup, 6>, dot_turned<Products, kGroup, 7>, dot_turned<Products, kGroup, 8>};
   kByRows[a.m - kFewest](a);
 }
 

@@ -16,6 +16,7 @@ using Ints = __m512i;
 using Floats = __m512;
 
 constexpr std::size_t kWidth = 16;
+constexpr StreamFetch kStreamFetch = kAvx512StreamFetch;
 constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
