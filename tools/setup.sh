@@ -134,11 +134,11 @@ set_up_python() {
   fi
 }
 
-# build PRESET TARGET...
+# build PRESET TARGET...: by folders, also where the preset compiles each source alone, which is for who edits some.
 build() {
   local preset=$1
   shift
-  local -a options=()
+  local -a options=(-DHALFBYTE_BY_FOLDER=ON)
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1  # a precompiled header is not preprocessed again
