@@ -1,6 +1,9 @@
 // Prompt caches in files: what they give is what memory would have given, and when they are written.
 #include <halfbyte/prompt_cache_file.h>
 
+#include <algorithm>
+#include <string>
+
 #include <halfbyte/causal_lm.h>
 
 #include "models/architectures/model_config.h"
@@ -89,7 +92,10 @@ TEST_CASE("8 bits are said of the models that have them", "[prompt_cache]") {
   const auto path = tests::data("families") / "deepseek-v3";
   const Model latent = load_low_bit(path, {.key_values = KeyValues::kInt8});
   CHECK(latent.report().key_values == latent.report().operand_dtype);
-  CHECK_THAT(latent.report().notes.back(), Catch::Contains("keys and values stay as they are"));
+  const auto& notes = latent.report().notes;  // others depend on the CPU
+  CHECK(std::ranges::any_of(notes, [](const std::string& note) {
+    return note.find("keys and values stay as they are") != std::string::npos;
+  }));
 }
 
 TEST_CASE("a file keeps the prompt, or all of a sequence, as it is asked", "[prompt_cache]") {
