@@ -19,6 +19,7 @@ struct PolicyBound {
   const char* policy;
   double logits;
   double kl;
+  double median = kl;
 };
 
 struct SchemeBound {
@@ -32,8 +33,8 @@ struct Bounds {
   SchemeBound schemes[2];
 };
 
-// About twice the worst of those that have them, see docs/families.md. Random weights predict almost evenly, so the
-// most likely token hangs by a hair.
+// About twice the worst of those that have them, on CPUs with and without AVX-512, see docs/families.md. Random weights
+// predict almost evenly, so the most likely token hangs by a hair.
 constexpr Bounds kUsual = {
     {{"amp:bfloat16", 1.5e-2, 4e-5}, {"amp:float16", 2e-3, 8e-7}, {"half", 3e-3, 2e-6}, {"bfloat16", 2.5e-2, 1.3e-4}},
     {{"sym_int8", 1.6e-4, 0.93}, {"sym_int4", 2.8e-2, 0.65}}};
@@ -43,10 +44,28 @@ constexpr Bounds kFourLayers = {{{"amp:bfloat16", 1.5e-2, 1.1e-4},
                                  {"half", 3e-3, 2e-6},
                                  {"bfloat16", 2.5e-2, 1.4e-4}},
                                 {{"sym_int8", 9e-4, 0.93}, {"sym_int4", 1.1e-1, 0.45}}};
-// A token of theirs has two experts that are nearly alike, and rounded it takes the other.
-constexpr Bounds kNearTies = {
-    {{"amp:bfloat16", 0.5, 3e-3}, {"amp:float16", 2e-3, 8e-7}, {"half", 0.4, 7e-4}, {"bfloat16", 0.5, 3.4e-3}},
-    {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 6e-2, 0.5}}};
+// Of its tokens a few are nearly certain, and most of a divergence is theirs. transformers in half gives 1.9e-6 to
+// 3.4e-6, by its attention and by the CPU; this 1.0e-6 to 2.9e-6.
+constexpr Bounds kNearlyCertain = {{{"amp:bfloat16", 1.5e-2, 1.1e-4},
+                                    {"amp:float16", 2e-3, 2.2e-6},
+                                    {"half", 3e-3, 6e-6},
+                                    {"bfloat16", 2.5e-2, 1.4e-4}},
+                                   {{"sym_int8", 9e-4, 0.93}, {"sym_int4", 1.1e-1, 0.45}}};
+// A token of theirs has two experts that are nearly alike, and rounded it takes the other: what the mean is of. Half of
+// all positions are as near as the usual ones'.
+constexpr Bounds kNearTies = {{{"amp:bfloat16", 0.5, 3e-3, 4e-5},
+                               {"amp:float16", 2e-3, 8e-7},
+                               {"half", 0.4, 7e-4, 2e-6},
+                               {"bfloat16", 0.5, 3.4e-3, 1.3e-4}},
+                              {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 6e-2, 0.5}}};
+// Two tokens have such experts, 1.6e-4 and 3.5e-4 apart, where transformers in half moves a score by as much as 7e-4.
+// In transformers in float32, given the other expert, the first makes a mean divergence of 3.5e-4, the second 1.0e-3,
+// both 1.34e-3.
+constexpr Bounds kTwoNearTies = {{{"amp:bfloat16", 0.5, 3e-3, 4e-5},
+                                  {"amp:float16", 2e-3, 8e-7},
+                                  {"half", 0.4, 1.4e-3, 2e-6},
+                                  {"bfloat16", 0.5, 3.4e-3, 1.3e-4}},
+                                 {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 6e-2, 0.5}}};
 
 // Its logits are six times as large as the others', and so are their errors; what transformers gives in these dtypes is
 // as far away.
@@ -54,9 +73,11 @@ constexpr Bounds kLargeLogits = {
     {{"amp:bfloat16", 1.7e-2, 1.1e-3}, {"amp:float16", 2e-3, 1.3e-5}, {"half", 4e-3, 5e-5}, {"bfloat16", 4e-2, 4e-3}},
     {{"sym_int8", 7e-3, 0.9}, {"sym_int4", 2.1, 0.4}}};
 // Of groups of experts, nearly alike too.
-constexpr Bounds kNearTiesOfGroups = {
-    {{"amp:bfloat16", 0.6, 3e-3}, {"amp:float16", 2e-3, 8e-7}, {"half", 0.4, 7e-4}, {"bfloat16", 1.1, 1.2e-2}},
-    {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 1.6e-1, 0.5}}};
+constexpr Bounds kNearTiesOfGroups = {{{"amp:bfloat16", 0.6, 3e-3, 4e-5},
+                                       {"amp:float16", 2e-3, 8e-7},
+                                       {"half", 0.4, 7e-4, 2e-6},
+                                       {"bfloat16", 1.1, 1.2e-2, 1.3e-4}},
+                                      {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 1.6e-1, 0.5}}};
 
 struct Family {
   const char* name;
@@ -79,13 +100,13 @@ constexpr Family kFamilies[] = {{"llama2", kUsual},
                                 {"ernie4.5", kUsual},
                                 {"hunyuan-dense", kUsual},
                                 {"granite", kUsual},
-                                {"smollm3", kFourLayers},
+                                {"smollm3", kNearlyCertain},
                                 {"exaone4", kFourLayers},
                                 {"olmo3", kFourLayers},
                                 {"cohere2", kUsual},
                                 {"minimax-m2", kNearTies},
                                 {"phimoe", kNearTies},
-                                {"glm4-moe", kNearTies},
+                                {"glm4-moe", kTwoNearTies},
                                 {"ministral3", kUsual},
                                 {"gemma3", kUsual},
                                 {"granitemoe", kUsual},
@@ -114,6 +135,7 @@ Reference reference_of(const std::filesystem::path& directory) {
 struct Distance {
   double logits;  // largest difference, relative to the largest logit
   double kl;      // mean Kullback-Leibler divergence from the reference
+  double median;  // of the same
   double top1;    // share of positions with the same most likely token
   bool is_finite;
 };
@@ -124,7 +146,7 @@ Distance distance(const Model& model, const Reference& reference) {
   const at::Tensor wanted = reference.logits.to(at::kDouble).log_softmax(-1);
   const at::Tensor kl = (wanted.exp() * (wanted - logits.to(at::kDouble).log_softmax(-1))).sum(-1);
   return {((logits - reference.logits).abs().max() / reference.logits.abs().max()).item<double>(),
-          kl.mean().item<double>(),
+          kl.mean().item<double>(), kl.median().item<double>(),
           (logits.argmax(-1) == reference.logits.argmax(-1)).to(at::kFloat).mean().item<double>(),
           logits.isfinite().all().item<bool>()};
 }
@@ -157,12 +179,15 @@ TEST_CASE("families: every dtype policy stays near the reference, and without Na
     const Reference reference = reference_of(directory);
     for (const PolicyBound& bound : bounds.policies) {
       const Distance found = distance(load_low_bit(directory, {.dtype = DtypePolicy::parse(bound.policy)}), reference);
-      INFO(family << " " << bound.policy << ": logits " << found.logits << ", KL " << found.kl);
+      INFO(family << " " << bound.policy << ": logits " << found.logits << ", KL " << found.kl << ", its median "
+                  << found.median);
       print(std::string(family) + " " + bound.policy + ": logits " + std::to_string(found.logits) + ", KL " +
-            std::to_string(found.kl * 1e6) + "e-6, top-1 " + std::to_string(found.top1));
+            std::to_string(found.kl * 1e6) + "e-6, its median " + std::to_string(found.median * 1e6) + "e-6, top-1 " +
+            std::to_string(found.top1));
       CHECK(found.is_finite);
       CHECK(found.logits <= bound.logits);
       CHECK(found.kl <= bound.kl);
+      CHECK(found.median <= bound.median);
     }
   }
 }
