@@ -79,9 +79,9 @@ convert::MemorySource source_of(const py::dict& tensors) {
   return out;
 }
 
-py::object quantize(const py::dict& tensors, const std::filesystem::path& destination, const std::string& config,
-                    const std::map<std::string, py::bytes>& files, const py::object& progress,
-                    const py::kwargs& given) {
+py::object quantize_tensors(const py::dict& tensors, const std::filesystem::path& destination,
+                            const std::string& config, const std::map<std::string, py::bytes>& files,
+                            const py::object& progress, const py::kwargs& given) {
   QuantizeRequest request = request_of(given);
   if (request.options.resume)
     throw Error(ErrorCode::kInvalidArgument, "resume: there is no file of tensors in memory to go on from");
@@ -107,7 +107,7 @@ py::object quantize(const py::dict& tensors, const std::filesystem::path& destin
 }  // namespace
 
 void add_memory(py::module_& module) {
-  module.def("quantize_state_dict", &quantize, py::arg("tensors"), py::arg("destination"), py::kw_only(),
+  module.def("quantize_state_dict", &quantize_tensors, py::arg("tensors"), py::arg("destination"), py::kw_only(),
              py::arg("config"), py::arg("files"), py::arg("progress"));
 }
 
