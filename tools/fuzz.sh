@@ -12,9 +12,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-llvm=19  # the newest that Debian 12 has
-packages=("clang-$llvm" "libclang-rt-$llvm-dev" "libomp-$llvm-dev" "lld-$llvm" "llvm-$llvm"
-          cmake ninja-build ccache python3 catch2 libpcre2-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev pkg-config)
+packages+=("${clang_packages[@]}")
 seconds=120
 runs=
 seed=1

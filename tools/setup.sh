@@ -14,6 +14,9 @@ packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 "$boost" libb
           libedit-dev libgloo-dev libpcre2-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev
           ocl-icd-opencl-dev pkg-config)
 
+llvm=19  # the newest that Debian 12 has
+clang_packages=("clang-$llvm" "libclang-rt-$llvm-dev" "libomp-$llvm-dev" "lld-$llvm" "llvm-$llvm")  # test.sh and fuzz.sh
+
 say() { printf '%s\n' "$*"; }
 fail() { printf '%s\n' "$*" >&2; exit 1; }
 
