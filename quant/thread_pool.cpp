@@ -184,13 +184,17 @@ class Pool {
 thread_local bool is_among_openmp = false, has_own_threads = false;
 
 // OpenMP's threads are not there in a child process, and it would wait for them: known of every fork, since what had
-// them in the parent may have been the host alone. Where it was a call of ours, all of the child's regions have one
-// thread from then on.
-constinit std::atomic<bool> is_child = false, has_had_team = false;
-[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] {
-  is_child = true;
-  if (has_had_team) set_max_threads(1);
-});
+// them in the parent may have been the host alone.
+constinit std::atomic<bool> is_child = false;
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { is_child = true; });
+
+// Where it was a call of ours that had them, all of a child's regions have one thread. Handlers run in the order in
+// which they were registered, and LLVM's and Intel's OpenMP hold their locks until their own has run: so OpenMP is
+// asked something, which starts it, first.
+void keep_children_alone() {
+  [[maybe_unused]] static const int kept =
+      (static_cast<void>(max_threads()), pthread_atfork(nullptr, nullptr, [] { set_max_threads(1); }));
+}
 
 // A call that OpenMP's threads share. What is thrown in it waits for its end.
 class TeamCall {
@@ -198,7 +202,7 @@ class TeamCall {
   TeamCall(void (*work)(void*, std::size_t), void* context) : work_(work), context_(context) {}
 
   void run(int threads) {
-    has_had_team.store(true, std::memory_order_relaxed);
+    keep_children_alone();
     run_in_team(
         threads, [](void* call, std::size_t thread) { static_cast<TeamCall*>(call)->call(thread); }, this);
     if (error_) std::rethrow_exception(error_);
