@@ -13,7 +13,7 @@ test_preset() {
   ctest --preset "$1" --parallel "$(nproc)" --no-label-summary | without_passed
 }
 
-build_time="20 to 75 minutes on two cores, tests included"
+build_time="20 to 65 minutes on two cores, tests included"
 packages+=("${clang_packages[@]}")
 set_up_packages
 say "building (log: build/quickstart.log)"
