@@ -33,6 +33,11 @@ struct Bounds {
   SchemeBound schemes[2];
 };
 
+constexpr Bounds with_half(Bounds bounds, const PolicyBound& half) {
+  bounds.policies[2] = half;
+  return bounds;
+}
+
 // About twice the worst of those that have them, on CPUs with and without AVX-512, see docs/families.md. Random weights
 // predict almost evenly, so the most likely token hangs by a hair.
 constexpr Bounds kUsual = {
@@ -45,12 +50,8 @@ constexpr Bounds kFourLayers = {{{"amp:bfloat16", 1.5e-2, 1.1e-4},
                                  {"bfloat16", 2.5e-2, 1.4e-4}},
                                 {{"sym_int8", 9e-4, 0.93}, {"sym_int4", 1.1e-1, 0.45}}};
 // Of its tokens a few are nearly certain, and most of a divergence is theirs. transformers in half gives 1.9e-6 to
-// 3.4e-6, by its attention and by the CPU; this 1.0e-6 to 2.9e-6.
-constexpr Bounds kNearlyCertain = {{{"amp:bfloat16", 1.5e-2, 1.1e-4},
-                                    {"amp:float16", 2e-3, 2.2e-6},
-                                    {"half", 3e-3, 6e-6},
-                                    {"bfloat16", 2.5e-2, 1.4e-4}},
-                                   {{"sym_int8", 9e-4, 0.93}, {"sym_int4", 1.1e-1, 0.45}}};
+// 3.4e-6 without AVX-512, by its attention; this 1.2e-6 to 2.9e-6.
+constexpr Bounds kNearlyCertain = with_half(kFourLayers, {"half", 3e-3, 6e-6});
 // A token of theirs has two experts that are nearly alike, and rounded it takes the other: what the mean is of. Half of
 // all positions are as near as the usual ones'.
 constexpr Bounds kNearTies = {{{"amp:bfloat16", 0.5, 3e-3, 4e-5},
@@ -61,11 +62,7 @@ constexpr Bounds kNearTies = {{{"amp:bfloat16", 0.5, 3e-3, 4e-5},
 // Two tokens have such experts, 1.6e-4 and 3.5e-4 apart, where transformers in half moves a score by as much as 7e-4.
 // In transformers in float32, given the other expert, the first makes a mean divergence of 3.5e-4, the second 1.0e-3,
 // both 1.34e-3.
-constexpr Bounds kTwoNearTies = {{{"amp:bfloat16", 0.5, 3e-3, 4e-5},
-                                  {"amp:float16", 2e-3, 8e-7},
-                                  {"half", 0.4, 1.4e-3, 2e-6},
-                                  {"bfloat16", 0.5, 3.4e-3, 1.3e-4}},
-                                 {{"sym_int8", 6e-3, 0.85}, {"sym_int4", 6e-2, 0.5}}};
+constexpr Bounds kTwoNearTies = with_half(kNearTies, {"half", 0.4, 1.4e-3, 2e-6});
 
 // Its logits are six times as large as the others', and so are their errors; what transformers gives in these dtypes is
 // as far away.
