@@ -189,15 +189,18 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
+                             .streams = kStreamFetch.streams,
                              .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2WideLanesFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
+                             .streams = kStreamFetch.streams,
                              .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2LanesFor, kAvx2TurnedFor}};
 const Int8Table kAvx2VnniInt8 = {
     .quantize = quantize,
     .arrange = arrange,
     .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
+    .streams = kStreamFetch.streams,
     .lanes = {avx2_vnni_dot_lanes, avx2_vnni_first_sums, kWidth, kAvx2LanesFor, kAvx2TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -51,10 +51,11 @@ void write_products(const Call& call, float* products, std::size_t stride, std::
   }
 }
 
-Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take)
+Chunks::Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take, std::size_t streams)
     : calls_(calls),
       chunk_rows_(chunk_rows),
       runs_(std::clamp<std::size_t>(static_cast<std::size_t>(max_threads()), 1, kMaxRuns)),
+      streams_(streams),
       take_(take) {
   for (const Call& call : calls) count_ += (call.weight.out_features + chunk_rows - 1) / chunk_rows;
 }
@@ -64,11 +65,12 @@ Chunks::Share Chunks::next(std::size_t thread) noexcept {
   for (std::size_t i = 0; i < runs_; ++i) {
     const std::size_t run = (thread + i) % runs_, begin = run_begin(run), end = run_begin(run + 1);
     const std::size_t gone = run_[run].taken.load(std::memory_order_relaxed);
-    if (gone >= end - begin) continue;
-    const std::size_t left = end - begin - gone;
+    const std::size_t all = (end - begin + streams_ - 1) / streams_;
+    if (gone >= all) continue;
+    const std::size_t left = all - gone;
     const std::size_t count = take_ == Take::kOne ? 1 : std::min(kMostTaken, (left + kTakes - 1) / kTakes);
     const std::size_t first = begin + run_[run].taken.fetch_add(count, std::memory_order_relaxed);
-    if (first < end) return {first, std::min(first + count, end)};
+    if (first < begin + all) return {first, std::min(first + count, begin + all), all, end};
   }
   return {};
 }
@@ -78,6 +80,26 @@ Chunks::Chunk Chunks::chunk(std::size_t index) const noexcept {
   const auto chunks = [&] { return (call->weight.out_features + chunk_rows_ - 1) / chunk_rows_; };
   for (; index >= chunks(); ++call) index -= chunks();
   return {call, index * chunk_rows_, std::min((index + 1) * chunk_rows_, call->weight.out_features)};
+}
+
+Chunks::Stretch Chunks::stretch_at(const Share& share) const noexcept {
+  const std::size_t beside = share.begin + share.apart;
+  Stretch stretch{chunk(share.begin), beside < share.run_end ? chunk(beside) : Chunk{}};
+  stretch.beside.stream = 1;
+  return stretch;
+}
+
+// The chunks that a share begins with, as long as both are of the same matrices.
+Chunks::Stretch Chunks::cut_stretch(Share& share, std::size_t longest) const noexcept {
+  Stretch stretch = stretch_at(share);
+  for (++share.begin; share.begin < share.end; ++share.begin) {
+    const Stretch next = stretch_at(share);
+    if (next.chunk.call != stretch.chunk.call || next.beside.call != stretch.beside.call) break;
+    if (next.chunk.end - stretch.chunk.begin > longest || next.beside.end - stretch.beside.begin > longest) break;
+    stretch.chunk.end = next.chunk.end;
+    stretch.beside.end = next.beside.end;
+  }
+  return stretch;
 }
 
 bool is_worth_threads(std::span<const Call> calls) noexcept {

@@ -101,14 +101,15 @@ class Chunks {
   struct Chunk {
     const Call* call = nullptr;
     std::size_t begin = 0, end = 0;
+    std::size_t stream = 0;  // of those that a thread reads in turn
   };
   // What a thread takes at a time: one chunk; or some, kMostTaken at most, and fewer the less the run still has. That
   // is for short chunks, of which taking each alone shows (a percent of a step of four sequences).
   enum class Take { kOne, kSome };
   static constexpr std::size_t kMostTaken = 8;
 
-  // `calls` must live as long.
-  Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take);
+  // `calls` must live as long. `streams`: in how many places of its run, 1 or 2, a thread reads in turn.
+  Chunks(std::span<const Call> calls, std::size_t chunk_rows, Take take, std::size_t streams = 1);
   // body(chunk) for each, once.
   template <class Body>
   void for_each(const Body& body) {
@@ -118,11 +119,27 @@ class Chunks {
       }
     });
   }
+  // body(chunk, beside): those that lie next to each other as one, of `longest` rows at most; and what is in the run's
+  // second half meanwhile, where `streams` is 2: without a call, if there is nothing.
+  template <class Body>
+  void for_each_stretch(std::size_t longest, const Body& body) {
+    run_together(is_worth_threads(calls_) ? max_threads() : 1, [&](std::size_t thread) {
+      for (Share share = next(thread); share.begin < share.end; share = next(thread)) {
+        while (share.begin < share.end) {
+          const Stretch stretch = cut_stretch(share, longest);
+          body(stretch.chunk, stretch.beside);
+        }
+      }
+    });
+  }
 
  private:
-  // Of all chunks; empty: none is left.
+  // Of all chunks; empty: none is left. Beside each is that `apart` behind, if it comes before the run's end.
   struct Share {
-    std::size_t begin = 0, end = 0;
+    std::size_t begin = 0, end = 0, apart = 0, run_end = 0;
+  };
+  struct Stretch {
+    Chunk chunk, beside;
   };
   static constexpr std::size_t kMaxRuns = 64;
   struct alignas(64) Run {
@@ -131,10 +148,12 @@ class Chunks {
 
   Share next(std::size_t thread) noexcept;
   Chunk chunk(std::size_t index) const noexcept;
+  Stretch stretch_at(const Share& share) const noexcept;
+  Stretch cut_stretch(Share& share, std::size_t longest) const noexcept;
   std::size_t run_begin(std::size_t run) const noexcept { return count_ * run / runs_; }
 
   std::span<const Call> calls_;
-  std::size_t chunk_rows_, count_ = 0, runs_;
+  std::size_t chunk_rows_, count_ = 0, runs_, streams_;
   Take take_;
   std::array<Run, kMaxRuns> run_;
 };
@@ -151,6 +170,10 @@ void arrange_steps(const Kernels& kernels, const Byte* rows, std::size_t row_byt
 inline bool has_same_input(const Call& a, const Call& b) noexcept {
   return a.input == b.input && a.input_dtype == b.input_dtype && a.rows == b.rows &&
          a.weight.in_features == b.weight.in_features;
+}
+
+inline bool has_one_row_each(std::span<const Call> calls) noexcept {
+  return std::ranges::all_of(calls, [](const Call& call) { return call.rows == 1; });
 }
 
 // Where each call's input begins among the prepared rows of all: neighbours with the same input share it.
@@ -186,32 +209,6 @@ void for_columns(std::size_t in_features, std::size_t rows, const Prepare& prepa
     const std::size_t begin = static_cast<std::size_t>(piece) * some;
     prepare(Columns{begin, std::min(begin + some, padded)});
   });
-}
-
-// prepared = room(rows); prepare(call, first, rows, columns, prepared, to) for all columns of each input, then
-// multiply(chunk, prepared, from, first, rows) for each chunk of weight rows, of prepared rows from `from` on. A long
-// input goes some rows at a time.
-template <class Room, class Prepare, class Multiply>
-void multiply_directly(std::span<const Call> calls, const Room& room, const Prepare& prepare,
-                       const Multiply& multiply) {
-  const InputRows inputs(calls);
-  const std::size_t all = calls.front().rows;
-  const bool is_one = inputs.count() == all;
-  for (std::size_t first = 0; first < (is_one ? all : 1); first += kInputRows) {
-    const auto rows_of = [&](const Call& call) { return is_one ? std::min(kInputRows, all - first) : call.rows; };
-    const auto prepared = room(is_one ? rows_of(calls.front()) : inputs.count());
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      if (!inputs.is_new(i)) continue;
-      for_columns(calls[i].weight.in_features, rows_of(calls[i]), [&](Columns columns) {
-        prepare(calls[i], first, rows_of(calls[i]), columns, prepared, inputs.first(i));
-      });
-    }
-    Chunks chunks(calls, kRowChunk, Chunks::Take::kSome);
-    chunks.for_each([&](const Chunks::Chunk& chunk) {
-      const auto index = static_cast<std::size_t>(chunk.call - calls.data());
-      multiply(chunk, prepared, inputs.first(index), first, rows_of(*chunk.call));
-    });
-  }
 }
 
 // Up to eight rows of input, or any number without a better way: each weight row is read where it lies. The calls'

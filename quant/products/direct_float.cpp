@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "quant/products/call.h"
+#include "quant/products/direct.h"
 
 namespace halfbyte::quant {
 namespace {

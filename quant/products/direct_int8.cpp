@@ -1,7 +1,8 @@
 // The product in 8-bit integers, as each weight row is read.
 #include <algorithm>
+#include <array>
 
-#include "quant/products/call.h"
+#include "quant/products/direct.h"
 #include "quant/products/input_groups.h"
 
 namespace halfbyte::quant {
@@ -9,11 +10,15 @@ namespace {
 
 constexpr std::size_t kCacheLine = 64;
 
-// One thread's buffers, kept from call to call.
+// One thread's buffers, kept from call to call: the input's, and those of weight rows that are read in turn.
 struct Scratch {
   Aligned<signed char> codes, arranged;
   Aligned<std::int32_t> code_sums, sums;
-  Floats natural, input_scales, scales, products, waiting;
+  Floats natural, input_scales, scales;
+};
+struct StreamScratch {
+  Aligned<std::int32_t> sums;
+  Floats scales, products, waiting;
 };
 
 Scratch& scratch() {
@@ -64,29 +69,33 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
   }
 }
 
-// Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on.
-void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
-                    std::size_t rows) {
-  const Call& call = *chunk.call;
-  Scratch& buffers = scratch();
-  kernels::Int8DotArguments a = direct_int8_arguments(chunk, rows);
-  a.group_stride = input.groups();
-  a.input_stride = input.stride;
-  const std::size_t scratch_values = kernels::int8_stream_values(a.in_features, a.group_size);
-  a.scratch_scales = buffers.scales.at_least(scratch_values);
-  a.scratch_sums = buffers.sums.at_least(scratch_values);
-  a.scratch_products =
-      buffers.waiting.at_least(kernels::kStreamRows * kernels::int8_stream_groups(a.in_features, a.group_size));
-  a.output = buffers.products.at_least(kernels::kMaxDotRows * a.output_stride);
-  for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
-    a.m = std::min(kernels::kMaxDotRows, rows - m);
-    a.input = input.codes + (prepared + m) * input.stride;
-    a.input_scales = input.scales + (prepared + m) * input.groups();
-    a.code_sums = input.code_sums + (prepared + m) * input.groups();
-    call.table->int8->dot[call.weight.int8_dot()](a);
-    write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
+struct Kernel {
+  static kernels::Int8DotArguments arguments(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t rows) {
+    thread_local std::array<StreamScratch, 2> of_streams;
+    StreamScratch& buffers = of_streams[chunk.stream];
+    kernels::Int8DotArguments a = direct_int8_arguments(chunk, rows);
+    a.group_stride = input.groups();
+    a.input_stride = input.stride;
+    const std::size_t values = kernels::int8_stream_values(a.in_features, a.group_size);
+    a.scratch_scales = buffers.scales.at_least(values);
+    a.scratch_sums = buffers.sums.at_least(values);
+    a.scratch_products =
+        buffers.waiting.at_least(kernels::kStreamRows * kernels::int8_stream_groups(a.in_features, a.group_size));
+    a.output = buffers.products.at_least(std::min(kernels::kMaxDotRows, rows) * a.output_stride);
+    return a;
   }
-}
+
+  static void set_input(kernels::Int8DotArguments& a, const PreparedInput& input, std::size_t first, std::size_t rows) {
+    a.m = std::min(kernels::kMaxDotRows, rows);
+    a.input = input.codes + first * input.stride;
+    a.input_scales = input.scales + first * input.groups();
+    a.code_sums = input.code_sums + first * input.groups();
+  }
+
+  static void dot(const Call& call, const kernels::Int8DotArguments& a) {
+    call.table->int8->dot[call.weight.int8_dot()](a);
+  }
+};
 
 }  // namespace
 
@@ -96,7 +105,12 @@ bool shares_int8_input(const Call& a, const Call& b) noexcept {
 
 void direct_int8(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
-  multiply_directly(calls, room, prepare_rows, multiply_chunk);
+  if (has_one_row_each(calls)) {
+    const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
+    return multiply_row(calls, calls.front().table->int8->streams, are_stored ? kAnyLength : 0, room, prepare_rows,
+                        multiply_both<Kernel, PreparedInput>);
+  }
+  multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }
 
 }  // namespace halfbyte::quant

@@ -1,7 +1,8 @@
 // The product of 8-bit codes with activations in 16 bits, as each weight row is read.
 #include <algorithm>
+#include <array>
 
-#include "quant/products/call.h"
+#include "quant/products/direct.h"
 #include "quant/products/input_groups.h"
 
 namespace halfbyte::quant {
@@ -9,7 +10,7 @@ namespace {
 
 // One thread's buffers, kept from call to call.
 struct Scratch {
-  Floats natural, row_scales, scales, products;
+  Floats natural, row_scales, scales;
   Aligned<std::int16_t> codes;
   Aligned<std::int32_t> row_sums, sums;
 };
@@ -56,22 +57,24 @@ void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns
   }
 }
 
-// Of the chunk's weights and prepared rows [prepared, prepared + rows), which are the call's from `first_row` on.
-void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t prepared, std::size_t first_row,
-                    std::size_t rows) {
-  const Call& call = *chunk.call;
-  kernels::WideDotArguments a = direct_wide_arguments(chunk, rows);
-  a.input_stride = input.stride;
-  a.output = scratch().products.at_least(kernels::kMaxDotRows * a.output_stride);
-  for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
-    a.m = std::min(kernels::kMaxDotRows, rows - m);
-    a.input = input.codes + (prepared + m) * input.stride;
-    a.input_scales = input.scales + (prepared + m) * input.groups;
-    a.input_sums = input.sums + (prepared + m) * input.groups;
-    call.table->wide->dot(a);
-    write_products(call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
+struct Kernel {
+  static kernels::WideDotArguments arguments(const Chunks::Chunk& chunk, const PreparedInput& input, std::size_t rows) {
+    thread_local std::array<Floats, 2> products;
+    kernels::WideDotArguments a = direct_wide_arguments(chunk, rows);
+    a.input_stride = input.stride;
+    a.output = products[chunk.stream].at_least(std::min(kernels::kMaxDotRows, rows) * a.output_stride);
+    return a;
   }
-}
+
+  static void set_input(kernels::WideDotArguments& a, const PreparedInput& input, std::size_t first, std::size_t rows) {
+    a.m = std::min(kernels::kMaxDotRows, rows);
+    a.input = input.codes + first * input.stride;
+    a.input_scales = input.scales + first * input.groups;
+    a.input_sums = input.sums + first * input.groups;
+  }
+
+  static void dot(const Call& call, const kernels::WideDotArguments& a) { call.table->wide->dot(a); }
+};
 
 }  // namespace
 
@@ -82,7 +85,10 @@ bool is_wide(const Call& call) noexcept {
 
 void direct_wide(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
-  multiply_directly(calls, room, prepare_rows, multiply_chunk);
+  if (has_one_row_each(calls))
+    return multiply_row(calls, calls.front().table->wide->streams, 0, room, prepare_rows,
+                        multiply_both<Kernel, PreparedInput>);
+  multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }
 
 }  // namespace halfbyte::quant

@@ -1,6 +1,7 @@
 #include "quant/products/input_groups.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace halfbyte::quant {
@@ -48,9 +49,10 @@ struct Transposed {
   }
 };
 
-// Of the weight's own groups; belongs to the thread, until it asks again.
+// Of the weight's own groups; belongs to the thread, until it asks again for the same stream's.
 const GroupValues& load_values(const Chunks::Chunk& chunk, bool are_int8) {
-  thread_local GroupValues values;
+  thread_local std::array<GroupValues, 2> of_streams;
+  GroupValues& values = of_streams[chunk.stream];
   (are_int8 ? load_int8_groups : load_groups)(*chunk.call->table, chunk.call->weight, chunk.begin, chunk.end, values);
   return values;
 }
@@ -113,13 +115,17 @@ std::size_t int8_group_size(const WeightView& weight) noexcept {
   return is_known ? weight.group_size : 0;
 }
 
+bool takes_stored_scales(const WeightView& weight) noexcept {
+  return are_plain(weight) && weight.out_features % kernels::kScaleUnit == 0;
+}
+
 ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size, bool are_int8, std::size_t unit) {
   const Call& call = *chunk.call;
-  thread_local Floats scales, offsets;
+  thread_local std::array<Floats, 2> scales, offsets;
   const GroupValues& groups = load_values(chunk, are_int8);
   const Transposed to{call, chunk.end - chunk.begin, group_size, round_up(chunk.end - chunk.begin, unit)};
-  return {to.transpose(groups.scales, scales),
-          call.weight.has_offsets() ? to.transpose(groups.offsets, offsets) : nullptr, to.stride};
+  return {to.transpose(groups.scales, scales[chunk.stream]),
+          call.weight.has_offsets() ? to.transpose(groups.offsets, offsets[chunk.stream]) : nullptr, to.stride};
 }
 
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {

@@ -8,7 +8,8 @@
 
 namespace halfbyte::quant {
 
-// Shapes: (groups, stride), with zeros behind the chunk's weight rows. Belongs to the thread, until it asks again.
+// Shapes: (groups, stride), with zeros behind the chunk's weight rows. Belongs to the thread, until it asks again for
+// the same stream's.
 struct ScalesByGroup {
   const float *scales, *offsets;  // no offsets: null
   std::size_t stride;             // a multiple of the unit asked for
@@ -23,9 +24,11 @@ ScalesByGroup scales_by_group(const Chunks::Chunk& chunk, std::size_t group_size
 enum class ScaleOrder { kByGroup, kAny };
 
 // What Int8Table's and WideTable's products are told of a chunk's weights, and how far apart rows of output lie. Scales
-// belong to the thread, until it asks again.
+// belong to the thread, until it asks again for the same stream's.
 kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
+// Whether scales need nothing but to become float32, and chunks have whole kScaleUnits of weight rows.
+bool takes_stored_scales(const WeightView& weight) noexcept;
 // With scales where they are stored, if they need nothing but to become float32 and the chunk has whole kScaleUnits of
 // weight rows; else loaded, in that order.
 kernels::Int8DotArguments int8_arguments_stored(const Chunks::Chunk& chunk, ScaleOrder otherwise);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "quant/products/call.h"
+#include "quant/products/direct.h"
 #include "quant/products/input_groups.h"
 
 namespace halfbyte::quant {
