@@ -104,7 +104,7 @@ inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 //
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
 // threads read 20 GB/s instead of 17 to 18, and one 11.5 to 12 instead of 10; a step of decode of 1.1 B parameters
-// takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 %.
+// takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %.
 struct StreamFetch {
   std::size_t ahead, touched;  // touched: 0: nothing is
   std::size_t streams;         // 1 or 2 places of a matrix that a thread reads in turn
