@@ -195,12 +195,11 @@ const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
                              .streams = kStreamFetch.streams,
-                             .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2LanesFor, kAvx2TurnedFor}};
-const Int8Table kAvx2VnniInt8 = {
-    .quantize = quantize,
-    .arrange = arrange,
-    .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
-    .streams = kStreamFetch.streams,
-    .lanes = {avx2_vnni_dot_lanes, avx2_vnni_first_sums, kWidth, kAvx2LanesFor, kAvx2TurnedFor}};
+                             .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2TurnedFor}};
+const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
+                                 .arrange = arrange,
+                                 .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
+                                 .streams = kStreamFetch.streams,
+                                 .lanes = {avx2_vnni_dot_lanes, avx2_vnni_first_sums, kWidth, kAvx2TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -1,5 +1,5 @@
-// Products of 4-bit codes with three to eight rows of input in 8-bit integers: each row of input in lanes of its own,
-// or each weight row. Compiled with the flags of avx2.cpp.
+// Products of 4-bit codes with three to eight rows of input in 8-bit integers, a lane for each weight row. Compiled
+// with the flags of avx2.cpp.
 #include <immintrin.h>
 
 #include "quant/kernels/kernels.h"
@@ -9,12 +9,6 @@ namespace {
 
 #include "quant/kernels/avx2_lanes.inc"
 
-// Zeros beyond `count` words.
-Ints load_words(const Byte* from, std::size_t count) {
-  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const Ints some = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
-  return _mm256_maskload_epi32(reinterpret_cast<const int*>(from), some);
-}
 Ints lower_codes(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 Ints upper_codes(Ints bytes) { return lower_codes(_mm256_srli_epi16(bytes, 4)); }
 
@@ -32,13 +26,13 @@ struct Pairs : FourBits {
   }
   // The same, with a word of input in all lanes.
   static void add_spread(Ints& sums, Ints codes, const signed char* word) {
-    Ints input = Lanes<kLaneRows>::spread(word);
+    Ints input = spread(word);
     asm("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
   }
   static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
   // As first_sums has it for row i of the input.
   static Ints column_begin(const Int8DotArguments& a, std::size_t run, std::size_t i) {
-    return Lanes<kLaneRows>::spread(a.first_sums + run * kWidth + i);
+    return spread(a.first_sums + run * kWidth + i);
   }
   static Ints column_exact(Ints sums, const std::int32_t*) { return sums; }
   static Ints in_words(Ints sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
@@ -52,18 +46,14 @@ struct Words : FourBits {
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
-  static void add_spread(Ints& sums, Ints codes, const signed char* word) {
-    add(sums, codes, Lanes<kLaneRows>::spread(word));
-  }
+  static void add_spread(Ints& sums, Ints codes, const signed char* word) { add(sums, codes, spread(word)); }
   static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
   static Ints column_begin(const Int8DotArguments&, std::size_t, std::size_t) { return Ints{}; }
   static Ints column_exact(Ints sums, const std::int32_t* code_sum) {  // the code of zero is 8
-    return _mm256_sub_epi32(sums, _mm256_slli_epi32(Lanes<kLaneRows>::spread(code_sum), 3));
+    return _mm256_sub_epi32(sums, _mm256_slli_epi32(spread(code_sum), 3));
   }
   static Ints in_words(Ints sums) { return sums; }
 };
-
-#include "quant/kernels/lanes_int4.inc"
 
 // Vector c: the c-th word of each row, from `at` on.
 inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
@@ -89,9 +79,17 @@ template <class Products, std::size_t kGroup>
 void dot_group_size(const Int8DotArguments& a) {
   constexpr std::size_t kFewest = 3;
   constexpr void (*kByRows[])(const Int8DotArguments&) = {
-      dot_turned<Products, kGroup, 3>, dot_rows<Products, kGroup, 4>,   dot_turned<Products, kGroup, 5>,
+      dot_turned<Products, kGroup, 3>, dot_turned<Products, kGroup, 4>, dot_turned<Products, kGroup, 5>,
       dot_turned<Products, kGroup, 6>, dot_turned<Products, kGroup, 7>, dot_turned<Products, kGroup, 8>};
   kByRows[a.m - kFewest](a);
+}
+
+template <class Products>
+void dot(const Int8DotArguments& a) {
+  constexpr void (*kByGroupSize[])(const Int8DotArguments&) = {
+      dot_group_size<Products, 16>, dot_group_size<Products, 32>, dot_group_size<Products, 64>,
+      dot_group_size<Products, 128>};
+  kByGroupSize[__builtin_ctzll(a.group_size) - 4](a);
 }
 
 }  // namespace

@@ -20,11 +20,10 @@ struct EightBits {
 };
 
 template <std::size_t kGroup>
-struct WideRows : LaneSums<WideDotArguments, kLaneRows> {
-  using Base = LaneSums<WideDotArguments, kLaneRows>;
-  using L = Lanes<kLaneRows>;
+struct WideRows : LaneSums<WideDotArguments> {
+  using Base = LaneSums<WideDotArguments>;
   using Base::a, Base::rows;
-  static constexpr std::size_t kStepCodes = L::kSpreadBytes / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
+  static constexpr std::size_t kStepCodes = sizeof(std::int32_t) / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
   static_assert(kSteps <= EightBits::kMostSteps);
 
   alignas(sizeof(Ints)) std::int16_t codes[kWeightRows][kGroup];
@@ -49,7 +48,7 @@ struct WideRows : LaneSums<WideDotArguments, kLaneRows> {
       const Ints x = load(input + step * kStepCodes * kLaneRows);
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < kWeightRows; ++w)
-        EightBits::add(products[w], L::spread(codes[w] + step * kStepCodes), x);
+        EightBits::add(products[w], spread(codes[w] + step * kStepCodes), x);
     }
     this->add_group(g, products);
   }

@@ -238,6 +238,6 @@ const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot 
 const Int8Table kAvx512Int8 = {.quantize = quantize,
                                .arrange = arrange,
                                .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>},
-                               .lanes = {avx512_dot_columns, nullptr, kWidth, kAvx512TurnedFor, kAvx512TurnedFor}};
+                               .lanes = {avx512_dot_columns, nullptr, kWidth, kAvx512TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

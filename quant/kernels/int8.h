@@ -55,13 +55,13 @@ struct Int8DotArguments {
   const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;        // (groups, scale_stride): of row scale_begin + r in column r; zeros behind the last, and
                               // kScalePadding finite values at the end
-  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows, and not by_group_for
+  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows, and not with lanes
   std::size_t scale_begin;    // the weight row that scales and offsets begin with; callers set it to `begin`
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // a multiple of kScaleUnit
-  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; lanes, but for LaneTable::by_group_for,
-                                   // and products of one row of input with whole kScaleUnits of weight rows also take
-                                   // scales as they are stored, (rows, groups), with scale_stride 1
+  std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; products of one row of input with whole
+                                   // kScaleUnits of weight rows, and lanes of WideDotArguments, also take scales as
+                                   // they are stored, (rows, groups), with scale_stride 1
   const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;        // the groups of a row so rounded
@@ -103,14 +103,19 @@ inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 // without any; within a process, steps in turn.
 //
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
-// threads read 20 GB/s instead of 17 to 18, and one 11.5 to 12 instead of 10; a step of decode of 1.1 B parameters
+// threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
 // takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %.
+//
+// For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no page
+// is touched, than with those of kPrefetchRows rows later.
 struct StreamFetch {
   std::size_t ahead, touched;  // touched: 0: nothing is
   std::size_t streams;         // 1 or 2 places of a matrix that a thread reads in turn
+  std::size_t rows_ahead;  // of weight rows, with some rows of input; 0: of those that come next, and none is touched
 };
-inline constexpr StreamFetch kAvx2StreamFetch = {.ahead = 16384, .touched = 0, .streams = 2};
-inline constexpr StreamFetch kAvx512StreamFetch = {.ahead = 6144, .touched = 6144 + kTranslatedBytes, .streams = 1};
+inline constexpr StreamFetch kAvx2StreamFetch = {.ahead = 16384, .touched = 0, .streams = 2, .rows_ahead = 0};
+inline constexpr StreamFetch kAvx512StreamFetch = {
+    .ahead = 6144, .touched = 6144 + kTranslatedBytes, .streams = 1, .rows_ahead = kPrefetchRows};
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }
@@ -122,16 +127,13 @@ static constexpr std::size_t int8_stream_values(std::size_t in_features, std::si
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, or of 4 where they are so many and
-// `width` is kLaneRows, each in lanes of its own, and zeros in those of rows that are not there.
+// Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, each in lanes of its own, and zeros
+// in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
 inline constexpr std::size_t kLeastAhead = 4096;  // bytes from what is multiplied to what is fetched meanwhile
-static constexpr std::size_t lanes_for(std::size_t rows, std::size_t width) {
-  return rows == 4 && width == kLaneRows ? 4 : kLaneRows;
-}
 // Which row a lane is of, once the lanes that a row has next to each other are added up.
-static constexpr std::size_t lane_row(std::size_t lane, std::size_t lanes, std::size_t width) {
-  return lanes == width ? lane : lane % 2 + lane / 4 * 2;
+static constexpr std::size_t lane_row(std::size_t lane, std::size_t width) {
+  return width == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
 }
 // Rows of input in lanes, and what sums of products with them begin with, so that nothing is left to take off the
 // products of unsigned codes in the end (products that take it off themselves leave it): the input times the negated
@@ -152,15 +154,12 @@ struct LaneTable {
   void (*first_sums)(const Input& input) noexcept = nullptr;   // of `input`'s part; null: not needed
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
-  unsigned by_group_for = 0;  // bit n: n rows of input want scales in runs of weight rows, with a scale_row_stride of 1
 };
-// Where weight rows have the lanes (columns.inc), rows of input that are not there cost nothing. With AVX2 the input's
-// lanes are as fast for four rows, and for eight on a Zen 5, where a Zen 3 is 5 % slower; with AVX-512 four are faster
-// without, and so are fewer than eight with 16-bit activations (Zen 5).
-inline constexpr unsigned kAvx2TurnedFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
-inline constexpr unsigned kAvx2LanesFor = kAvx2TurnedFor | 1 << 4;
+// 4-bit codes have their weight rows in the lanes (columns.inc): rows of input that are not there cost nothing. With
+// AVX-512 four are faster without, and so are fewer than eight with 16-bit activations (Zen 5).
+inline constexpr unsigned kAvx512TurnedFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+inline constexpr unsigned kAvx2TurnedFor = kAvx512TurnedFor | 1 << 4;
 inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
-inline constexpr unsigned kAvx512TurnedFor = kAvx2TurnedFor;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.

@@ -34,9 +34,7 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
-    return order == ScaleOrder::kByGroup ? int8_arguments(chunk, order) : int8_arguments_stored(chunk, order);
-  }
+  static auto arguments(const Chunks::Chunk& chunk) { return int8_arguments(chunk, ScaleOrder::kByGroup); }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
@@ -49,7 +47,7 @@ struct WideLanes {
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
   }
-  static auto arguments(const Chunks::Chunk& chunk, ScaleOrder order) { return wide_arguments(chunk, order); }
+  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kAny); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
@@ -88,13 +86,13 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
           width};
 }
 
-// Shape: (lanes, padded) -> steps of kCodes codes of each: in turn of `half` codes and of as many behind them.
+// Shape: (kLaneRows, padded) -> steps of kCodes codes of each: in turn of `half` codes and of as many behind them.
 template <std::size_t kCodes, class Code>
-void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::size_t half, Code* out) {
+void to_steps(const Code* codes, std::size_t padded, std::size_t half, Code* out) {
   for (std::size_t block = 0; block < padded; block += 2 * half) {
     for (std::size_t at = block; at < block + half; at += kCodes) {
       for (const std::size_t from : {at, at + half}) {
-        for (std::size_t row = 0; row < lanes; ++row, out += kCodes)
+        for (std::size_t row = 0; row < kernels::kLaneRows; ++row, out += kCodes)
           std::memcpy(out, codes + row * padded + from, kCodes * sizeof(Code));
       }
     }
@@ -102,21 +100,20 @@ void to_steps(const Code* codes, std::size_t lanes, std::size_t padded, std::siz
 }
 
 template <class Lanes>
-void to_steps(const typename Lanes::Code* codes, std::size_t lanes, std::size_t padded, std::size_t width,
-              typename Lanes::Code* out) {
+void to_steps(const typename Lanes::Code* codes, std::size_t padded, std::size_t width, typename Lanes::Code* out) {
   constexpr std::size_t kCodeBytes = sizeof(typename Lanes::Code);
-  const std::size_t vector_bytes = width * sizeof(float), step_codes = vector_bytes / lanes / kCodeBytes;
+  const std::size_t vector_bytes = width * sizeof(float), step_codes = vector_bytes / kernels::kLaneRows / kCodeBytes;
   const std::size_t half = Lanes::kHasHalves ? vector_bytes : step_codes;  // of one step: in order
   (step_codes * kCodeBytes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
-                                : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, lanes, padded, half, out);
+                                : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, padded, half, out);
 }
 
 // Shape: (rows, groups) -> (groups, width).
 template <class T>
-void to_lanes(const T* values, std::size_t rows, std::size_t lanes, std::size_t groups, std::size_t width, T* out) {
+void to_lanes(const T* values, std::size_t rows, std::size_t groups, std::size_t width, T* out) {
   for (std::size_t g = 0; g < groups; ++g) {
     for (std::size_t lane = 0; lane < width; ++lane, ++out) {
-      const std::size_t row = kernels::lane_row(lane, lanes, width);
+      const std::size_t row = kernels::lane_row(lane, width);
       *out = row < rows ? values[row * groups + g] : T{};
     }
   }
@@ -127,20 +124,20 @@ template <class Lanes>
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns,
                   const PreparedInputs<typename Lanes::Code>& out, std::size_t to) {
   auto& buffers = scratch<typename Lanes::Code>();
-  const std::size_t n = columns.count(), groups = n / out.group_size, lanes = kernels::lanes_for(rows, out.width);
+  const std::size_t n = columns.count(), groups = n / out.group_size;
   float* const natural = buffers.natural.at_least(n);
-  auto* codes = buffers.codes.at_least(lanes * n);
+  auto* codes = buffers.codes.at_least(kernels::kLaneRows * n);
   float* scales = buffers.scales.at_least(rows * groups);
   std::int32_t* sums = buffers.sums.at_least(rows * groups);
   for (std::size_t m = 0; m < rows; ++m) {
     load_row(call, first + m, columns, natural);
     Lanes::quantize(*call.table, natural, {n, out.group_size, codes + m * n, scales + m * groups, sums + m * groups});
   }
-  std::fill(codes + rows * n, codes + lanes * n, 0);
-  to_steps<Lanes>(codes, lanes, n, out.width, out.steps_from(to) + columns.begin * lanes);
+  std::fill(codes + rows * n, codes + kernels::kLaneRows * n, 0);
+  to_steps<Lanes>(codes, n, out.width, out.steps_from(to) + columns.begin * kernels::kLaneRows);
   const std::size_t values = out.values_from(to) + columns.begin / out.group_size * out.width;
-  to_lanes(scales, rows, lanes, groups, out.width, out.scales + values);
-  if constexpr (Lanes::kHasSums) to_lanes(sums, rows, lanes, groups, out.width, out.code_sums + values);
+  to_lanes(scales, rows, groups, out.width, out.scales + values);
+  if constexpr (Lanes::kHasSums) to_lanes(sums, rows, groups, out.width, out.code_sums + values);
   if (!Lanes::table(call).first_sums) return;
   Lanes::table(call).first_sums(
       {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
@@ -150,8 +147,7 @@ template <class Lanes>
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename Lanes::Code>& inputs,
                     std::size_t prepared, std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  const bool is_by_group = (Lanes::table(call).by_group_for >> rows & 1) != 0;
-  auto a = Lanes::arguments(chunk, is_by_group ? ScaleOrder::kByGroup : ScaleOrder::kAny);
+  auto a = Lanes::arguments(chunk);
   if constexpr (Lanes::kHasSums) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
   a.first_sums = inputs.first_sums_from(prepared);
   a.input = inputs.steps_from(prepared);
@@ -171,7 +167,7 @@ void by_lanes(std::span<const Call> calls) {
 template <class Arguments, class Input>
 bool are_faster(const kernels::LaneTable<Arguments, Input>& lanes, std::size_t rows) {
   return lanes.dot && rows <= kernels::kLaneRows && (lanes.faster_for >> rows & 1) != 0 &&
-         kernels::lanes_for(rows, lanes.width) <= kRoomRows * rows;
+         kernels::kLaneRows <= kRoomRows * rows;
 }
 
 }  // namespace
