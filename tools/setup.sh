@@ -6,7 +6,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_version=2.13.0
-build_time="6 to 12 minutes on two cores"  # test.sh says another
+build_time="6 to 15 minutes on two cores"  # test.sh says another
 torch_index=https://download.pytorch.org/whl/cpu
 # Debian 12 has a newer Boost beside its default.
 boost=$(grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && printf libboost1.81-dev || printf libboost-dev)

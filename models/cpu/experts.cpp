@@ -169,7 +169,7 @@ class Experts {
     if (rows_ == 0) return true;
     MlpShape shape;
     if (!view_chosen(shape)) return false;
-    gather(shape.input);
+    const std::byte* const input = operand(shape.input);
     const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
     work_.first.floats(rows_ * width);
     if (shape.inputs == 2) work_.second.floats(rows_ * width);
@@ -177,14 +177,19 @@ class Experts {
     for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
       for (std::size_t i = 0; rows_of(expert) > 0 && i < shape.inputs; ++i, ++next) {
         Buffer& out = i == 0 ? work_.first : work_.second;
-        set_rows(*next, expert, gathered_, tokens_ == 1 ? 0 : 1, out.floats(0));
+        set_rows(*next, expert, out.floats(0));
+        next->arguments.input = input;
+        if (tokens_ > 1) next->arguments.input_rows = work_.token_of.data() + work_.begins[expert];
       }
     }
     multiply_watched(work_.inputs);
     const std::byte* const between = gate(rows_, shape);
     next = work_.downs.begin();
     for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
-      if (rows_of(expert) > 0) set_rows(*next++, expert, between, 1, down);
+      if (rows_of(expert) == 0) continue;
+      set_rows(*next, expert, down);
+      quant::LinearArguments& a = next++->arguments;
+      a.input = between + work_.begins[expert] * shape.size * size_bytes(a.input_dtype);
     }
     multiply_watched(work_.downs);
     return true;
@@ -205,37 +210,25 @@ class Experts {
     return true;
   }
 
-  // `stride`: 0 where all rows are the same one.
-  void set_rows(quant::Product& product, std::size_t expert, const std::byte* input, std::int64_t stride,
-                float* output) const {
-    quant::LinearArguments& a = product.arguments;
-    const std::int64_t begin = work_.begins[expert];
-    a.rows = rows_of(expert);
-    a.input = input + stride * begin * product.weight.in_features * size_bytes(a.input_dtype);
-    a.output = reinterpret_cast<std::byte*>(output + begin * product.weight.out_features);
+  // `output`: of all experts.
+  void set_rows(quant::Product& product, std::size_t expert, float* output) const {
+    product.arguments.rows = rows_of(expert);
+    product.arguments.output =
+        reinterpret_cast<std::byte*>(output + work_.begins[expert] * product.weight.out_features);
   }
 
   // The input in the dtype that products take.
   const std::byte* operand(Dtype dtype) {
+    const WorkScope work(WorkKind::kExpertRows);
     const auto* const input = reinterpret_cast<const std::byte*>(input_);
     if (dtype == Dtype::kFloat32) return input;
     std::byte* const out = bytes(work_.operand, tokens_ * hidden_, dtype);
-    quant::convert(input, Dtype::kFloat32, out, dtype, tokens_ * hidden_);
-    return out;
-  }
-
-  // Each row's token, where there are several.
-  void gather(Dtype dtype) {
-    const WorkScope work(WorkKind::kExpertRows);
-    const std::byte* const input = operand(dtype);
-    gathered_ = input;
-    if (tokens_ == 1) return;
-    std::byte* const out = bytes(work_.gathered, rows_ * hidden_, dtype);
-    const std::int64_t row_bytes = hidden_ * size_bytes(dtype);
-    quant::for_each_piece(rows_, rows_ * hidden_ > kParallelValues, [&](std::int64_t row) {
-      std::memcpy(out + row * row_bytes, input + work_.token_of[to_size(row)] * row_bytes, to_size(row_bytes));
+    quant::for_each_piece(tokens_, tokens_ * hidden_ > kParallelValues, [&](std::int64_t token) {
+      const std::int64_t first = token * hidden_;
+      quant::convert(input + first * size_bytes(Dtype::kFloat32), Dtype::kFloat32, out + first * size_bytes(dtype),
+                     dtype, hidden_);
     });
-    gathered_ = out;
+    return out;
   }
 
   const std::byte* gate(std::int64_t rows, const MlpShape& shape) {
@@ -285,7 +278,6 @@ class Experts {
   std::int64_t rows_ = 0;  // of those that are here
   std::int64_t hidden_ = 0;
   ExpertsWork& work_;
-  const std::byte* gathered_ = nullptr;
 };
 
 }  // namespace

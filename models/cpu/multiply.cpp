@@ -62,7 +62,10 @@ void multiply_in_slices(quant::Product product) {
     PassWatch::check();
     a.rows = std::min(step, rows - begin);
     quant::linear(std::span(&product, 1));
-    a.input += a.rows * in * size_bytes(a.input_dtype);
+    if (a.input_rows)
+      a.input_rows += a.rows;
+    else
+      a.input += a.rows * in * size_bytes(a.input_dtype);
     a.output += a.rows * out * size_bytes(a.output_dtype);
   }
 }

@@ -58,7 +58,7 @@ struct ExpertsWork {
   std::vector<std::int64_t> begins, next;       // of each expert's rows
   std::vector<std::int64_t> token_of;           // of each row
   std::vector<quant::Product> inputs, downs;    // of the experts that are chosen
-  Buffer operand, gathered;                     // tokens, and rows of them
+  Buffer operand;                               // tokens, as products take them
   Buffer first, second, between, down, shared;  // what products give
 };
 

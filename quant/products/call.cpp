@@ -22,6 +22,7 @@ Call::Call(const kernels::Table& table_, const WeightMatrix& weight_, const Line
       weight(weight_),
       arithmetic(arithmetic_for(weight_, a.arithmetic)),
       input(reinterpret_cast<const Byte*>(a.input)),
+      input_rows(a.input_rows),
       input_dtype(kernels::to_float(a.input_dtype)),
       rows(static_cast<std::size_t>(a.rows)),
       bias(reinterpret_cast<const Byte*>(a.bias)),

@@ -40,6 +40,7 @@ struct Call {
   WeightView weight;
   Arithmetic arithmetic{};
   const Byte* input = nullptr;
+  const std::int64_t* input_rows = nullptr;
   kernels::Float input_dtype{};
   std::size_t rows = 0;
   const Byte* bias = nullptr;
@@ -49,7 +50,10 @@ struct Call {
 
   Call() = default;
   Call(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments);
-  const Byte* input_row(std::size_t row) const { return input + row * weight.in_features * kFloatBytes[input_dtype]; }
+  std::size_t input_row_bytes() const { return weight.in_features * kFloatBytes[input_dtype]; }
+  const Byte* input_row(std::size_t row) const {
+    return input + (input_rows ? static_cast<std::size_t>(input_rows[row]) : row) * input_row_bytes();
+  }
 };
 
 // Values that grow and begin on a cache line: a vector load across two lines costs two.
@@ -168,7 +172,7 @@ void arrange_steps(const Kernels& kernels, const Byte* rows, std::size_t row_byt
 
 // Whether both multiply the same rows.
 inline bool has_same_input(const Call& a, const Call& b) noexcept {
-  return a.input == b.input && a.input_dtype == b.input_dtype && a.rows == b.rows &&
+  return a.input == b.input && a.input_rows == b.input_rows && a.input_dtype == b.input_dtype && a.rows == b.rows &&
          a.weight.in_features == b.weight.in_features;
 }
 

@@ -1,6 +1,7 @@
 // The product of many rows of input through oneDNN: tiles of weight rows are unpacked into cache, a tile a thread.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,7 @@ constexpr std::size_t kMaxTileRows = 128, kTileRowUnit = 32;
 // One thread's buffers, kept from call to call. Bounded: a tile, and one chunk of input rows.
 struct Scratch {
   std::vector<float> row;
+  Aligned<Byte> input;
   Floats values, products, tile;
 };
 
@@ -81,9 +83,19 @@ bool tile_product(const Call& call, Dtype dtype, const Byte* input, std::size_t 
   return true;
 }
 
+// Rows of the call's input next to each other.
+const Byte* contiguous_rows(const Call& call, std::size_t first_row, std::size_t rows) {
+  if (!call.input_rows) return call.input_row(first_row);
+  const std::size_t row_bytes = call.input_row_bytes();
+  Byte* const out = scratch().input.at_least(rows * row_bytes);
+  for (std::size_t row = 0; row < rows; ++row)
+    std::memcpy(out + row * row_bytes, call.input_row(first_row + row), row_bytes);
+  return out;
+}
+
 // All tiles of the matrix times one chunk of input rows. False when oneDNN refuses one.
 bool tiled_chunk(const Call& call, Dtype dtype, std::size_t first_row, std::size_t rows) {
-  const Byte* input = call.input_row(first_row);
+  const Byte* input = contiguous_rows(call, first_row, rows);
   const kernels::Float to = kernels::to_float(dtype);
   if (call.input_dtype != to) {  // only ever to float32
     const std::size_t count = rows * call.weight.in_features;

@@ -169,7 +169,7 @@ void fill_bfloat16(const Call& call, const Plan& plan, const Panel& to, std::siz
   const std::size_t row_bytes = plan.row_bytes();
   const bool is_whole = plan.padded == call.weight.in_features, has_offsets = call.weight.has_offsets();
   const Byte* rows = call.input_row(first_row + to.first);
-  if (!is_whole || has_offsets) {
+  if (!is_whole || has_offsets || call.input_rows) {
     Byte* copies = scratch().rows.at_least(plan.panel_rows * row_bytes);
     float* sums = scratch().row_sums.at_least(plan.panel_rows * plan.groups);
     float* const values = scratch().natural.at_least(plan.padded);

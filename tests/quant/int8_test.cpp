@@ -236,4 +236,32 @@ TEST_CASE("products that share their input are what each is alone", "[quant][lev
   }
 }
 
+TEST_CASE("rows of input may be any of those there are, again and again", "[quant][levels]") {
+  constexpr std::int64_t kThere = 5, kWidth = 272;
+  const auto there = to_dtype(gaussian(kThere * kWidth, 31, 1.0f), Dtype::kBfloat16);
+  for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kSymInt8, SchemeId::kNf4}) {
+    const Packed packed = packed_for({70, kWidth, 16, 16}, id);
+    const WeightMatrix matrix = packed.matrix();
+    for (const kernels::Table* table : tables()) {
+      for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8, Arithmetic::kMixed}) {
+        for (const std::int64_t rows : {1, 2, 4, 6, 8, 9, 40, 600}) {
+          CAPTURE(table->name, scheme(id).name, name(arithmetic), rows);
+          std::vector<std::int64_t> which;
+          std::vector<std::byte> copies;
+          for (std::int64_t row = 0; row < rows; ++row) {
+            which.push_back((row * 7 + 3) % kThere);
+            const auto from = there.begin() + which.back() * kWidth * 2;
+            copies.insert(copies.end(), from, from + kWidth * 2);
+          }
+          std::vector<float> out(static_cast<std::size_t>(rows * matrix.out_features), NAN);
+          linear(*table, matrix,
+                 {there.data(), Dtype::kBfloat16, rows, nullptr, Dtype::kFloat32,
+                  reinterpret_cast<std::byte*>(out.data()), Dtype::kFloat32, arithmetic, which.data()});
+          CHECK(multiply(*table, matrix, to_floats(copies, Dtype::kBfloat16), Dtype::kBfloat16, arithmetic) == out);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace

@@ -63,6 +63,8 @@ struct LinearArguments {
   std::byte* output;
   Dtype output_dtype;
   Arithmetic arithmetic = Arithmetic::kFloat;
+  const std::int64_t* input_rows = nullptr;  // (rows): which row of `input` each is, as often as asked; null: all in
+                                             // order. linear_transposed takes none
 };
 
 // Up to this many rows of float input each weight row is read where it lies, on every CPU; from how many on tiles are
@@ -79,7 +81,7 @@ struct Product {
   WeightMatrix weight;
   LinearArguments arguments;
 };
-// The same for several products, each with its own arguments. Those that multiply one input (the same pointer, dtype
+// The same for several products, each with its own arguments. Those that multiply one input (the same pointers, dtype
 // and number of rows), as queries, keys and values do, or an MLP's gate and up, prepare it once and wake the threads
 // once; so do neighbours of few rows with inputs of their own, as several experts' are.
 void linear(std::span<const Product> products);
