@@ -200,6 +200,6 @@ const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
                                  .arrange = arrange,
                                  .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
                                  .streams = kStreamFetch.streams,
-                                 .lanes = {avx2_vnni_dot_lanes, avx2_vnni_first_sums, kWidth, kAvx2TurnedFor}};
+                                 .lanes = {avx2_vnni_dot_lanes, nullptr, kWidth, kAvx2TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -12,13 +12,9 @@ namespace {
 Ints lower_codes(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 Ints upper_codes(Ints bytes) { return lower_codes(_mm256_srli_epi16(bytes, 4)); }
 
-struct FourBits {
-  static Ints code_of_zero() { return _mm256_set1_epi8(8); }
-};
-
 // Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums may wrap around meanwhile, but in
 // the end 16 * 2 * 8 * 127 fits. As assembly, so that sums stay in registers.
-struct Pairs : FourBits {
+struct Pairs {
   static constexpr std::size_t kMostSteps = 16, kMostWords = kMostSteps / 2;
 
   static void add(Ints& sums, Ints codes, Ints input) {
@@ -29,6 +25,7 @@ struct Pairs : FourBits {
     Ints input = spread(word);
     asm("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
   }
+  static Ints code_of_zero() { return _mm256_set1_epi8(8); }
   static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
   // As first_sums has it for row i of the input.
   static Ints column_begin(const Int8DotArguments& a, std::size_t run, std::size_t i) {
@@ -39,15 +36,13 @@ struct Pairs : FourBits {
 };
 
 // {vex}, because AVX-512 has the same instruction in another encoding.
-struct Words : FourBits {
-  static constexpr std::size_t kMostSteps = 8;  // an addition waits for the one before: more runs, less waiting
+struct Words {
   static constexpr std::size_t kMostWords = kWidth;
 
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
   static void add_spread(Ints& sums, Ints codes, const signed char* word) { add(sums, codes, spread(word)); }
-  static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
   static Ints column_begin(const Int8DotArguments&, std::size_t, std::size_t) { return Ints{}; }
   static Ints column_exact(Ints sums, const std::int32_t* code_sum) {  // the code of zero is 8
     return _mm256_sub_epi32(sums, _mm256_slli_epi32(spread(code_sum), 3));
@@ -97,6 +92,5 @@ void dot(const Int8DotArguments& a) {
 void avx2_dot_lanes(const Int8DotArguments& a) noexcept { dot<Pairs>(a); }
 void avx2_first_sums(const Int8LaneInput& a) noexcept { first_sums<Pairs>(a); }
 void avx2_vnni_dot_lanes(const Int8DotArguments& a) noexcept { dot<Words>(a); }
-void avx2_vnni_first_sums(const Int8LaneInput& a) noexcept { first_sums<Words>(a); }
 
 }  // namespace halfbyte::quant::kernels

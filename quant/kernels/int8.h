@@ -342,7 +342,6 @@ extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
-void avx2_vnni_first_sums(const Int8LaneInput& input) noexcept;
 void avx512_dot_columns(const Int8DotArguments& arguments) noexcept;
 void avx2_dot_wide_lanes(const WideDotArguments& arguments) noexcept;
 void avx2_wide_first_sums(const WideLaneInput& input) noexcept;

@@ -136,17 +136,13 @@ kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder 
   return out;
 }
 
-kernels::Int8DotArguments int8_arguments_stored(const Chunks::Chunk& chunk, ScaleOrder otherwise) {
+kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
   const WeightView& weight = chunk.call->weight;
-  if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, otherwise);
+  if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, direct_order(chunk, rows));
   auto out = arguments<kernels::Int8DotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
   out.levels = weight.byte_levels;
   out.stored = stored_scales(*chunk.call);
   return out;
-}
-
-kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
-  return int8_arguments_stored(chunk, direct_order(chunk, rows));
 }
 
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
