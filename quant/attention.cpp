@@ -11,6 +11,7 @@
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/key_value_tiles.h"
+#include "quant/query_codes.h"
 #include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
 #include "quant/with_activations.h"
@@ -27,9 +28,10 @@ using kernels::Softmax;
 constexpr std::int64_t kFewTokens = 8;
 // Keys that one thread takes at a time. Fixed, so that results do not depend on how many threads there are.
 constexpr std::int64_t kBlockKeys = 512;
-// Queries (tokens by the heads that share keys) that go through a tile of keys together: their sums stay in the
-// second-level cache.
-constexpr std::int64_t kBlockQueries = 128;
+// Queries (tokens by the heads that share keys) that a tile of keys is turned for: their sums stay in the second-level
+// cache. So many of them go through its keys together, as far as the last of these sees: they stay in the first-level
+// cache with the keys.
+constexpr std::int64_t kBlockQueries = 128, kTogetherQueries = 24;
 // Keys times head_dim times queries below which others sleep on.
 constexpr std::int64_t kParallelProducts = 64 << 10;
 static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to the next");
@@ -61,39 +63,6 @@ struct Unit {
 struct Merge {
   std::int64_t begin, end;
   std::int64_t left;  // units that are not computed yet
-};
-
-// Queries in 8 bits.
-class QueryCodes {
- public:
-  // Shape: queries (n, head_dim).
-  void set(const float* queries, std::int64_t n, std::int64_t head_dim) {
-    row_ = (head_dim + 3) / 4 * 4;
-    codes_.assign(to_size(n * row_), 0);
-    scales_.resize(to_size(n));
-    inits_.resize(to_size(n));
-    for (std::int64_t q = 0; q < n; ++q) {
-      const float* const x = queries + q * head_dim;
-      float largest = 0;
-      for (std::int64_t i = 0; i < head_dim; ++i) largest = std::max(largest, std::abs(x[i]));
-      const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-      std::int32_t sum = 0;
-      for (std::int64_t i = 0; i < head_dim; ++i) {
-        const std::int32_t code = rounded_code(x[i] * inverse);
-        codes_[to_size(q * row_ + i)] = static_cast<signed char>(code);
-        sum += code;
-      }
-      scales_[to_size(q)] = largest / 127.0f;
-      inits_[to_size(q)] = -128 * sum;
-    }
-  }
-  kernels::Int8Queries queries() const { return {codes_.data(), scales_.data(), inits_.data(), to_size(row_)}; }
-
- private:
-  std::int64_t row_ = 0;
-  std::vector<signed char> codes_;
-  std::vector<float> scales_;
-  std::vector<std::int32_t> inits_;
 };
 
 // One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
@@ -278,7 +247,7 @@ class FewTokens : public Attention {
     } else if (tiles_.is_int8()) {
       float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
       tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
-      kernels_.scores_of_many(queries, n, columns, size, a_.scale, a_.softcap, weights);
+      kernels_.scores_of_many(queries, n, columns, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
     } else {
       tiles_.keys(*unit.sequence, unit.head, keys, tile);
       kernels_.scores(queries, n, tile, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
@@ -357,21 +326,32 @@ class ManyTokens : public Attention {
   void add_tile(const Unit& unit, Range keys, Range next, Softmax* states) const {
     Buffers& mine = buffers();
     const std::int64_t n = (unit.range.end - unit.range.begin) * share_;
-    const std::size_t size = to_size(a_.head_dim), count = to_size(keys.end - keys.begin);
     float* tile = at_least(mine.tile, kBlockTokens * a_.head_dim);
     float* columns = at_least(mine.columns, kBlockTokens * a_.head_dim);
-    float* weights = at_least(mine.weights, n * kBlockTokens);
-    float* factors = at_least(mine.factors, n);
     tiles_.expect_values(*unit.sequence, unit.head, keys);
     tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
-    kernels_.scores_of_many(mine.queries.data(), to_size(n), columns, size, a_.scale, a_.softcap, weights);
-    for (std::int64_t q = 0; q < n; ++q) {
-      const Range seen = seen_by(*unit.sequence, unit.range.begin + q / share_);
-      factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
-    }
-    tiles_.expect_keys(*unit.sequence, unit.head, next);
     tiles_.values(*unit.sequence, unit.head, keys, tile);
-    kernels_.weigh(weights, factors, to_size(n), tile, count, size, mine.sums.data());
+    tiles_.expect_keys(*unit.sequence, unit.head, next);
+    for (std::int64_t q = 0; q < n; q += kTogetherQueries)
+      add_queries(unit, keys, {q, std::min(q + kTogetherQueries, n)}, states);
+  }
+
+  // Of a tile whose keys and values are there.
+  void add_queries(const Unit& unit, Range keys, Range queries, Softmax* states) const {
+    Buffers& mine = buffers();
+    const auto seen = [&](std::int64_t q) { return seen_by(*unit.sequence, unit.range.begin + q / share_); };
+    const std::int64_t end = std::min(seen(queries.end - 1).end, keys.end);
+    if (end <= keys.begin || seen(queries.begin).begin >= keys.end) return;
+    const std::size_t n = to_size(queries.end - queries.begin), count = to_size(end - keys.begin);
+    const std::size_t size = to_size(a_.head_dim), first = to_size(queries.begin);
+    float* const weights = at_least(mine.weights, kTogetherQueries * kBlockTokens);
+    float* const factors = at_least(mine.factors, kTogetherQueries);
+    kernels_.scores_of_many(mine.queries.data() + first * size, n, mine.columns.data(), count, size, a_.scale,
+                            a_.softcap, weights);
+    for (std::size_t i = 0; i < n; ++i)
+      factors[i] =
+          soften(weights + i * kKeyTile, keys, seen(queries.begin + static_cast<std::int64_t>(i)), states[first + i]);
+    kernels_.weigh(weights, factors, n, mine.tile.data(), count, size, mine.sums.data() + first * size);
   }
 
   std::span<const Unit> units_;
@@ -390,9 +370,8 @@ void attend(const kernels::Table& table, const Attend& a) {
   const ManyTokens many(table, a);
   const FewTokens few(table, a);
   const std::int64_t many_count = many.units_count();
-  for_each_piece(many_count + few.units_count(), products_of(a) > kParallelProducts, [&](std::int64_t unit) {
-    unit < many_count ? many.run(unit) : few.run(unit - many_count);
-  });
+  for_each_piece(many_count + few.units_count(), products_of(a) > kParallelProducts,
+                 [&](std::int64_t unit) { unit < many_count ? many.run(unit) : few.run(unit - many_count); });
 }
 
 void attend(const Attend& arguments) { attend(kernels::kernels(), arguments); }

@@ -66,9 +66,10 @@ struct AttentionTable {
   // Products of queries and keys, times `scale`; with a softcap (not 0), softcap * tanh(product * scale / softcap).
   void (*scores)(const float* queries, std::size_t n, const float* tile, std::size_t count, std::size_t head_dim,
                  float scale, float softcap, float* weights) noexcept;
-  // Of many queries, with the tile as (head_dim, kKeyTile): what `transpose` gives. All kKeyTile columns are written.
-  void (*scores_of_many)(const float* queries, std::size_t n, const float* columns, std::size_t head_dim, float scale,
-                         float softcap, float* weights) noexcept;
+  // Of many queries, with the tile as (head_dim, kKeyTile): what `transpose` gives. Columns from `count` on may be
+  // written too.
+  void (*scores_of_many)(const float* queries, std::size_t n, const float* columns, std::size_t count,
+                         std::size_t head_dim, float scale, float softcap, float* weights) noexcept;
   // Columns from `count` on become 0.
   void (*transpose)(const float* tile, std::size_t count, std::size_t head_dim, float* columns) noexcept;
   // Scores become exp(score - largest) of the new largest; the sum is brought up to it. Gives the factor by which what
