@@ -67,8 +67,12 @@ inline __attribute__((always_inline)) void transpose(Ints (&rows)[kWidth]) {
 typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
 constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
 constexpr std::size_t kSpan = 2;                            // vectors of a tile's step that are multiplied at once
+constexpr std::size_t kLineBytes = 64;                      // of a cache
 
 #include "quant/kernels/avx2_tiles.inc"
+
+// Sums of pairs of 16-bit values.
+Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
 
 // What every way to multiply 8-bit codes has: sums that begin with what the offset of the codes takes away, of
 // kMostRows rows of input at once.
@@ -117,23 +121,42 @@ inline __attribute__((always_inline)) void add_step(Sums (&sums)[kRows][kSpan], 
   at.prefetch += at.prefetch_bytes;
 }
 
-// Products that are added up in narrower sums first have a type Partial for those, kPartialSteps that fit, and fold.
-template <class Products, std::size_t kRows>
-inline __attribute__((always_inline)) void add_steps(typename Products::Sums (&sums)[kRows][kSpan], Steps at,
-                                                     std::size_t steps) {
-  if constexpr (requires { Products::kPartialSteps; }) {
-    for (std::size_t some; steps > 0; steps -= some) {
-      some = steps < Products::kPartialSteps ? steps : Products::kPartialSteps;
-      typename Products::Partial partial[kRows][kSpan] = {};
-      for (std::size_t i = 0; i < some; ++i) add_step<Products>(partial, at);
+// Runs of products, of each of which the first are not added to anything. All steps are unrolled.
+template <class Products, std::size_t kRows, std::size_t kSteps>
+__attribute__((noinline)) void add_runs(const Byte* tile, const Byte* input, std::size_t input_bytes, std::size_t count,
+                                        Ints (*out)[kRows][kSpan]) {
+  for (; count > 0; --count, tile += kSteps * kTileBytes, ++out) {
+    Ints sums[kRows][kSpan];
+#pragma GCC unroll 16
+    for (std::size_t step = 0; step < kSteps; ++step, input += input_bytes) {
+      const Ints first = load(tile + step * kTileBytes), second = load(tile + step * kTileBytes + sizeof(Ints));
 #pragma GCC unroll 16
       for (std::size_t m = 0; m < kRows; ++m) {
-        Products::fold(sums[m][0], partial[m][0]);
-        Products::fold(sums[m][1], partial[m][1]);
+        const Ints x = broadcast_word(input + m * kStepBytes);
+        step == 0 ? Products::set(sums[m][0], first, x) : Products::add(sums[m][0], first, x);
+        step == 0 ? Products::set(sums[m][1], second, x) : Products::add(sums[m][1], second, x);
       }
     }
-  } else {
-    for (std::size_t i = 0; i < steps; ++i) add_step<Products>(sums, at);
+#pragma GCC unroll 16
+    for (std::size_t m = 0; m < kRows; ++m) {
+      for (std::size_t i = 0; i < kSpan; ++i) (*out)[m][i] = sums[m][i];
+    }
+  }
+}
+
+// Sums of a group's integers, or values, times its scales, to what is there.
+template <class Products, std::size_t kRows, class Sums>
+inline __attribute__((always_inline)) void add_values(const PanelArguments& a, const Sums (&sums)[kRows][kSpan],
+                                                      std::size_t row, std::size_t column, std::size_t group) {
+  const PanelArguments here = a;  // which no store changes
+  const float* scales = a.scales + group * a.scale_stride + column;
+  const Floats one = load_floats(scales), two = load_floats(scales + kWidth);
+  float* out = a.out + row * kTileRows + column;
+#pragma GCC unroll 16
+  for (std::size_t m = 0; m < kRows; ++m, out += kTileRows) {
+    store_floats(out, fused(Products::values(here, sums[m][0], group, row + m), one, load_floats(out)));
+    store_floats(out + kWidth,
+                 fused(Products::values(here, sums[m][1], group, row + m), two, load_floats(out + kWidth)));
   }
 }
 
@@ -147,18 +170,54 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
     sums[m][0] = sums[m][1] = Products::start(a, group, row + m);
   }
   const std::size_t input_bytes = a.rows * kStepBytes, first = group * a.steps_per_group;
-  add_steps<Products>(
-      sums,
-      {a.tile + first * kTileBytes + column * kStepBytes, a.input + first * input_bytes + row * kStepBytes, input_bytes,
-       a.prefetch + first * prefetch_bytes, prefetch_bytes},
-      a.steps_per_group);
-  const float* scales = a.scales + group * a.scale_stride + column;
-  const Floats one = load_floats(scales), two = load_floats(scales + kWidth);
-  float* out = a.out + row * kTileRows + column;
+  Steps at{a.tile + first * kTileBytes + column * kStepBytes, a.input + first * input_bytes + row * kStepBytes,
+           input_bytes, a.prefetch + first * prefetch_bytes, prefetch_bytes};
+  for (std::size_t i = 0; i < a.steps_per_group; ++i) add_step<Products>(sums, at);
+  add_values<Products, kRows>(a, sums, row, column, group);
+}
+
+// The same in runs of steps, added up in 16 bits and kept in memory until the group is done: with these sums in
+// registers there is no room for wider ones.
+template <class Products, std::size_t kRows, std::size_t kSteps, std::size_t kRuns>
+void multiply_runs(const PanelArguments& a, std::size_t row, std::size_t column, std::size_t group) {
+  const std::size_t input_bytes = a.rows * kStepBytes, first = group * kSteps * kRuns;
+  Ints runs[kRuns][kRows][kSpan];
+  add_runs<Products, kRows, kSteps>(a.tile + first * kTileBytes + column * kStepBytes,
+                                    a.input + first * input_bytes + row * kStepBytes, input_bytes, kRuns, runs);
+  Ints sums[kRows][kSpan];
 #pragma GCC unroll 16
-  for (std::size_t m = 0; m < kRows; ++m, out += kTileRows) {
-    store_floats(out, fused(Products::values(a, sums[m][0], group, row + m), one, load_floats(out)));
-    store_floats(out + kWidth, fused(Products::values(a, sums[m][1], group, row + m), two, load_floats(out + kWidth)));
+  for (std::size_t m = 0; m < kRows; ++m) {
+    const Ints start = Products::start(a, group, row + m);
+    for (std::size_t i = 0; i < kSpan; ++i) {
+      sums[m][i] = start;
+#pragma GCC unroll 16
+      for (std::size_t run = 0; run < kRuns; ++run) Products::fold(sums[m][i], runs[run][m][i]);
+    }
+  }
+  add_values<Products, kRows>(a, sums, row, column, group);
+}
+
+// Codes that will be unpacked next, as many as a group of a tile has.
+void prefetch_group(const PanelArguments& a, std::size_t group) {
+  const std::size_t bytes = a.steps_per_group * a.prefetch_bytes;
+  for (std::size_t at = 0; at < bytes; at += kLineBytes)
+    _mm_prefetch(reinterpret_cast<const char*>(a.prefetch + group * bytes + at), _MM_HINT_T1);
+}
+
+// Groups of 128, 64, 32 and 16 values.
+template <class Products, std::size_t kRows>
+void multiply_runs(const PanelArguments& a, std::size_t row, std::size_t column, std::size_t group) {
+  if (row + column == 0) prefetch_group(a, group);
+  constexpr std::size_t kSteps = Products::kRunSteps;
+  switch (a.steps_per_group) {
+    case 4 * kSteps:
+      return multiply_runs<Products, kRows, kSteps, 4>(a, row, column, group);
+    case 2 * kSteps:
+      return multiply_runs<Products, kRows, kSteps, 2>(a, row, column, group);
+    case kSteps:
+      return multiply_runs<Products, kRows, kSteps, 1>(a, row, column, group);
+    default:
+      return multiply_runs<Products, kRows, kSteps / 2, 1>(a, row, column, group);
   }
 }
 
@@ -168,8 +227,12 @@ void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) 
     if (count < kRows) return multiply_rows<Products, kRows - 1>(a, row, count);
   }
   for (std::size_t group = 0; group < a.groups; ++group) {
-    for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth)
-      multiply_group<Products, kRows>(a, row, column, group, row + column == 0 ? a.prefetch_bytes : 0);
+    for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth) {
+      if constexpr (requires { Products::kRunSteps; })
+        multiply_runs<Products, kRows>(a, row, column, group);
+      else
+        multiply_group<Products, kRows>(a, row, column, group, row + column == 0 ? a.prefetch_bytes : 0);
+    }
   }
 }
 
@@ -235,19 +298,25 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
   for (std::size_t k = 0; k < n; k += sizeof(Ints)) store(codes + k, order_pairs(load(codes + k)));
 }
 
-// Sums of pairs of 16-bit values.
-Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
-
 // 4-bit codes: products of some steps are added up in 16 bits. As assembly, so that the compiler keeps all sums in
 // registers; there is none to spare.
 struct PairProducts4 : CodeProducts {
-  using Partial = Ints;
-  static constexpr std::size_t kPartialSteps = 8;  // 8 * 2 * 15 * 127 fits 16 bits
-  static void add(Partial& sums, Ints codes, Ints input) {
+  static constexpr std::size_t kRunSteps = 8;  // 8 * 2 * 15 * 127 fits 16 bits
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {
+    const std::int32_t* const sum = a.code_sums + group * a.rows + row;
+    return _mm256_sub_epi32(Ints{}, _mm256_slli_epi32(broadcast_word(reinterpret_cast<const Byte*>(sum)), 3));
+  }
+  static void fold(Sums& sums, const Ints& pairs) {
+    Ints fours;
+    asm("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(fours) : "m"(pairs), "x"(_mm256_set1_epi16(1)));
+  }
+  static void set(Ints& sums, Ints codes, Ints input) {
+    asm("vpmaddubsw %2, %1, %0" : "=x"(sums) : "x"(codes), "x"(input));
+  }
+  static void add(Ints& sums, Ints codes, Ints input) {
     Ints pairs;
     asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(pairs) : "x"(codes), "x"(input));
   }
-  static void fold(Sums& sums, Partial partial) { sums = _mm256_add_epi32(sums, sum_pairs(partial)); }
 };
 
 // 8-bit codes: less their offset, and with the sign given to the input, one pair's products fit 16 bits.
