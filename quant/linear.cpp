@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quant/kernels/onednn/onednn.h"
+#include "quant/linear_way.h"
 #include "quant/products/call.h"
 #include "quant/rows_alike.h"
 #include "quant/with_kernels.h"
@@ -121,6 +122,10 @@ void linear(const kernels::Table& table, std::span<const Product> products) {
 void linear(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments) {
   const Call call(table, weight, arguments);
   run(std::span(&call, 1));
+}
+
+bool is_by_own_kernels(const Product& product) {
+  return way_of(Call(kernels::kernels(), product.weight, product.arguments)) != Way::kOnednn;
 }
 
 void linear(const WeightMatrix& weight, const LinearArguments& arguments) {

@@ -8,6 +8,7 @@
 #include <halfbyte/linear.h>
 
 #include "models/cpu/costs.h"
+#include "models/cpu/expert_pieces.h"
 #include "models/cpu/gates.h"
 #include "models/cpu/multiply.h"
 #include "models/cpu/route_token.h"
@@ -169,30 +170,47 @@ class Experts {
     if (rows_ == 0) return true;
     MlpShape shape;
     if (!view_chosen(shape)) return false;
-    const std::byte* const input = operand(shape.input);
-    const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
-    work_.first.floats(rows_ * width);
-    if (shape.inputs == 2) work_.second.floats(rows_ * width);
-    auto next = work_.inputs.begin();
-    for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
-      for (std::size_t i = 0; rows_of(expert) > 0 && i < shape.inputs; ++i, ++next) {
-        Buffer& out = i == 0 ? work_.first : work_.second;
-        set_rows(*next, expert, out.floats(0));
-        next->arguments.input = input;
-        if (tokens_ > 1) next->arguments.input_rows = work_.token_of.data() + work_.begins[expert];
-      }
-    }
-    multiply_watched(work_.inputs);
-    const std::byte* const between = gate(rows_, shape);
-    next = work_.downs.begin();
+    set_products(shape, operand(shape.input), down);
+    if (tokens_ > 1 && multiply_by_pieces({work_.inputs, work_.downs, experts_.activation()}, work_.pieces))
+      return true;
+    multiply_in_turn(shape);
+    return true;
+  }
+
+  // All but what is between them.
+  void set_products(const MlpShape& shape, const std::byte* input, float* down) {
+    std::size_t chosen = 0;
     for (std::size_t expert = 0; expert < experts_.count(); ++expert) {
       if (rows_of(expert) == 0) continue;
-      set_rows(*next, expert, down);
-      quant::LinearArguments& a = next++->arguments;
-      a.input = between + work_.begins[expert] * shape.size * size_bytes(a.input_dtype);
+      for (quant::Product& product : std::span(work_.inputs).subspan(chosen * shape.inputs, shape.inputs)) {
+        product.arguments.rows = rows_of(expert);
+        product.arguments.input = input;
+        if (tokens_ > 1) product.arguments.input_rows = work_.token_of.data() + work_.begins[expert];
+      }
+      quant::LinearArguments& a = work_.downs[chosen++].arguments;
+      a.rows = rows_of(expert);
+      a.output = reinterpret_cast<std::byte*>(down + work_.begins[expert] * hidden_);
+    }
+  }
+
+  // One kind of product after the other, each of all experts.
+  void multiply_in_turn(const MlpShape& shape) {
+    const std::int64_t width = shape.inputs == 1 ? 2 * shape.size : shape.size;
+    Buffer* const outputs[] = {&work_.first, &work_.second};
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < work_.inputs.size(); ++i) {
+      quant::LinearArguments& a = work_.inputs[i].arguments;
+      const std::size_t place = i % shape.inputs;
+      a.output = reinterpret_cast<std::byte*>(outputs[place]->floats(rows_ * width) + row * width);
+      if (place + 1 == shape.inputs) row += a.rows;
+    }
+    multiply_watched(work_.inputs);
+    const std::byte* between = gate(rows_, shape);
+    for (quant::Product& down : work_.downs) {
+      down.arguments.input = between;
+      between += down.arguments.rows * shape.size * size_bytes(shape.between);
     }
     multiply_watched(work_.downs);
-    return true;
   }
 
   // The matrices of the experts that are chosen, in their order.
@@ -210,13 +228,6 @@ class Experts {
     return true;
   }
 
-  // `output`: of all experts.
-  void set_rows(quant::Product& product, std::size_t expert, float* output) const {
-    product.arguments.rows = rows_of(expert);
-    product.arguments.output =
-        reinterpret_cast<std::byte*>(output + work_.begins[expert] * product.weight.out_features);
-  }
-
   // The input in the dtype that products take.
   const std::byte* operand(Dtype dtype) {
     const WorkScope work(WorkKind::kExpertRows);
@@ -232,6 +243,7 @@ class Experts {
   }
 
   const std::byte* gate(std::int64_t rows, const MlpShape& shape) {
+    const WorkScope work(WorkKind::kGates);
     return gated({experts_.activation(), rows, shape.size, shape.between}, work_.first.floats(0),
                  shape.inputs == 1 ? nullptr : work_.second.floats(0), work_.between);
   }

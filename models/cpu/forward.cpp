@@ -306,10 +306,12 @@ class Forward {
     multiply(view.gate_up, work_.operand.at_least(0), work_.products);
     const bool is_fused = view.gate_up.count == 1;
     const std::int64_t width = view.gate_up.out_features(0);
-    const std::byte* const between =
-        gated({view.activation, count_, is_fused ? width / 2 : width, view.down.operand}, work_.products[0].floats(0),
-              is_fused ? nullptr : work_.products[1].floats(0), work_.operand);
-    multiply(view.down, between, &work_.delta);
+    const auto between = [&] {
+      const WorkScope work(WorkKind::kGates);
+      return gated({view.activation, count_, is_fused ? width / 2 : width, view.down.operand},
+                   work_.products[0].floats(0), is_fused ? nullptr : work_.products[1].floats(0), work_.operand);
+    };
+    multiply(view.down, between(), &work_.delta);
   }
 
   // What waits, once the parts of all ranks are added.

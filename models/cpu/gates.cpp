@@ -1,6 +1,5 @@
 #include "models/cpu/gates.h"
 
-#include "models/profile/recorder.h"
 #include "quant/activations.h"
 
 namespace halfbyte::models::cpu {
@@ -13,7 +12,6 @@ constexpr quant::Gate kGates[] = {quant::Gate::kSilu, quant::Gate::kGelu, quant:
 bool has_gate(Activation activation) noexcept { return static_cast<std::size_t>(activation) < std::size(kGates); }
 
 const std::byte* gated(const Gated& what, const float* gate, const float* up, Buffer& output) {
-  const WorkScope work(WorkKind::kGates);
   quant::GateRows a{};
   a.gate = kGates[static_cast<std::size_t>(what.activation)];
   a.rows = what.rows;

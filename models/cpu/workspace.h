@@ -51,13 +51,33 @@ struct TurnsView {
   std::vector<std::shared_ptr<const RotaryRows>> tables;  // whose they are
 };
 
+// Some rows of an expert, of which it has so many.
+struct ExpertPiece {
+  std::size_t expert;  // of those that are chosen
+  std::int64_t begin, end;
+
+  std::int64_t rows() const noexcept { return end - begin; }
+};
+
+// What is between an MLP's products: what the first give, and what the last takes.
+struct BetweenProducts {
+  Buffer first, second, between;
+};
+
+// Of rows that are computed by pieces.
+struct ExpertPiecesWork {
+  std::vector<ExpertPiece> pieces;
+  std::vector<BetweenProducts> threads;
+};
+
 // Of a layer's experts. Rows: every token as often as it has experts, in the order of these.
 struct ExpertsWork {
   std::vector<float> scores, correction, shares, shared_shares;
-  std::vector<std::int64_t> chosen, places;     // of each token's experts: which, and their rows
-  std::vector<std::int64_t> begins, next;       // of each expert's rows
-  std::vector<std::int64_t> token_of;           // of each row
-  std::vector<quant::Product> inputs, downs;    // of the experts that are chosen
+  std::vector<std::int64_t> chosen, places;   // of each token's experts: which, and their rows
+  std::vector<std::int64_t> begins, next;     // of each expert's rows
+  std::vector<std::int64_t> token_of;         // of each row
+  std::vector<quant::Product> inputs, downs;  // of the experts that are chosen
+  ExpertPiecesWork pieces;
   Buffer operand;                               // tokens, as products take them
   Buffer first, second, between, down, shared;  // what products give
 };

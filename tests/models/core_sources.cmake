@@ -6,6 +6,7 @@ set(HALFBYTE_CORE_MODELS_TESTS
     models/chat/chat_template_test.cpp
     models/chat/jinja_test.cpp
     models/chat/own_template_test.cpp
+    models/cpu/expert_pieces_test.cpp
     models/cpu/fused_key_values_test.cpp
     models/dtype_rules_test.cpp
     models/json/field_test.cpp

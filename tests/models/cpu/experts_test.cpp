@@ -52,7 +52,7 @@ void check_alike(const Model& model, double bound) {
   const c10::InferenceMode guard;
   models::cpu::ExpertsWork work;  // kept, as a model does
   for (const MixtureOfExperts* experts : experts_of(model)) {
-    for (const std::int64_t tokens : {1, 70, 2, 5}) {
+    for (const std::int64_t tokens : {1, 300, 2, 70, 5}) {
       const at::Tensor x = random_tokens(model, tokens), wanted = experts->forward(x);
       const auto found = fused(*experts, x, work);
       REQUIRE(found);
