@@ -3,7 +3,6 @@
 // it sees.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <span>
 #include <vector>
 
@@ -29,8 +28,8 @@ constexpr std::int64_t kFewTokens = 8;
 // Keys that one thread takes at a time. Fixed, so that results do not depend on how many threads there are.
 constexpr std::int64_t kBlockKeys = 512;
 // Queries (tokens by the heads that share keys) that a tile of keys is turned for: their sums stay in the second-level
-// cache. So many of them go through its keys together, as far as the last of these sees: they stay in the first-level
-// cache with the keys.
+// cache. So many of them go through its keys together, as far as the last of these sees: with heads of 64 they stay in
+// the first-level cache.
 constexpr std::int64_t kBlockQueries = 128, kTogetherQueries = 24;
 // Keys times head_dim times queries below which others sleep on.
 constexpr std::int64_t kParallelProducts = 64 << 10;

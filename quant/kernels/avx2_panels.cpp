@@ -216,8 +216,10 @@ void multiply_runs(const PanelArguments& a, std::size_t row, std::size_t column,
       return multiply_runs<Products, kRows, kSteps, 2>(a, row, column, group);
     case kSteps:
       return multiply_runs<Products, kRows, kSteps, 1>(a, row, column, group);
-    default:
+    case kSteps / 2:
       return multiply_runs<Products, kRows, kSteps / 2, 1>(a, row, column, group);
+    default:
+      __builtin_trap();  // no such group
   }
 }
 
@@ -301,8 +303,8 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
 // 4-bit codes: products of some steps are added up in 16 bits. As assembly, so that the compiler keeps all sums in
 // registers; there is none to spare.
 struct PairProducts4 : CodeProducts {
-  static constexpr std::size_t kRunSteps = 8;  // 8 * 2 * 15 * 127 fits 16 bits
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {
+  static constexpr std::size_t kRunSteps = 8;                                       // 8 * 2 * 15 * 127 fits 16 bits
+  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {  // code_offset is 8
     const std::int32_t* const sum = a.code_sums + group * a.rows + row;
     return _mm256_sub_epi32(Ints{}, _mm256_slli_epi32(broadcast_word(reinterpret_cast<const Byte*>(sum)), 3));
   }

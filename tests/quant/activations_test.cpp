@@ -309,6 +309,8 @@ const Shape kShapes[] = {{8, 1, 64, 0, 0},
                          {4, 2, 64, 0, 64, true},
                          {4, 1, 32, 0, 513, true},
                          {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
+                         {30, 1, 16, 0, 0},
+                         {130, 1, 8, 0, 70},
                          {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}}};
 // One token has a way of its own; the last are several blocks; sequences of both go together.
 constexpr Tokens kTokenCounts[] = {{1, 1, 1, 1}, {2, 2, 2, 2}, {41, 41, 41, 41}, {1, 37, 1, 2}};
