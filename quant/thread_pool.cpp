@@ -234,6 +234,8 @@ Pool& pool() {
 
 }  // namespace
 
+bool is_in_shared_call() noexcept { return is_in_call; }
+
 void run_together(int threads, void (*work)(void* context, std::size_t thread), void* context) {
   const bool is_for_openmp =
       is_among_openmp && threads > 1 && !is_in_call && team_size() == 1 && !CallWatch::of_this_thread();

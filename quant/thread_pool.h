@@ -40,6 +40,9 @@ void for_each_piece(std::int64_t count, bool is_worth_threads, const Body& body)
   });
 }
 
+// Whether this thread is within such a call: what it calls there it runs alone.
+bool is_in_shared_call() noexcept;
+
 // While one lives, calls of the thread that made it are shared with OpenMP's threads: for products between LibTorch's
 // own operators, after which OpenMP's threads look for work for longer than these do, and would keep them from their
 // cores.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <tuple>
 
 #include "models/cpu/costs.h"
 #include "models/cpu/gates.h"
@@ -14,11 +15,15 @@
 namespace halfbyte::models::cpu {
 namespace {
 
-// Rows of a piece: matrices are unpacked for each, which shows below the least.
-constexpr std::int64_t kLeastRows = 16, kMostRows = 128;
+// Rows of an expert on average below which products of all experts together are faster.
+constexpr std::int64_t kLeastAverage = 16;
+// Rows of a piece that is not all of its expert. From the least on a product's way does not depend on how many there
+// are, so that results do not depend on how many threads there are; and unpacking matrices for each piece hardly shows.
+constexpr std::int64_t kLeastRows = 32, kMostRows = 128;
 // What is between a piece's products: it should stay in a second-level cache.
-constexpr std::int64_t kBytesBetween = 384 << 10;
-// Pieces that a thread should have, lest others wait for the last one.
+constexpr std::int64_t kBytesBetween = 512 << 10;
+// Pieces that a thread should have, lest others wait for the last one; and that it has at least from one look at the
+// watch to the next: each has less than 2^30 multiplications.
 constexpr std::int64_t kPiecesPerThread = 4;
 
 std::int64_t between_bytes(const ExpertRows& experts) {
@@ -33,8 +38,9 @@ std::int64_t between_bytes(const ExpertRows& experts) {
 std::int64_t rows_at_once(const ExpertRows& experts) {
   std::int64_t rows = 0;
   for (const quant::Product& down : experts.downs) rows += down.arguments.rows;
-  if (rows < kLeastRows * static_cast<std::int64_t>(experts.downs.size())) return 0;
-  const std::int64_t most = std::min(kMostRows, kBytesBetween / between_bytes(experts));
+  const std::int64_t bytes = between_bytes(experts);
+  if (rows < kLeastAverage * static_cast<std::int64_t>(experts.downs.size()) || bytes == 0) return 0;
+  const std::int64_t most = std::min(kMostRows, kBytesBetween / bytes);
   return most < kLeastRows ? 0 : std::clamp(rows / (kPiecesPerThread * quant::max_threads()), kLeastRows, most);
 }
 
@@ -48,11 +54,13 @@ class Pieces {
     if (most == 0) return false;
     work_.pieces.clear();
     for (std::size_t expert = 0; expert < experts_.downs.size(); ++expert) {
-      const std::int64_t rows = experts_.downs[expert].arguments.rows, count = (rows + most - 1) / most;
+      const std::int64_t rows = experts_.downs[expert].arguments.rows;
+      const std::int64_t count = std::clamp<std::int64_t>(rows / kLeastRows, 1, (rows + most - 1) / most);
       for (std::int64_t i = 0; i < count; ++i)
         work_.pieces.push_back({expert, rows * i / count, rows * (i + 1) / count});
     }
-    std::ranges::stable_sort(work_.pieces, std::ranges::greater{}, &ExpertPiece::rows);
+    if (!keep_threads_busy()) return false;
+    std::ranges::sort(work_.pieces, {}, [](const ExpertPiece& p) { return std::tuple(-p.rows(), p.expert, p.begin); });
     return std::ranges::all_of(work_.pieces, [&](const ExpertPiece& piece) {
       const Inputs inputs = inputs_of(piece);
       return std::ranges::all_of(std::span(inputs).first(experts_.inputs_each()), quant::is_by_own_kernels) &&
@@ -67,16 +75,30 @@ class Pieces {
       return WorkCost{inputs.bytes + downs.bytes, inputs.flop + downs.flop};
     });
     const std::int64_t most = PassWatch::products_between_looks();
+    const auto least = static_cast<std::size_t>(kPiecesPerThread * quant::max_threads());
     for (std::size_t begin = 0, end; begin < work_.pieces.size(); begin = end) {
       PassWatch::check();
-      std::int64_t products = products_of(work_.pieces[begin]);
-      for (end = begin + 1; end < work_.pieces.size() && products + products_of(work_.pieces[end]) <= most; ++end)
+      std::int64_t products = 0;
+      for (end = begin; end < work_.pieces.size(); ++end) {
         products += products_of(work_.pieces[end]);
+        if (end >= begin + least && products > most) break;
+      }
       run(std::span(work_.pieces).subspan(begin, end - begin));
     }
   }
 
  private:
+  // Else the others would wait for those that have the largest pieces.
+  bool keep_threads_busy() const {
+    std::int64_t rows = 0, largest = 0;
+    for (const ExpertPiece& piece : work_.pieces) {
+      rows += piece.rows();
+      largest = std::max(largest, piece.rows());
+    }
+    const std::int64_t threads = quant::max_threads();
+    return threads == 1 || 2 * threads * largest <= rows;
+  }
+
   using Inputs = std::array<quant::Product, 2>;
 
   static quant::Product rows_of(quant::Product product, const ExpertPiece& piece) {

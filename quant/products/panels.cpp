@@ -256,7 +256,7 @@ void multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk&
 std::size_t tiles_at_once(std::span<const Call> calls, const Plan& plan) {
   std::size_t tiles = 0;
   for (const Call& call : calls) tiles += (call.weight.out_features + kTileRows - 1) / kTileRows;
-  const auto threads = static_cast<std::size_t>(max_threads());
+  const auto threads = static_cast<std::size_t>(is_in_shared_call() ? 1 : max_threads());
   return std::clamp<std::size_t>(tiles / (kPiecesPerThread * threads), 1, plan.kernels->input.tiles);
 }
 
