@@ -67,12 +67,8 @@ inline __attribute__((always_inline)) void transpose(Ints (&rows)[kWidth]) {
 typedef std::int32_t Words __attribute__((vector_size(kWidth * sizeof(std::int32_t))));
 constexpr std::size_t kTileBytes = kTileRows * kStepBytes;  // of a step
 constexpr std::size_t kSpan = 2;                            // vectors of a tile's step that are multiplied at once
-constexpr std::size_t kLineBytes = 64;                      // of a cache
 
 #include "quant/kernels/avx2_tiles.inc"
-
-// Sums of pairs of 16-bit values.
-Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
 
 // What every way to multiply 8-bit codes has: sums that begin with what the offset of the codes takes away, of
 // kMostRows rows of input at once.
@@ -320,6 +316,9 @@ struct PairProducts4 : CodeProducts {
     asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(pairs) : "x"(codes), "x"(input));
   }
 };
+
+// Sums of pairs of 16-bit values.
+Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
 
 // 8-bit codes: less their offset, and with the sign given to the input, one pair's products fit 16 bits.
 struct PairProducts8 : CodeProducts {
