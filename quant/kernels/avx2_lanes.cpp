@@ -20,10 +20,10 @@ struct Pairs {
   static void add(Ints& sums, Ints codes, Ints input) {
     asm("vpmaddubsw %2, %1, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(codes) : "x"(input));
   }
-  // The same, with a word of input in all lanes.
+  // The same, with a word of input in all lanes. Volatile, so that all stays in the order in which it is written.
   static void add_spread(Ints& sums, Ints codes, const signed char* word) {
     Ints input = spread(word);
-    asm("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
+    asm volatile("vpmaddubsw %1, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
   }
   static Ints code_of_zero() { return _mm256_set1_epi8(8); }
   static Ints negated(Ints sums) { return _mm256_sub_epi16(Ints{}, sums); }
@@ -50,9 +50,11 @@ struct Words {
   static Ints in_words(Ints sums) { return sums; }
 };
 
+constexpr bool kTurnsAhead = true;
+
 // Vector c: the c-th word of each row, from `at` on.
-inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
-                                                      Ints (&columns)[4]) {
+template <class Rows>
+inline __attribute__((always_inline)) void turn_words(const Rows& from, std::size_t at, Ints (&columns)[4]) {
   Ints pairs[4];  // of a row, and of that four rows later
 #pragma GCC unroll 4
   for (std::size_t w = 0; w < 4; ++w) {
@@ -66,6 +68,11 @@ inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[
   columns[1] = _mm256_unpackhi_epi64(low[0], low[1]);
   columns[2] = _mm256_unpacklo_epi64(high[0], high[1]);
   columns[3] = _mm256_unpackhi_epi64(high[0], high[1]);
+}
+
+// They are in registers here.
+void settle(Ints (&columns)[4]) {
+  asm volatile("" : "+x"(columns[0]), "+x"(columns[1]), "+x"(columns[2]), "+x"(columns[3]));
 }
 
 #include "quant/kernels/columns.inc"

@@ -47,9 +47,11 @@ struct Words {
   }
 };
 
+constexpr bool kTurnsAhead = false;
+
 // Vector c: the c-th word of each row, from `at` on.
-inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[kWidth], std::size_t at,
-                                                      Ints (&columns)[4]) {
+template <class Rows>
+inline __attribute__((always_inline)) void turn_words(const Rows& from, std::size_t at, Ints (&columns)[4]) {
   Ints fours[4];  // of a row, and of those four, eight and twelve rows later
 #pragma GCC unroll 4
   for (std::size_t w = 0; w < 4; ++w) {
@@ -65,6 +67,11 @@ inline __attribute__((always_inline)) void turn_words(const Byte* const (&from)[
   columns[1] = _mm512_unpackhi_epi64(low[0], low[1]);
   columns[2] = _mm512_unpacklo_epi64(high[0], high[1]);
   columns[3] = _mm512_unpackhi_epi64(high[0], high[1]);
+}
+
+// They are in registers here.
+void settle(Ints (&columns)[4]) {
+  asm volatile("" : "+v"(columns[0]), "+v"(columns[1]), "+v"(columns[2]), "+v"(columns[3]));
 }
 
 #include "quant/kernels/columns.inc"
