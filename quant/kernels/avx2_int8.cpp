@@ -190,7 +190,7 @@ const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
                              .streams = kStreamFetch.streams,
-                             .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2WideLanesFor}};
+                             .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2TurnedFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},

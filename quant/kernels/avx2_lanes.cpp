@@ -15,6 +15,7 @@ Ints upper_codes(Ints bytes) { return lower_codes(_mm256_srli_epi16(bytes, 4)); 
 // Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums may wrap around meanwhile, but in
 // the end 16 * 2 * 8 * 127 fits. As assembly, so that sums stay in registers.
 struct Pairs {
+  using Arguments = Int8DotArguments;
   static constexpr std::size_t kMostSteps = 16, kMostWords = kMostSteps / 2;
 
   static void add(Ints& sums, Ints codes, Ints input) {
@@ -37,6 +38,7 @@ struct Pairs {
 
 // {vex}, because AVX-512 has the same instruction in another encoding.
 struct Words {
+  using Arguments = Int8DotArguments;
   static constexpr std::size_t kMostWords = kWidth;
 
   static void add(Ints& sums, Ints codes, Ints input) {
@@ -49,31 +51,6 @@ struct Words {
   }
   static Ints in_words(Ints sums) { return sums; }
 };
-
-constexpr bool kTurnsAhead = true;
-
-// Vector c: the c-th word of each row, from `at` on.
-template <class Rows>
-inline __attribute__((always_inline)) void turn_words(const Rows& from, std::size_t at, Ints (&columns)[4]) {
-  Ints pairs[4];  // of a row, and of that four rows later
-#pragma GCC unroll 4
-  for (std::size_t w = 0; w < 4; ++w) {
-    const __m128i lower = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[w] + at));
-    const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[w + 4] + at));
-    pairs[w] = _mm256_inserti128_si256(_mm256_castsi128_si256(lower), upper, 1);
-  }
-  const Ints low[] = {_mm256_unpacklo_epi32(pairs[0], pairs[1]), _mm256_unpacklo_epi32(pairs[2], pairs[3])};
-  const Ints high[] = {_mm256_unpackhi_epi32(pairs[0], pairs[1]), _mm256_unpackhi_epi32(pairs[2], pairs[3])};
-  columns[0] = _mm256_unpacklo_epi64(low[0], low[1]);
-  columns[1] = _mm256_unpackhi_epi64(low[0], low[1]);
-  columns[2] = _mm256_unpacklo_epi64(high[0], high[1]);
-  columns[3] = _mm256_unpackhi_epi64(high[0], high[1]);
-}
-
-// They are in registers here.
-void settle(Ints (&columns)[4]) {
-  asm volatile("" : "+x"(columns[0]), "+x"(columns[1]), "+x"(columns[2]), "+x"(columns[3]));
-}
 
 #include "quant/kernels/columns.inc"
 

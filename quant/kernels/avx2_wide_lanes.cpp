@@ -1,4 +1,4 @@
-// Products of 8-bit codes with eight rows of input in 16 bits, each row in a lane of its own. Compiled with the
+// Products of 8-bit codes with three to eight rows of input in 16 bits, a lane for each weight row. Compiled with the
 // flags of avx2.cpp.
 #include <immintrin.h>
 
@@ -9,80 +9,44 @@ namespace {
 
 #include "quant/kernels/avx2_lanes.inc"
 
-constexpr std::size_t kHalf = 16;  // codes that are unpacked to a vector
+// Of each two bytes, in 16 bits.
+Ints lower_codes(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi16(255)); }
+Ints upper_codes(Ints bytes) { return _mm256_srli_epi16(bytes, 8); }
 
+// As assembly, so that sums stay in registers; volatile, so that all stays in the order in which it is written.
 struct EightBits {
+  using Arguments = WideDotArguments;
   static constexpr std::size_t kMostSteps = 64;  // as many as a group has
+  static constexpr std::size_t kMostWords = kWidth;
 
   static Ints code_of_zero() { return _mm256_set1_epi16(128); }
   static void add(Ints& sums, Ints codes, Ints input) { sums = kernels::add(sums, _mm256_madd_epi16(codes, input)); }
   static Ints negated(Ints sums) { return _mm256_sub_epi32(Ints{}, sums); }
+  static void add_spread(Ints& sums, Ints codes, const signed char* word) {
+    Ints input = spread(word);
+    asm volatile("vpmaddwd %1, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "+x"(input) : "x"(codes));
+  }
+  static Ints column_begin(const Arguments&, std::size_t, std::size_t) { return Ints{}; }
+  static Ints column_exact(Ints sums, const std::int32_t* first_sum) { return kernels::add(sums, spread(first_sum)); }
+  static Ints in_words(Ints sums) { return sums; }
 };
 
-template <std::size_t kGroup>
-struct WideRows : LaneSums<WideDotArguments> {
-  using Base = LaneSums<WideDotArguments>;
-  using Base::a, Base::rows;
-  static constexpr std::size_t kStepCodes = sizeof(std::int32_t) / sizeof(std::int16_t), kSteps = kGroup / kStepCodes;
-  static_assert(kSteps <= EightBits::kMostSteps);
-
-  alignas(sizeof(Ints)) std::int16_t codes[kWeightRows][kGroup];
-
-  WideRows(const WideDotArguments& arguments, std::size_t row) : Base(arguments, row) {}
-
-  // A group's.
-  void unpack(std::size_t w, const Byte* from) {
-    for (std::size_t k = 0; k < kGroup; k += kHalf) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k));
-      kernels::store(codes[w] + k, _mm256_cvtepu8_epi16(bytes));
-    }
-  }
-
-  // Group g, which has been unpacked.
-  void multiply(std::size_t g) {
-    const std::int16_t* input = a.input + g * kGroup * kLaneRows;
-    Ints products[kWeightRows];
-    for (Ints& product : products) product = this->first_sums(g);
-#pragma GCC unroll 8
-    for (std::size_t step = 0; step < kSteps; ++step) {
-      const Ints x = load(input + step * kStepCodes * kLaneRows);
-#pragma GCC unroll 4
-      for (std::size_t w = 0; w < kWeightRows; ++w)
-        EightBits::add(products[w], spread(codes[w] + step * kStepCodes), x);
-    }
-    this->add_group(g, products);
-  }
-
-  void run() {
-    const std::size_t groups = a.in_features / kGroup, left = a.in_features % kGroup;
-    for (std::size_t g = 0; g < groups; ++g) {
-      for (std::size_t w = 0; w < kWeightRows; ++w) unpack(w, rows[w] + g * kGroup);
-      this->prefetch(g * kGroup, kGroup);
-      multiply(g);
-    }
-    if (left == 0) return;
-    for (std::size_t w = 0; w < kWeightRows; ++w) {
-      Byte last[kGroup] = {};  // what is beyond the row meets zeros
-      __builtin_memcpy(last, rows[w] + groups * kGroup, left);
-      unpack(w, last);
-    }
-    multiply(groups);
-  }
-};
+#include "quant/kernels/columns.inc"
 
 template <std::size_t kGroup>
-void dot_rows(const WideDotArguments& a) {
-  for (std::size_t r = a.begin; r < a.end; r += kWeightRows) {
-    WideRows<kGroup> rows(a, r);
-    rows.run();
-    rows.store();
-  }
+void dot_group_size(const WideDotArguments& a) {
+  constexpr std::size_t kFewest = 3;
+  constexpr void (*kByRows[])(const WideDotArguments&) = {
+      dot_turned<EightBits, kGroup, 3>, dot_turned<EightBits, kGroup, 4>, dot_turned<EightBits, kGroup, 5>,
+      dot_turned<EightBits, kGroup, 6>, dot_turned<EightBits, kGroup, 7>, dot_turned<EightBits, kGroup, 8>};
+  kByRows[a.m - kFewest](a);
 }
 
 }  // namespace
 
 void avx2_dot_wide_lanes(const WideDotArguments& a) noexcept {
-  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_rows<32>, dot_rows<64>, dot_rows<128>};
+  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_group_size<32>, dot_group_size<64>,
+                                                               dot_group_size<128>};
   kByGroupSize[__builtin_ctzll(a.group_size) - 5](a);
 }
 void avx2_wide_first_sums(const WideLaneInput& a) noexcept { first_sums<EightBits>(a); }

@@ -27,6 +27,7 @@ Ints upper_codes(Ints bytes) { return lower_codes(_mm512_srli_epi16(bytes, 4)); 
 
 // As assembly, so that this file needs no flag beyond those of avx512.cpp.
 struct Words {
+  using Arguments = Int8DotArguments;
   static constexpr std::size_t kMostWords = kWidth;
 
   static void add_spread(Ints& sums, Ints codes, const signed char* word) {

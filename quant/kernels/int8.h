@@ -60,8 +60,8 @@ struct Int8DotArguments {
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // from a row's scale to the next row's: 1; products of one row of input with whole
-                                   // kScaleUnits of weight rows, and lanes of WideDotArguments, also take scales as
-                                   // they are stored, (rows, groups), with scale_stride 1
+                                   // kScaleUnits of weight rows also take scales as they are stored, (rows, groups),
+                                   // with scale_stride 1
   const signed char* input;        // (m, input_stride) as Int8Table::arrange gives it
   std::size_t input_stride;        // at least in_features, rounded up to kInputUnit
   std::size_t group_stride;        // the groups of a row so rounded
@@ -106,8 +106,8 @@ inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 // threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
 // takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %.
 //
-// For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no page
-// is touched, than with those of kPrefetchRows rows later.
+// For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no
+// page is touched, than with those of kPrefetchRows rows later.
 struct StreamFetch {
   std::size_t ahead, touched;  // touched: 0: nothing is
   std::size_t streams;         // 1 or 2 places of a matrix that a thread reads in turn
@@ -155,11 +155,10 @@ struct LaneTable {
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
 };
-// 4-bit codes have their weight rows in the lanes (columns.inc): rows of input that are not there cost nothing. With
-// AVX-512 four are faster without, and so are fewer than eight with 16-bit activations (Zen 5).
+// Weight rows are in the lanes (columns.inc): rows of input that are not there cost nothing. With AVX-512 four are
+// faster without (Zen 5).
 inline constexpr unsigned kAvx512TurnedFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 inline constexpr unsigned kAvx2TurnedFor = kAvx512TurnedFor | 1 << 4;
-inline constexpr unsigned kAvx2WideLanesFor = 1 << 8;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
@@ -329,7 +328,7 @@ struct WideTable {
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
   std::size_t streams = 1;  // as Int8Table has it
-  // As Int8Table has them, of steps that are each row's next codes.
+  // As Int8Table has them, of steps that are each row's next codes; of each four the first and the third come first.
   LaneTable<WideDotArguments, WideLaneInput> lanes = {};
 };
 

@@ -1,6 +1,7 @@
 // Products in integers of a few rows of input that lie in lanes, as each weight row is read.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "quant/products/direct.h"
 #include "quant/products/input_groups.h"
@@ -41,13 +42,15 @@ struct Int8Lanes {
 // 8-bit codes, and activations in 16 bits.
 struct WideLanes {
   using Code = std::int16_t;
-  static constexpr bool kHasHalves = false;  // codes are in order
+  static constexpr bool kHasHalves = false;  // steps are in order
   static constexpr bool kHasSums = false;
 
+  // Of each four codes, the first and the third come first: as the lower bytes of words meet them, then the upper ones.
   static void quantize(const kernels::Table& table, const float* x, const kernels::WideGroups& groups) {
     table.wide->quantize(x, groups);
+    for (std::size_t k = 0; k < groups.n; k += 4) std::swap(groups.codes[k + 1], groups.codes[k + 2]);
   }
-  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kAny); }
+  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kByGroup); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
