@@ -36,13 +36,13 @@ struct Pairs {
   static Ints in_words(Ints sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 };
 
-// {vex}, because AVX-512 has the same instruction in another encoding.
+// {vex}, because AVX-512 has the same instruction in another encoding; volatile as above.
 struct Words {
   using Arguments = Int8DotArguments;
   static constexpr std::size_t kMostWords = kWidth;
 
   static void add(Ints& sums, Ints codes, Ints input) {
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
+    asm volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(input));
   }
   static void add_spread(Ints& sums, Ints codes, const signed char* word) { add(sums, codes, spread(word)); }
   static Ints column_begin(const Int8DotArguments&, std::size_t, std::size_t) { return Ints{}; }

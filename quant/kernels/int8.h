@@ -135,9 +135,9 @@ inline constexpr std::size_t kLeastAhead = 4096;  // bytes from what is multipli
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t width) {
   return width == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
 }
-// Rows of input in lanes, and what sums of products with them begin with, so that nothing is left to take off the
-// products of unsigned codes in the end (products that take it off themselves leave it): the input times the negated
-// code of zero, in each lane its own share.
+// Rows of input in lanes, and what sums of products with them begin with, or in the end are added to: the input times
+// the negated code of zero, in each lane its own share, which products of unsigned codes have too much (some take it
+// off by the sums of the input's codes, and leave it).
 template <class Code>
 struct LaneInput {
   const Code* steps;
@@ -306,7 +306,6 @@ struct WideDotArguments {
   std::size_t in_features;
   std::size_t group_size;          // 32, 64 or 128; of the activations, and of the scales here
   const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
-  std::size_t scale_begin;         // as Int8DotArguments has it
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // as Int8DotArguments has it
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features

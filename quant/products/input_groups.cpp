@@ -96,7 +96,7 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.row_bytes = weight.row_bytes;
   out.begin = chunk.begin;
   out.end = chunk.end;
-  out.scale_begin = chunk.begin;
+  if constexpr (requires { out.scale_begin; }) out.scale_begin = chunk.begin;
   out.in_features = weight.in_features;
   out.group_size = int8_group_size(weight);
   out.scales = scales.scales;
