@@ -54,20 +54,11 @@ struct Words {
 
 #include "quant/kernels/columns.inc"
 
-template <class Products, std::size_t kGroup>
-void dot_group_size(const Int8DotArguments& a) {
-  constexpr std::size_t kFewest = 3;
-  constexpr void (*kByRows[])(const Int8DotArguments&) = {
-      dot_turned<Products, kGroup, 3>, dot_turned<Products, kGroup, 4>, dot_turned<Products, kGroup, 5>,
-      dot_turned<Products, kGroup, 6>, dot_turned<Products, kGroup, 7>, dot_turned<Products, kGroup, 8>};
-  kByRows[a.m - kFewest](a);
-}
-
 template <class Products>
 void dot(const Int8DotArguments& a) {
   constexpr void (*kByGroupSize[])(const Int8DotArguments&) = {
-      dot_group_size<Products, 16>, dot_group_size<Products, 32>, dot_group_size<Products, 64>,
-      dot_group_size<Products, 128>};
+      dot_turned_rows<Products, 16>, dot_turned_rows<Products, 32>, dot_turned_rows<Products, 64>,
+      dot_turned_rows<Products, 128>};
   kByGroupSize[__builtin_ctzll(a.group_size) - 4](a);
 }
 

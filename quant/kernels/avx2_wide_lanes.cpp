@@ -33,20 +33,11 @@ struct EightBits {
 
 #include "quant/kernels/columns.inc"
 
-template <std::size_t kGroup>
-void dot_group_size(const WideDotArguments& a) {
-  constexpr std::size_t kFewest = 3;
-  constexpr void (*kByRows[])(const WideDotArguments&) = {
-      dot_turned<EightBits, kGroup, 3>, dot_turned<EightBits, kGroup, 4>, dot_turned<EightBits, kGroup, 5>,
-      dot_turned<EightBits, kGroup, 6>, dot_turned<EightBits, kGroup, 7>, dot_turned<EightBits, kGroup, 8>};
-  kByRows[a.m - kFewest](a);
-}
-
 }  // namespace
 
 void avx2_dot_wide_lanes(const WideDotArguments& a) noexcept {
-  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {dot_group_size<32>, dot_group_size<64>,
-                                                               dot_group_size<128>};
+  constexpr void (*kByGroupSize[])(const WideDotArguments&) = {
+      dot_turned_rows<EightBits, 32>, dot_turned_rows<EightBits, 64>, dot_turned_rows<EightBits, 128>};
   kByGroupSize[__builtin_ctzll(a.group_size) - 5](a);
 }
 void avx2_wide_first_sums(const WideLaneInput& a) noexcept { first_sums<EightBits>(a); }
