@@ -1,4 +1,4 @@
-// What leaf 7 of CPUID says, for features whose names compilers learned late. x86 only.
+// What CPUID says: features whose names compilers learned late, and the family. x86 only.
 #pragma once
 
 #include <cpuid.h>
@@ -18,5 +18,15 @@ struct Leaf7 {
   // Of tiles, their products in bfloat16 and in 8-bit integers.
   bool has_amx() const { return (edx & (1U << 22)) != 0 && (edx & (1U << 24)) != 0 && (edx & (1U << 25)) != 0; }
 };
+
+// A family of AMD's as its manuals number them, 0x19 for Zen 3 and 4; 0: another maker's. Source: AMD64 Architecture
+// Programmer's Manual, volume 3, CPUID Fn0000_0000 and Fn0000_0001.
+inline unsigned amd_family() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool is_amd = __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx;
+  if (!is_amd || !__get_cpuid(1, &a, &b, &c, &d)) return 0;
+  const unsigned family = a >> 8 & 15, more = a >> 20 & 255;
+  return family == 15 ? family + more : family;
+}
 
 }  // namespace halfbyte::quant::kernels

@@ -104,13 +104,13 @@ inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 //
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
 // threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
-// takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %.
+// takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %. A Zen 5 loses 8 % with two.
 //
 // For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no
 // page is touched, than with those of kPrefetchRows rows later.
 struct StreamFetch {
   std::size_t ahead, touched;  // touched: 0: nothing is
-  std::size_t streams;         // 1 or 2 places of a matrix that a thread reads in turn
+  std::size_t streams;     // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
   std::size_t rows_ahead;  // of weight rows, with some rows of input; 0: of those that come next, and none is touched
 };
 inline constexpr StreamFetch kAvx2StreamFetch = {.ahead = 16384, .touched = 0, .streams = 2, .rows_ahead = 0};

@@ -191,6 +191,8 @@ struct Table {
   // The order of the activations for coded rows: in each run of words_per_block words of codes, value j * words + i
   // belongs to field j of word i. 1 is the order of the fields.
   std::size_t words_per_block;
+  // In how many places of a matrix a thread reads in turn on this CPU, where the kernels take as many.
+  std::size_t streams = 1;
 
   void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
   void (*store)(Float to, const float* source, std::size_t count, Byte* out) noexcept;

@@ -42,6 +42,12 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
   }
 }
 
+// As many as the kernels take and this CPU gains from.
+template <class Kernels>
+std::size_t streams_of(const Call& call, const Kernels& kernels) {
+  return std::min(call.table->streams, kernels.streams);
+}
+
 inline constexpr std::size_t kAnyLength = ~std::size_t{0};
 
 // The same of calls with one row of input each, by stretches of `longest` rows, or of a chunk if that is more:

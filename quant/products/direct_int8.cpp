@@ -107,8 +107,8 @@ void direct_int8(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
   if (has_one_row_each(calls)) {
     const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
-    return multiply_row(calls, calls.front().table->int8->streams, are_stored ? kAnyLength : 0, room, prepare_rows,
-                        multiply_both<Kernel, PreparedInput>);
+    return multiply_row(calls, streams_of(calls.front(), *calls.front().table->int8), are_stored ? kAnyLength : 0, room,
+                        prepare_rows, multiply_both<Kernel, PreparedInput>);
   }
   multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }

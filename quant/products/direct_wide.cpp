@@ -86,7 +86,7 @@ bool is_wide(const Call& call) noexcept {
 void direct_wide(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
   if (has_one_row_each(calls))
-    return multiply_row(calls, calls.front().table->wide->streams, 0, room, prepare_rows,
+    return multiply_row(calls, streams_of(calls.front(), *calls.front().table->wide), 0, room, prepare_rows,
                         multiply_both<Kernel, PreparedInput>);
   multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }

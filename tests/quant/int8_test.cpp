@@ -130,7 +130,9 @@ TEST_CASE("a row of an int8 product is the same at every level, with any number 
         for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 25, 45}) {
           CAPTURE(table->name, scheme(id).name, shape.out_features, shape.in_features, shape.group_size, rows);
           const auto n = static_cast<std::ptrdiff_t>(rows * shape.out_features);
-          CHECK(product(*table, 0, rows) == std::vector<float>(alone.begin(), alone.begin() + n));
+          const std::vector<float> expected(alone.begin(), alone.begin() + n);
+          CHECK(product(*table, 0, rows) == expected);
+          for (const kernels::Table& one : by_streams(*table)) CHECK((rows > 1 || product(one, 0, rows) == expected));
         }
       }
     }
@@ -212,24 +214,26 @@ TEST_CASE("products that share their input are what each is alone", "[quant][lev
   const Packed with_offsets = packed_for({20, 256, 64, 64}, SchemeId::kAffineInt4);
   const Packed* all[] = {&first,        &second, &with_zeros, &with_offsets, &other_group,
                          &other_scheme, &first,  &first,      &second,       &first};
-  for (const kernels::Table* table : tables()) {
-    for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8, Arithmetic::kMixed}) {
-      for (const std::int64_t rows : {1, 3, 9, 30}) {
-        CAPTURE(table->name, name(arithmetic), rows);
-        const auto input = to_dtype(gaussian(static_cast<std::size_t>(rows * 256), 31, 1.0f), Dtype::kBfloat16);
-        std::vector<std::vector<float>> together;
-        std::vector<halfbyte::quant::Product> products;
-        for (const Packed* packed : all) {
-          const WeightMatrix matrix = packed->matrix();
-          together.emplace_back(static_cast<std::size_t>(rows * matrix.out_features), NAN);
-          products.push_back({matrix,
-                              {input.data(), Dtype::kBfloat16, rows, nullptr, Dtype::kFloat32,
-                               reinterpret_cast<std::byte*>(together.back().data()), Dtype::kFloat32, arithmetic}});
-        }
-        linear(*table, products);
-        const std::vector<float> x = to_floats(input, Dtype::kBfloat16);
-        for (std::size_t i = 0; i < products.size(); ++i) {
-          CHECK(multiply(*table, all[i]->matrix(), x, Dtype::kBfloat16, arithmetic) == together[i]);
+  for (const kernels::Table* level : tables()) {
+    for (const kernels::Table& table : by_streams(*level)) {
+      for (const Arithmetic arithmetic : {Arithmetic::kFloat, Arithmetic::kInt8, Arithmetic::kMixed}) {
+        for (const std::int64_t rows : {1, 3, 9, 30}) {
+          CAPTURE(table.name, table.streams, name(arithmetic), rows);
+          const auto input = to_dtype(gaussian(static_cast<std::size_t>(rows * 256), 31, 1.0f), Dtype::kBfloat16);
+          std::vector<std::vector<float>> together;
+          std::vector<halfbyte::quant::Product> products;
+          for (const Packed* packed : all) {
+            const WeightMatrix matrix = packed->matrix();
+            together.emplace_back(static_cast<std::size_t>(rows * matrix.out_features), NAN);
+            products.push_back({matrix,
+                                {input.data(), Dtype::kBfloat16, rows, nullptr, Dtype::kFloat32,
+                                 reinterpret_cast<std::byte*>(together.back().data()), Dtype::kFloat32, arithmetic}});
+          }
+          linear(table, products);
+          const std::vector<float> x = to_floats(input, Dtype::kBfloat16);
+          for (std::size_t i = 0; i < products.size(); ++i) {
+            CHECK(multiply(table, all[i]->matrix(), x, Dtype::kBfloat16, arithmetic) == together[i]);
+          }
         }
       }
     }

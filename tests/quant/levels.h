@@ -17,4 +17,11 @@ inline std::vector<const kernels::Table*> tables() {
   return found;
 }
 
+// The same, with each number of places that a thread may read in turn: which of them a CPU has is its own.
+inline std::vector<kernels::Table> by_streams(const kernels::Table& table) {
+  std::vector<kernels::Table> out(2, table);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].streams = i + 1;
+  return out;
+}
+
 }  // namespace halfbyte::quant::test

@@ -176,6 +176,9 @@ TEST_CASE("every level gives the same bits of a mixed product, of each row alone
         CAPTURE(table->name, shape.out_features, shape.in_features, shape.group_size, rows);
         CHECK(product(*table, 0, rows) == std::vector<float>(expected.begin(), expected.begin() + rows * outputs));
       }
+      CAPTURE(table->name, shape.out_features, shape.in_features, shape.group_size);
+      for (const kernels::Table& one : by_streams(*table))
+        CHECK(product(one, 0, 1) == std::vector<float>(expected.begin(), expected.begin() + outputs));
     }
   }
 }
