@@ -96,26 +96,25 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 // of kStreamRows of them at most wait for each other.
 inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 
-// Bytes ahead to which those rows are fetched, past the second-level cache, where they would stay unread: 2 %; and to
-// which pages are touched. With AVX-512, while memory is slow 4 KB ahead do as well; while it is fast they cost 4 %
-// (Zen 5). A Zen 3, which has AVX2 alone, reads matrices 9 to 14 % faster where no page is touched: its
-// prefetchers take that for another stream. There a step takes 3 % less time with 16 KB than with 4, and 8 % more
-// without any; within a process, steps in turn.
-//
+// Bytes ahead to which those rows are fetched, past the second-level cache, where they would stay unread: 2 %. Without
+// any a step takes 8 % more time on a Zen 3, and with 4 KB 3 % more. Pages farther ahead are not touched: prefetchers
+// take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster without, a Zen 5 5 % (AVX-512, while its
+// memory gives 72 GB/s; at 50 it does not matter; 12, 16 and 32 KB are alike there). Within a process, or in turn.
+inline constexpr std::size_t kStreamAhead = 16384;
+
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
 // threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
 // takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %. A Zen 5 loses 8 % with two.
 //
 // For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no
-// page is touched, than with those of kPrefetchRows rows later.
+// page is touched, than with those of kPrefetchRows rows later. A Zen 5 with AVX-512 takes 6 to 8 % more, with AVX2 the
+// same.
 struct StreamFetch {
-  std::size_t ahead, touched;  // touched: 0: nothing is
   std::size_t streams;     // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
   std::size_t rows_ahead;  // of weight rows, with some rows of input; 0: of those that come next, and none is touched
 };
-inline constexpr StreamFetch kAvx2StreamFetch = {.ahead = 16384, .touched = 0, .streams = 2, .rows_ahead = 0};
-inline constexpr StreamFetch kAvx512StreamFetch = {
-    .ahead = 6144, .touched = 6144 + kTranslatedBytes, .streams = 1, .rows_ahead = kPrefetchRows};
+inline constexpr StreamFetch kAvx2StreamFetch = {.streams = 2, .rows_ahead = 0};
+inline constexpr StreamFetch kAvx512StreamFetch = {.streams = 1, .rows_ahead = kPrefetchRows};
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }
