@@ -291,6 +291,8 @@ constexpr std::array<kernels::GateFunction, 4> kGates = {kernels::kSiluGate, ker
 
 }  // namespace
 
+kernels::GateFunction gate_function(Gate gate) noexcept { return kGates[static_cast<std::size_t>(gate)]; }
+
 void residual_norm(const kernels::Table& table, const ResidualNorm& arguments) {
   const ResidualRows rows(table, arguments);
   for_each_piece(arguments.rows, arguments.rows * arguments.size > kParallelRowValues,
@@ -310,7 +312,7 @@ bool place_heads(const kernels::Table& table, const PlaceHeads& arguments) {
 }
 
 void gate_rows(const kernels::Table& table, const GateRows& a) {
-  const auto function = table.activations->gate[kGates[static_cast<std::size_t>(a.gate)]];
+  const auto function = table.activations->gate[gate_function(a.gate)];
   const kernels::Float to = kernels::to_float(a.output_dtype);
   const std::int64_t chunks = (a.size + kGateChunk - 1) / kGateChunk;
   for_each_piece(a.rows * chunks, a.rows * a.size > kParallelValues, [&](std::int64_t i) {

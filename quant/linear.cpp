@@ -2,12 +2,15 @@
 #include <halfbyte/linear.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "quant/gated_linear.h"
 #include "quant/kernels/onednn/onednn.h"
 #include "quant/linear_way.h"
 #include "quant/products/call.h"
 #include "quant/rows_alike.h"
+#include "quant/with_activations.h"
 #include "quant/with_kernels.h"
 
 namespace halfbyte::quant {
@@ -122,6 +125,45 @@ void linear(const kernels::Table& table, std::span<const Product> products) {
 void linear(const kernels::Table& table, const WeightMatrix& weight, const LinearArguments& arguments) {
   const Call call(table, weight, arguments);
   run(std::span(&call, 1));
+}
+
+namespace {
+
+// One matrix twice, if both are in it.
+std::pair<Call, Call> gated_calls(const kernels::Table& table, std::span<const Product> products) {
+  const auto call_of = [&](const Product& product) { return Call(table, product.weight, product.arguments); };
+  return {call_of(products.front()), call_of(products.back())};
+}
+
+std::size_t gated_columns(const Call& first, std::span<const Product> products) {
+  return first.weight.out_features / (products.size() == 1 ? 2 : 1);
+}
+
+bool are_gated_at_once(const Call& first, const Call& second, std::span<const Product> products) {
+  const auto is_many = [](const Call& call) { return way_of(call) == Way::kPanels && !call.bias; };
+  const std::size_t columns = gated_columns(first, products);
+  if (columns == 0 || !is_many(first) || !has_gated_pieces(columns)) return false;
+  return products.size() == 1 || (is_many(second) && second.weight.out_features == first.weight.out_features &&
+                                  shares_input(Way::kPanels, first, second));
+}
+
+}  // namespace
+
+bool linear_gated(const kernels::Table& table, const GatedLinear& a) {
+  const auto [first, second] = gated_calls(table, a.products);
+  if (!are_gated_at_once(first, second, a.products)) return false;
+  const std::size_t columns = gated_columns(first, a.products);
+  by_gated_panels({&first, &second, 0, a.products.size() == 1 ? columns : 0, columns,
+                   table.activations->gate[gate_function(a.gate)], kernels::to_float(a.output_dtype),
+                   reinterpret_cast<Byte*>(a.output)});
+  return true;
+}
+
+bool linear_gated(const GatedLinear& arguments) { return linear_gated(kernels::kernels(), arguments); }
+
+bool is_gated_at_once(std::span<const Product> products) {
+  const auto [first, second] = gated_calls(kernels::kernels(), products);
+  return are_gated_at_once(first, second, products);
 }
 
 bool is_by_own_kernels(const Product& product) {

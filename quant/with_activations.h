@@ -2,6 +2,7 @@
 #pragma once
 
 #include "quant/activations.h"
+#include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/kernels.h"
 
 namespace halfbyte::quant {
@@ -10,5 +11,7 @@ void residual_norm(const kernels::Table& table, const ResidualNorm& arguments);
 bool place_heads(const kernels::Table& table, const PlaceHeads& arguments);
 void attend(const kernels::Table& table, const Attend& arguments);
 void gate_rows(const kernels::Table& table, const GateRows& arguments);
+
+kernels::GateFunction gate_function(Gate gate) noexcept;
 
 }  // namespace halfbyte::quant

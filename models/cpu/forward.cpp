@@ -7,7 +7,6 @@
 
 #include "models/cpu/costs.h"
 #include "models/cpu/experts.h"
-#include "models/cpu/gates.h"
 #include "models/cpu/multiply.h"
 #include "models/sessions/key_blocks.h"
 #include "models/sessions/pass_watch.h"
@@ -303,15 +302,7 @@ class Forward {
   }
 
   void feed_forward(MlpView& view) {
-    multiply(view.gate_up, work_.operand.at_least(0), work_.products);
-    const bool is_fused = view.gate_up.count == 1;
-    const std::int64_t width = view.gate_up.out_features(0);
-    const auto between = [&] {
-      const WorkScope work(WorkKind::kGates);
-      return gated({view.activation, count_, is_fused ? width / 2 : width, view.down.operand},
-                   work_.products[0].floats(0), is_fused ? nullptr : work_.products[1].floats(0), work_.operand);
-    };
-    multiply(view.down, between(), &work_.delta);
+    multiply(view.down, multiply_gated(view, work_.operand.at_least(0), count_, work_), &work_.delta);
   }
 
   // What waits, once the parts of all ranks are added.

@@ -14,6 +14,11 @@ namespace halfbyte::models::cpu {
 // (tokens, in_features), in the view's operand dtype; outputs (tokens, out_features) each, float32.
 void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, Buffer& reordered, Buffer* outputs);
 
+// Gate and up, through the activation: what `mlp.down` multiplies, in a buffer of the workspace. Asks the watch as
+// multiply does. Many tokens at once, so that what is between is never in memory as a whole. Shapes: input (tokens,
+// in_features), in the view's operand dtype; result (tokens, columns of gate), in that of mlp.down.
+const std::byte* multiply_gated(MlpView& mlp, const std::byte* input, std::int64_t tokens, Workspace& workspace);
+
 // Products of experts, with rows and inputs of their own; asks the watch between them, and between slices of a large
 // one.
 void multiply_watched(std::span<const quant::Product> products);

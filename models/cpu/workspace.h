@@ -88,6 +88,7 @@ struct Workspace {
   Buffer stream, normalised, delta;  // (hidden_size), float32
   Buffer operand;                    // what the next products multiply
   Buffer reordered;                  // the same in the order of a weight's columns
+  Buffer gated;                      // what gate and up gave through the activation
   Buffer products[3];                // queries, keys and values, or gate and up; float32
   Buffer queries;
   std::vector<quant::SequenceBlocks> sequences;  // of the layer that is being computed

@@ -226,6 +226,18 @@ void lanes_int8(std::span<const Call> calls);
 void lanes_wide(std::span<const Call> calls);
 // Many rows: tiles of weight rows are unpacked into cache, and multiplied by kernels of ours, or by oneDNN.
 void by_panels(std::span<const Call> calls);
+// Two products of one input by panels, by pieces of both: gate(first) * second. The columns of each begin with a row of
+// its weight.
+struct GatedCalls {
+  const Call *first, *second;
+  std::size_t first_row, second_row, columns;
+  void (*gate)(const float* x, const float* up, std::size_t n, float* out) noexcept;
+  kernels::Float output_dtype;
+  Byte* output;  // (rows, columns)
+};
+void by_gated_panels(const GatedCalls& calls);
+// Whether each thread has some such pieces of so many columns, lest others wait for the last one.
+bool has_gated_pieces(std::size_t columns) noexcept;
 // False when oneDNN is absent or has no fast kernel; the output is then not complete.
 bool by_onednn(const Call& call);
 

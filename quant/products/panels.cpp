@@ -70,7 +70,7 @@ Plan plan_of(const Call& call) {
 // One thread's buffers, kept from call to call.
 struct Scratch {
   Aligned<Byte> tiles, rows;
-  Floats natural, products, row_scales, row_sums;
+  Floats natural, products, others, row_scales, row_sums;
   Aligned<std::int32_t> row_code_sums;
 };
 
@@ -191,7 +191,7 @@ struct TileBlock {
   std::size_t count, tile_bytes;
   ScalesByGroup scales;
   std::size_t group, groups;
-  const Byte* next;  // codes that will be unpacked after all blocks of these tiles
+  const Byte* next;  // codes of the matrix that will be unpacked after all blocks of these tiles
 };
 
 // Shape of products: (tiles, rows of input, kTileRows).
@@ -228,13 +228,15 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
   }
 }
 
-// Weight rows [begin, end), of which a tile takes kTileRows.
-void multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk& piece, std::size_t first_row) {
+std::size_t tiles_of(const Chunks::Chunk& piece) { return (piece.end - piece.begin + kTileRows - 1) / kTileRows; }
+
+// Weight rows [begin, end), of which a tile takes kTileRows. Shape of products: as multiply_panels has it.
+float* multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk& piece, Floats& products) {
   const Call& call = *piece.call;
   const WeightView& weight = call.weight;
-  const std::size_t bits = bits_of(weight), rows = piece.end - piece.begin, tiles = (rows + kTileRows - 1) / kTileRows;
+  const std::size_t bits = bits_of(weight), rows = piece.end - piece.begin, tiles = tiles_of(piece);
   const ScalesByGroup scales = scales_by_group(piece, plan.group_size, plan.is_int8, kTileRows);
-  float* const products = scratch().products.at_least(tiles * panels.rows * kTileRows);
+  float* const out = products.at_least(tiles * panels.rows * kTileRows);
   for (std::size_t group = 0; group < plan.groups; group += plan.block_groups) {
     const std::size_t groups = std::min(plan.block_groups, plan.groups - group), first = group * plan.group_size;
     const std::size_t n = std::min(groups * plan.group_size, weight.in_features - first), at = first * bits / 8;
@@ -245,29 +247,65 @@ void multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk&
                                                std::min(kTileRows, rows - i * kTileRows), n, weight.levels,
                                                weight.byte_levels, weight.flip, tile + i * bytes});
     multiply_panels(call, plan, panels,
-                    {tile, tiles, bytes, scales, group, groups, weight.row(piece.end) + at * kTileRows}, products);
+                    {tile, tiles, bytes, scales, group, groups, weight.row(piece.end) + at * kTileRows}, out);
   }
-  for (std::size_t i = 0; i < tiles; ++i)
-    write_products(call, products + i * panels.rows * kTileRows, kTileRows, first_row, panels.rows,
-                   piece.begin + i * kTileRows, std::min(kTileRows, rows - i * kTileRows));
+  return out;
 }
+
+void write_piece(const Panels& panels, const Chunks::Chunk& piece, float* products, std::size_t first_row) {
+  for (std::size_t i = 0; i < tiles_of(piece); ++i) {
+    const std::size_t begin = piece.begin + i * kTileRows;
+    write_products(*piece.call, products + i * panels.rows * kTileRows, kTileRows, first_row, panels.rows, begin,
+                   std::min(kTileRows, piece.end - begin));
+  }
+}
+
+// The columns of `piece`, of both products: gate(products) * others.
+void write_gated(const GatedCalls& calls, const Panels& panels, const Chunks::Chunk& piece, const float* products,
+                 const float* others, std::size_t first_row) {
+  constexpr std::size_t kRows = 16;  // at once
+  const std::size_t value_bytes = kFloatBytes[calls.output_dtype];
+  for (std::size_t i = 0; i < tiles_of(piece); ++i) {
+    const std::size_t begin = piece.begin + i * kTileRows, count = std::min(kTileRows, piece.end - begin);
+    for (std::size_t row = 0; row < panels.rows; row += kRows) {
+      const std::size_t rows = std::min(kRows, panels.rows - row), at = (i * panels.rows + row) * kTileRows;
+      float values[kRows * kTileRows];
+      calls.gate(products + at, others + at, rows * kTileRows, values);
+      for (std::size_t m = 0; m < rows; ++m)
+        calls.first->table->store(calls.output_dtype, values + m * kTileRows, count,
+                                  calls.output + ((first_row + row + m) * calls.columns + begin) * value_bytes);
+    }
+  }
+}
+
+std::size_t threads_here() noexcept { return static_cast<std::size_t>(is_in_shared_call() ? 1 : max_threads()); }
 
 // Tiles of a piece: as many as the kernels multiply with a panel, unless there were too few pieces.
 std::size_t tiles_at_once(std::span<const Call> calls, const Plan& plan) {
   std::size_t tiles = 0;
   for (const Call& call : calls) tiles += (call.weight.out_features + kTileRows - 1) / kTileRows;
-  const auto threads = static_cast<std::size_t>(is_in_shared_call() ? 1 : max_threads());
-  return std::clamp<std::size_t>(tiles / (kPiecesPerThread * threads), 1, plan.kernels->input.tiles);
+  return std::clamp<std::size_t>(tiles / (kPiecesPerThread * threads_here()), 1, plan.kernels->input.tiles);
 }
 
-void multiply_rows(std::span<const Call> calls, const Plan& plan, std::size_t first_row, std::size_t rows) {
+// The input of all calls, rows from first_row on.
+Panels fill_panels(const Call& call, const Plan& plan, std::size_t first_row, std::size_t rows, bool is_shared) {
   const Panels panels = allocate_panels(plan, rows);
-  Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows, Chunks::Take::kOne);
-  for_each_piece(static_cast<std::int64_t>(panels.count), is_worth_threads(calls), [&](std::int64_t index) {
+  for_each_piece(static_cast<std::int64_t>(panels.count), is_shared, [&](std::int64_t index) {
     const Panel panel = panel_at(plan, panels, static_cast<std::size_t>(index));
-    (plan.is_int8 ? fill_int8 : fill_bfloat16)(calls.front(), plan, panel, first_row);
+    (plan.is_int8 ? fill_int8 : fill_bfloat16)(call, plan, panel, first_row);
   });
-  pieces.for_each([&](const Chunks::Chunk& piece) { multiply_piece(plan, panels, piece, first_row); });
+  return panels;
+}
+
+// body(first row, rows) for chunks of nearly equal size, so that a rest of a few rows does not unpack the matrix for
+// itself.
+template <class Body>
+void for_input_rows(std::size_t rows, const Body& body) {
+  const std::size_t chunks = (rows + kInputRows - 1) / kInputRows;
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::size_t first = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+    body(first, end - first);
+  }
 }
 
 }  // namespace
@@ -288,12 +326,39 @@ bool shares_panels(const Call& a, const Call& b) noexcept {
 void by_panels(std::span<const Call> calls) {
   const Call& one = calls.front();
   const Plan plan = plan_of(one);
-  // Chunks of nearly equal size, so that a rest of a few rows does not unpack the matrix for itself.
-  const std::size_t chunks = (one.rows + kInputRows - 1) / kInputRows;
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t first = one.rows * chunk / chunks, end = one.rows * (chunk + 1) / chunks;
-    multiply_rows(calls, plan, first, end - first);
-  }
+  for_input_rows(one.rows, [&](std::size_t first, std::size_t rows) {
+    const Panels panels = fill_panels(one, plan, first, rows, is_worth_threads(calls));
+    Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows, Chunks::Take::kOne);
+    pieces.for_each([&](const Chunks::Chunk& piece) {
+      write_piece(panels, piece, multiply_piece(plan, panels, piece, scratch().products), first);
+    });
+  });
+}
+
+bool has_gated_pieces(std::size_t columns) noexcept {
+  return (columns + kTileRows - 1) / kTileRows >= kPiecesPerThread * threads_here();
+}
+
+void by_gated_panels(const GatedCalls& calls) {
+  const Call& one = *calls.first;
+  const Plan plan = plan_of(one);
+  Call columns = one;  // as many as the result has: what is cut into pieces
+  columns.weight.out_features = calls.columns;
+  const std::span<const Call> cut(&columns, 1);
+  // Of both products as many together as of one alone elsewhere.
+  const std::size_t tiles = std::max<std::size_t>(1, tiles_at_once(cut, plan) / 2);
+  for_input_rows(one.rows, [&](std::size_t first, std::size_t rows) {
+    const Panels panels = fill_panels(one, plan, first, rows, is_worth_threads(cut));
+    Chunks pieces(cut, tiles * kTileRows, Chunks::Take::kOne);
+    pieces.for_each([&](const Chunks::Chunk& piece) {
+      const auto multiply = [&](const Call* call, std::size_t row, Floats& products) {
+        return multiply_piece(plan, panels, {call, row + piece.begin, row + piece.end}, products);
+      };
+      const float* const x = multiply(calls.first, calls.first_row, scratch().products);
+      const float* const up = multiply(calls.second, calls.second_row, scratch().others);
+      write_gated(calls, panels, piece, x, up, first);
+    });
+  });
 }
 
 }  // namespace halfbyte::quant

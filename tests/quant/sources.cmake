@@ -5,6 +5,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/attention_gradients_test.cpp
     quant/call_test.cpp
     quant/dispatch_test.cpp
+    quant/gated_linear_test.cpp
     quant/golden_bytes_test.cpp
     quant/gradients_test.cpp
     quant/heads_test.cpp

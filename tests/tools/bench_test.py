@@ -117,7 +117,9 @@ class Bench(CommandLineTest):
         tensors = {tensor["name"]: tensor["bytes"] for tensor in self.json_of("inspect", self.checkpoint, "--tensors")["tensors"]}
         for part in (found["prefill"], found["decode"]):
             kinds = {work["kind"]: work for work in part["work"]}
-            self.assertEqual(list(kinds), ["embedding", "norms", "qkv", "place_heads", "attention", "attention_output", "gate_up", "gates", "down", "head", "sampling", "other"])
+            # Many tokens have their gates with gate_up, where the CPU has kernels for that.
+            self.assertTrue("gates" in kinds or part is found["prefill"])
+            self.assertEqual([kind for kind in kinds if kind != "gates"], ["embedding", "norms", "qkv", "place_heads", "attention", "attention_output", "gate_up", "down", "head", "sampling", "other"])
             self.assertAlmostEqual(sum(work["seconds"] for work in part["work"]) / part["pass_s"], 1, 9)
             self.assertAlmostEqual(sum(work["share"] for work in part["work"]), 1, 9)
             self.assertEqual(kinds["qkv"]["calls"], self.config["num_hidden_layers"])
