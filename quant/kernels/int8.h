@@ -307,6 +307,7 @@ struct WideDotArguments {
   const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // as Int8DotArguments has it
+  StoredScales stored;             // instead of scales: of one row of input, with whole kScaleUnits of weight rows
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
   const float* input_scales;       // (m, all groups) as place_in_set has it; of lanes (groups, width)

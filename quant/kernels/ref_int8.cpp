@@ -57,7 +57,8 @@ int value_at(const Byte* row, std::size_t k, const signed char* levels) noexcept
   return kWay == kLevels4 ? levels[code] : code - 8;
 }
 
-float scale_of(const Int8DotArguments& a, std::size_t r, std::size_t g) noexcept {
+template <class Arguments>
+float scale_of(const Arguments& a, std::size_t r, std::size_t g) noexcept {
   if (!a.stored.rows) return a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride];
   constexpr std::size_t kBytes[kFloatCount] = {4, 2, 2};
   float scale;
@@ -109,7 +110,7 @@ float dot_wide_row(const WideDotArguments& a, std::size_t r, std::size_t m) noex
     std::int32_t products = a.input_sums[in_set];
     for (std::size_t k = first; k < end; ++k) products += row[k] * input[k];
     const float value = static_cast<float>(products) * a.input_scales[in_set];
-    sum = std::fma(value, a.scales[g * a.scale_stride + (r - a.begin) * a.scale_row_stride], sum);
+    sum = std::fma(value, scale_of(a, r, g), sum);
   }
   return sum;
 }

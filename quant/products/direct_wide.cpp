@@ -85,9 +85,11 @@ bool is_wide(const Call& call) noexcept {
 
 void direct_wide(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
-  if (has_one_row_each(calls))
-    return multiply_row(calls, streams_of(calls.front(), *calls.front().table->wide), 0, room, prepare_rows,
-                        multiply_both<Kernel, PreparedInput>);
+  if (has_one_row_each(calls)) {
+    const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
+    return multiply_row(calls, streams_of(calls.front(), *calls.front().table->wide), are_stored ? kAnyLength : 0, room,
+                        prepare_rows, multiply_both<Kernel, PreparedInput>);
+  }
   multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }
 

@@ -77,15 +77,16 @@ bool are_plain(const WeightView& weight) {
   return !weight.has_offsets() && weight.byte_unit == 1.0f && weight.group_size == int8_group_size(weight);
 }
 
-kernels::StoredScales stored_scales(const Call& call) {
-  thread_local Floats loaded, turned;
+kernels::StoredScales stored_scales(const Chunks::Chunk& chunk) {
+  thread_local std::array<Floats, 2> loaded, turned;
+  const Call& call = *chunk.call;
   const WeightView& weight = call.weight;
   return {weight.scales,
           weight.groups * kFloatBytes[weight.scale_dtype],
           weight.scale_dtype,
           call.table->load,
-          loaded.at_least(kernels::kScaleUnit * weight.groups + kernels::kScalePadding),
-          turned.at_least(kernels::kScaleUnit * (weight.groups + kernels::kScalePadding))};
+          loaded[chunk.stream].at_least(kernels::kScaleUnit * weight.groups + kernels::kScalePadding),
+          turned[chunk.stream].at_least(kernels::kScaleUnit * (weight.groups + kernels::kScalePadding))};
 }
 
 template <class Arguments>
@@ -141,12 +142,17 @@ kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std:
   if (!has_whole_units(chunk) || !are_plain(weight)) return int8_arguments(chunk, direct_order(chunk, rows));
   auto out = arguments<kernels::Int8DotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
   out.levels = weight.byte_levels;
-  out.stored = stored_scales(*chunk.call);
+  out.stored = stored_scales(chunk);
   return out;
 }
 
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
-  return wide_arguments(chunk, direct_order(chunk, rows));
+  const WeightView& weight = chunk.call->weight;
+  if (rows > 1 || !has_whole_units(chunk) || !are_plain(weight))
+    return wide_arguments(chunk, direct_order(chunk, rows));
+  auto out = arguments<kernels::WideDotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
+  out.stored = stored_scales(chunk);
+  return out;
 }
 
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {
