@@ -2,12 +2,14 @@
 #include <halfbyte/linear.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "quant/gated_linear.h"
 #include "quant/kernels/onednn/onednn.h"
 #include "quant/linear_way.h"
+#include "quant/next_products.h"
 #include "quant/products/call.h"
 #include "quant/rows_alike.h"
 #include "quant/with_activations.h"
@@ -164,6 +166,19 @@ bool linear_gated(const GatedLinear& arguments) { return linear_gated(kernels::k
 bool is_gated_at_once(std::span<const Product> products) {
   const auto [first, second] = gated_calls(kernels::kernels(), products);
   return are_gated_at_once(first, second, products);
+}
+
+void fetch_while_waiting(std::span<const Product> products) {
+  std::array<ReadMatrix, WaitingFetch::kMostMatrices> matrices;
+  const std::size_t count = std::min(products.size(), matrices.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const WeightMatrix& weight = products[i].weight;
+    matrices[i] = {weight.rows, static_cast<std::size_t>(weight.row_bytes()),
+                   static_cast<std::size_t>(weight.out_features)};
+  }
+  const kernels::Table& table = kernels::kernels();
+  waiting_fetch().announce(std::span(matrices).first(count), static_cast<std::size_t>(max_threads()),
+                           std::min(table.streams, table.int8 ? table.int8->streams : 1));
 }
 
 bool is_by_own_kernels(const Product& product) {

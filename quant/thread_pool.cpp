@@ -35,14 +35,14 @@ void pause() noexcept {
 #endif
 }
 
-// Whether it came true in time.
+// Whether it came true in time; what will be read is fetched meanwhile.
 template <class Condition>
-bool look_for(const Condition& condition) noexcept {
+bool look_for(const Condition& condition, WaitingFetch::Reader& reader) noexcept {
   const auto end = std::chrono::steady_clock::now() + kLook;
   do {
     for (int i = 0; i < kLooksBetweenClocks; ++i) {
       if (condition()) return true;
-      pause();
+      if (!reader.fetch_some()) pause();
     }
   } while (std::chrono::steady_clock::now() < end);
   return condition();
@@ -99,6 +99,8 @@ class Pool {
       std::thread([this, made] { serve(made + 1); }).detach();
   }
 
+  WaitingFetch& fetch() noexcept { return fetch_; }
+
  private:
   // Of state_: whether threads may come in, and how many are inside.
   static constexpr std::uint32_t kOpen = 1u << 31;
@@ -138,7 +140,7 @@ class Pool {
   void wait_for_all() noexcept {
     state_.fetch_and(~kOpen, std::memory_order_acq_rel);
     const auto is_empty = [&] { return state_.load(std::memory_order_acquire) == 0; };
-    if (look_for(is_empty)) return;
+    if (look_for(is_empty, reader_)) return;
     for (std::uint32_t state; (state = state_.load(std::memory_order_acquire)) != 0;) state_.wait(state);
   }
 
@@ -155,9 +157,10 @@ class Pool {
   }
 
   [[noreturn]] void serve(std::size_t thread) noexcept {
+    WaitingFetch::Reader reader(fetch_, thread);
     for (std::uint32_t seen = 0, last = 0;;) {
       const auto is_called = [&] { return calls_.load(std::memory_order_acquire) != seen; };
-      if (!look_for(is_called)) calls_.wait(seen);
+      if (!look_for(is_called, reader)) calls_.wait(seen);
       seen = calls_.load(std::memory_order_acquire);
       if (!come_in()) continue;
       // Once a call: this may be a later one than was seen, which will be seen again.
@@ -166,6 +169,8 @@ class Pool {
     }
   }
 
+  WaitingFetch fetch_;
+  WaitingFetch::Reader reader_{fetch_, 0};  // of who has taken the pool
   std::atomic<bool> is_taken_ = false;
   std::atomic<std::size_t> made_ = 0;  // threads
   std::mutex growing_, failing_;
@@ -248,6 +253,8 @@ AmongOpenMp::~AmongOpenMp() { is_among_openmp = was_among_; }
 
 OwnThreads::OwnThreads() noexcept : was_own_(std::exchange(has_own_threads, true)) {}
 OwnThreads::~OwnThreads() { has_own_threads = was_own_; }
+
+WaitingFetch& waiting_fetch() noexcept { return pool().fetch(); }
 
 void make_threads(int threads) { pool().grow(threads); }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "quant/threads.h"
+#include "quant/waiting_fetch.h"
 
 namespace halfbyte::quant {
 
@@ -39,6 +40,9 @@ void for_each_piece(std::int64_t count, bool is_worth_threads, const Body& body)
     for (std::int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(piece);
   });
 }
+
+// What those threads, and callers that wait for them, do meanwhile.
+WaitingFetch& waiting_fetch() noexcept;
 
 // Whether this thread is within such a call: what it calls there it runs alone.
 bool is_in_shared_call() noexcept;

@@ -39,13 +39,15 @@ struct MlpShape {
 
 class Experts {
  public:
-  Experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work)
+  Experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
+          const ProductsView* next)
       : experts_(experts),
         config_(experts.config()),
         input_(input),
         tokens_(tokens),
         asked_(tokens * config_.experts_per_token),
-        work_(work) {}
+        work_(work),
+        next_(next) {}
 
   bool run(Buffer& output) {
     // Rows of a prompt are divided among experts: how many each gets says what is fastest.
@@ -170,6 +172,7 @@ class Experts {
     if (rows_ == 0) return true;
     MlpShape shape;
     if (!view_chosen(shape)) return false;
+    fetch_while_waiting(work_.inputs, tokens_);
     set_products(shape, operand(shape.input), down);
     if (tokens_ > 1 && multiply_by_pieces({work_.inputs, work_.downs, experts_.activation()}, work_.pieces))
       return true;
@@ -204,12 +207,14 @@ class Experts {
       a.output = reinterpret_cast<std::byte*>(outputs[place]->floats(rows_ * width) + row * width);
       if (place + 1 == shape.inputs) row += a.rows;
     }
+    fetch_while_waiting(work_.downs, tokens_);
     multiply_watched(work_.inputs);
     const std::byte* between = gate(rows_, shape);
     for (quant::Product& down : work_.downs) {
       down.arguments.input = between;
       between += down.arguments.rows * shape.size * size_bytes(shape.between);
     }
+    if (!experts_.has_shared()) fetch_while_waiting(next_, tokens_);
     multiply_watched(work_.downs);
   }
 
@@ -264,11 +269,13 @@ class Experts {
       product.arguments.input = input;
       product.arguments.output = reinterpret_cast<std::byte*>(out.floats(tokens_ * product.weight.out_features));
     }
+    fetch_while_waiting(work_.downs, tokens_);
     multiply_watched(work_.inputs);
     quant::LinearArguments& down = work_.downs[0].arguments;
     down.rows = tokens_;
     down.input = gate(tokens_, shape);
     down.output = reinterpret_cast<std::byte*>(work_.shared.floats(tokens_ * hidden_));
+    fetch_while_waiting(next_, tokens_);
     multiply_watched(work_.downs);
     return !experts_.has_shared_router() || share_shared();
   }
@@ -290,6 +297,7 @@ class Experts {
   std::int64_t rows_ = 0;  // of those that are here
   std::int64_t hidden_ = 0;
   ExpertsWork& work_;
+  const ProductsView* next_;  // null: what is multiplied after them is not known
 };
 
 }  // namespace
@@ -298,9 +306,9 @@ bool has_form(const MoeConfig& config, Activation activation) noexcept {
   return config.scoring != Scoring::kSparseMixer && !config.scales_input && has_gate(activation);
 }
 
-bool run_experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
-                 Buffer& output) {
-  return Experts(experts, input, tokens, work).run(output);
+bool run_experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work, Buffer& output,
+                 const ProductsView* next) {
+  return Experts(experts, input, tokens, work, next).run(output);
 }
 
 }  // namespace halfbyte::models::cpu

@@ -13,8 +13,9 @@ namespace halfbyte::models::cpu {
 bool has_form(const MoeConfig& config, Activation activation) noexcept;
 
 // False where something of a chosen expert does not lie as kernels read it: then they are to run as a module. Shapes:
-// input (tokens, hidden), float32; the result (tokens, hidden) is in `output`.
-bool run_experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work,
-                 Buffer& output);
+// input (tokens, hidden), float32; the result (tokens, hidden) is in `output`. `next`: what is multiplied after them;
+// null: it is not known.
+bool run_experts(const ExpertsView& experts, const float* input, std::int64_t tokens, ExpertsWork& work, Buffer& output,
+                 const ProductsView* next);
 
 }  // namespace halfbyte::models::cpu

@@ -121,8 +121,9 @@ class Forward {
     base_ = layer.is_residual_normalised ? normalised_ : stream_;
   }
 
-  // The results are in `outputs`, one a product.
-  void multiply(ProductsView& view, const std::byte* input, Buffer* outputs) {
+  // The results are in `outputs`, one a product. `next`: what is multiplied after them; null: it is not known.
+  void multiply(ProductsView& view, const std::byte* input, Buffer* outputs, const ProductsView* next) {
+    fetch_while_waiting(next, count_);
     cpu::multiply(view, input, count_, work_.reordered, outputs);
   }
 
@@ -134,7 +135,7 @@ class Forward {
     normalise(view.input_norm, view.attention ? &view.attention->inputs : nullptr,
               is_kept || !view.attention ? normalised_ : nullptr);
     if (view.attention)
-      attend(*view.attention);
+      attend(*view.attention, view.mlp ? &view.mlp->gate_up : nullptr);
     else
       modules_->mix(index, normalised_, work_.delta.floats(count_ * hidden_));
     wait(whole(view.attention_group), view.attention_output_norm, view);
@@ -143,10 +144,10 @@ class Forward {
     else
       normalise(view.mlp_norm, view.mlp ? &view.mlp->gate_up : nullptr, is_kept || !view.mlp ? normalised_ : nullptr);
     if (view.mlp)
-      feed_forward(*view.mlp);
+      feed_forward(*view.mlp, first_of(index + 1));
     else if (!view.experts)
-      modules_->feed_forward(index, normalised_, work_.delta);
-    else if (!run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta))
+      modules_->feed_forward(index, normalised_, work_.delta, first_of(index + 1));
+    else if (!run_experts(*view.experts, normalised_, count_, work_.experts, work_.delta, first_of(index + 1)))
       throw Error(ErrorCode::kContract, "experts of a layer differ in what they take and give");
     wait(whole(view.mlp_group), view.mlp_output_norm, view);
     if (view.has_more) complete(index);
@@ -190,8 +191,14 @@ class Forward {
     return {{{first, 3 * queries, 3 * d}, {first + d, 3 * queries, 3 * d}, {first + 2 * d, 3 * queries, 3 * d}}};
   }
 
-  void attend(AttentionView& view) {
-    multiply(view.inputs, work_.operand.at_least(0), work_.products);
+  // What a layer multiplies first; null: nothing of its own, or there is no such layer.
+  const ProductsView* first_of(std::size_t index) const {
+    if (index == model_.layers.size() || !model_.layers[index].attention) return nullptr;
+    return &model_.layers[index].attention->inputs;
+  }
+
+  void attend(AttentionView& view, const ProductsView* next) {
+    multiply(view.inputs, work_.operand.at_least(0), work_.products, &view.output);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       auto& cache = rows_[i].session->state<KeyBlocks>(view.settings.keys_of);
       quant::SequenceBlocks& sequence = work_.sequences[i];
@@ -200,7 +207,7 @@ class Forward {
       sequence.values = cache.value_blocks();
     }
     place(view);
-    multiply(view.output, attended(view), &work_.delta);
+    multiply(view.output, attended(view), &work_.delta, next);
   }
 
   // What placing heads and attending have in common: the tokens, the heads, and the cache.
@@ -301,8 +308,9 @@ class Forward {
     }
   }
 
-  void feed_forward(MlpView& view) {
-    multiply(view.down, multiply_gated(view, work_.operand.at_least(0), count_, work_), &work_.delta);
+  void feed_forward(MlpView& view, const ProductsView* next) {
+    fetch_while_waiting(&view.down, count_);
+    multiply(view.down, multiply_gated(view, work_.operand.at_least(0), count_, work_), &work_.delta, next);
   }
 
   // What waits, once the parts of all ranks are added.

@@ -25,7 +25,8 @@ class ModuleParts {
   virtual ~ModuleParts() = default;
   // What mixes the tokens, and what stands between, of what was normalised.
   virtual void mix(std::size_t layer, float* normalised, float* out) = 0;
-  virtual void feed_forward(std::size_t layer, float* normalised, Buffer& out) = 0;
+  // `next`: what is multiplied after it; null: it is not known.
+  virtual void feed_forward(std::size_t layer, float* normalised, Buffer& out, const ProductsView* next) = 0;
   virtual void complete(std::size_t layer, float* stream) = 0;  // the rest of a layer that has more, in place
   virtual void run(std::size_t layer, const std::function<void()>& work) = 0;  // with a name for what it throws
 };

@@ -31,10 +31,10 @@ class DecoderParts final : public ModuleParts {
       of_part(out, part).copy_(at(layer).mixer().forward(of_part(normalised, part), part.pass));
   }
 
-  void feed_forward(std::size_t layer, float* normalised, Buffer& out) override {
+  void feed_forward(std::size_t layer, float* normalised, Buffer& out, const ProductsView* next) override {
     const FeedForward& module = at(layer).feed_forward();
     const auto* experts = dynamic_cast<const MixtureOfExperts*>(&module);
-    if (experts && has_form(*experts) && run_experts(ModuleExperts(*experts), normalised, count_, experts_, out))
+    if (experts && has_form(*experts) && run_experts(ModuleExperts(*experts), normalised, count_, experts_, out, next))
       return;
     const WorkScope work(WorkKind::kModules);
     of_all(out.floats(count_ * hidden_)).copy_(module.forward(of_all(normalised)));

@@ -10,6 +10,7 @@
 #include "models/sessions/pass_watch.h"
 #include "quant/activations.h"
 #include "quant/gated_linear.h"
+#include "quant/next_products.h"
 
 namespace halfbyte::models::cpu {
 namespace {
@@ -73,6 +74,14 @@ void set_outputs(ProductsView& view, Buffer* outputs, std::int64_t first_token) 
 }
 
 }  // namespace
+
+void fetch_while_waiting(std::span<const quant::Product> next, std::int64_t tokens) {
+  if (tokens <= quant::kDirectRows) quant::fetch_while_waiting(next);
+}
+
+void fetch_while_waiting(const ProductsView* next, std::int64_t tokens) {
+  if (next) fetch_while_waiting(std::span(next->products).first(next->count), tokens);
+}
 
 void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, Buffer& reordered, Buffer* outputs) {
   const std::int64_t row_bytes = view.products[0].weight.in_features * size_bytes(view.operand);

@@ -25,4 +25,5 @@ set(HALFBYTE_QUANT_TESTS
     quant/text_test.cpp
     quant/thread_pool_test.cpp
     quant/transposed_test.cpp
+    quant/waiting_fetch_test.cpp
     quant/wide_test.cpp)
