@@ -10,6 +10,7 @@
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/key_value_tiles.h"
+#include "quant/many_queries.h"
 #include "quant/query_codes.h"
 #include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
@@ -277,7 +278,7 @@ class FewTokens : public Attention {
 // Sequences of many new tokens each.
 class ManyTokens : public Attention {
  public:
-  ManyTokens(const kernels::Table& table, const Attend& a) : Attention(table, a) {
+  ManyTokens(const kernels::Table& table, const Attend& a) : Attention(table, a), queries_(table, a) {
     std::vector<Unit>& units = buffers().some_tokens;
     units.clear();
     for (std::int64_t i = 0; i < a.count; ++i) {
@@ -292,10 +293,8 @@ class ManyTokens : public Attention {
     const Unit& unit = units_[to_size(index)];
     const Range tokens = unit.range;
     const std::int64_t n = (tokens.end - tokens.begin) * share_;
-    float* queries = at_least(buffers().queries, n * a_.head_dim);
-    for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
-      load_queries(unit, token, queries + (token - tokens.begin) * share_ * a_.head_dim);
-    }
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token)
+      queries_.load_queries(place_of(unit, token), share_, (token - tokens.begin) * share_, n);
     Softmax* states = at_least(buffers().states, n);
     float* sums = at_least(buffers().sums, n * a_.head_dim);
     std::fill_n(states, n, Softmax{-__builtin_inff(), 0});
@@ -323,13 +322,9 @@ class ManyTokens : public Attention {
   }
 
   void add_tile(const Unit& unit, Range keys, Range next, Softmax* states) const {
-    Buffers& mine = buffers();
     const std::int64_t n = (unit.range.end - unit.range.begin) * share_;
-    float* tile = at_least(mine.tile, kBlockTokens * a_.head_dim);
-    float* columns = at_least(mine.columns, kBlockTokens * a_.head_dim);
     tiles_.expect_values(*unit.sequence, unit.head, keys);
-    tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
-    tiles_.values(*unit.sequence, unit.head, keys, tile);
+    queries_.load_tile(*unit.sequence, unit.head, keys);
     tiles_.expect_keys(*unit.sequence, unit.head, next);
     for (std::int64_t q = 0; q < n; q += kTogetherQueries)
       add_queries(unit, keys, {q, std::min(q + kTogetherQueries, n)}, states);
@@ -342,17 +337,17 @@ class ManyTokens : public Attention {
     const std::int64_t end = std::min(seen(queries.end - 1).end, keys.end);
     if (end <= keys.begin || seen(queries.begin).begin >= keys.end) return;
     const std::size_t n = to_size(queries.end - queries.begin), count = to_size(end - keys.begin);
-    const std::size_t size = to_size(a_.head_dim), first = to_size(queries.begin);
+    const std::size_t first = to_size(queries.begin);
     float* const weights = at_least(mine.weights, kTogetherQueries * kBlockTokens);
     float* const factors = at_least(mine.factors, kTogetherQueries);
-    kernels_.scores_of_many(mine.queries.data() + first * size, n, mine.columns.data(), count, size, a_.scale,
-                            a_.softcap, weights);
+    queries_.score(first, n, count, weights);
     for (std::size_t i = 0; i < n; ++i)
       factors[i] =
           soften(weights + i * kKeyTile, keys, seen(queries.begin + static_cast<std::int64_t>(i)), states[first + i]);
-    kernels_.weigh(weights, factors, n, mine.tile.data(), count, size, mine.sums.data() + first * size);
+    queries_.weigh(weights, factors, n, count, mine.sums.data() + first * to_size(a_.head_dim));
   }
 
+  const ManyQueries queries_;
   std::span<const Unit> units_;
 };
 

@@ -43,6 +43,17 @@ class KeyValueTiles {
     keys(sequence, head, tokens, tile);
     kernels_.transpose(tile, static_cast<std::size_t>(tokens.end - tokens.begin), size, columns);
   }
+  // The same of keys in bfloat16, in words of two values, which stay as they are. Shape: columns (head_dim / 2,
+  // kBlockTokens).
+  void key_word_columns(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens, float* columns) const {
+    const auto* const rows = reinterpret_cast<const float*>(place_in(sequence.keys, a_.key_dtype, head, tokens));
+    kernels_.transpose(rows, static_cast<std::size_t>(tokens.end - tokens.begin),
+                       static_cast<std::size_t>(a_.head_dim) / 2, columns);
+  }
+  // Where values lie. Shape: (tokens, head_dim). Precondition: not is_int8().
+  const kernels::Byte* value_rows(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const noexcept {
+    return bytes(place_in(sequence.values, a_.value_dtype, head, tokens));
+  }
   // Shape: (tokens, head_dim).
   void values(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens, float* tile) const {
     if (!is_int8()) return load(sequence.values, a_.value_dtype, head, tokens, tile);
@@ -82,7 +93,8 @@ class KeyValueTiles {
   static const std::byte* block_of(std::byte* const* blocks, TokenRange tokens) noexcept {
     return blocks[tokens.begin / kBlockTokens];
   }
-  const std::byte* place_in(std::byte* const* blocks, Dtype dtype, std::int64_t head, TokenRange tokens) const noexcept {
+  const std::byte* place_in(std::byte* const* blocks, Dtype dtype, std::int64_t head,
+                            TokenRange tokens) const noexcept {
     if (is_int8()) return int8_.codes(block_of(blocks, tokens), head);
     const std::int64_t place = head * kBlockTokens + tokens.begin % kBlockTokens;
     return block_of(blocks, tokens) + place * a_.head_dim * size_bytes(dtype);

@@ -90,6 +90,21 @@ struct AttentionTable {
                           std::size_t first, std::size_t n, float* weights, float* products) noexcept;
 };
 
+// Attention of many queries that multiplies bfloat16 as it lies: weights are rounded to bfloat16 too, so it is for
+// results that are. A word is two neighbours. Precondition: head_dim is a multiple of 16.
+struct Bfloat16AttentionTable {
+  // Products with all kKeyTile keys, times `scale`. Shapes: queries (n, head_dim / 2), columns (head_dim / 2,
+  // kKeyTile): what AttentionTable::transpose gives of words in place of floats.
+  void (*scores)(const std::uint32_t* queries, std::size_t n, const float* columns, std::size_t head_dim, float scale,
+                 float* weights) noexcept;
+  // The values of two keys side by side, of the last one's beside zeros where it has no neighbour. Shapes: values
+  // (count, head_dim) in bfloat16; pairs ((count + 1) / 2, head_dim).
+  void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs) noexcept;
+  // As AttentionTable::weigh. The weight beside an odd last one is finite.
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const std::uint32_t* pairs,
+                std::size_t count, std::size_t head_dim, float* out) noexcept;
+};
+
 // Queries in 8 bits: value = code * scale. Shapes: codes (n, row), with zeros beyond head_dim; others (n).
 struct Int8Queries {
   const signed char* codes;

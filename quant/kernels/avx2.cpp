@@ -325,6 +325,7 @@ const Table kAvx2 = {
     .quantize = &kAvx2Quantize,
     .activations = &kAvx2Activations,
     .attention = &kAvx2Attention,
+    .bfloat16_attention = nullptr,
     .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,

@@ -280,6 +280,7 @@ const Table kAvx512 = {
     .quantize = &kAvx512Quantize,
     .activations = &kAvx512Activations,
     .attention = &kAvx512Attention,
+    .bfloat16_attention = nullptr,
     .int8_attention = nullptr,
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,

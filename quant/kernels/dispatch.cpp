@@ -61,6 +61,7 @@ Table avx512_with_int8() {
 
 Table avx512_with_bfloat16() {
   Table table = avx512_with_int8();
+  table.bfloat16_attention = &kAvx512Bfloat16Attention;
   table.bfloat16_columns = &kAvx512Bfloat16Columns;
   return table;
 }

@@ -167,9 +167,11 @@ struct QuantizeTable {
 // activation_kernels.h has these.
 struct ActivationTable;
 struct AttentionTable;
+struct Bfloat16AttentionTable;
 struct Int8AttentionTable;
 extern const ActivationTable kRefActivations, kAvx2Activations, kAvx512Activations;
 extern const AttentionTable kRefAttention, kAvx2Attention, kAvx512Attention;
+extern const Bfloat16AttentionTable kAvx512Bfloat16Attention;
 extern const Int8AttentionTable kAvx512Int8Attention;
 
 struct Table {
@@ -178,16 +180,17 @@ struct Table {
   const QuantizeTable* quantize;
   const ActivationTable* activations;
   const AttentionTable* attention;
-  const Int8AttentionTable* int8_attention;  // of keys and values in 8 bits; null: they are expanded first
-  const Int8Table* int8;                     // products of few rows in 8-bit integers
-  const WideTable* wide;                     // of 8-bit codes and activations in 16 bits
-  const PanelTable* int8_panels;             // of many rows; null: none
-  const PanelTable* int8_block_panels;       // the same, of groups of whole blocks of steps; null: none that is faster
-  const PanelTable* bfloat16_panels;         // the same in bfloat16; null: none
-  const PanelTable* bfloat16_block_panels;   // the same, of groups of whole blocks of steps; null: none that is faster
-  const ColumnTable* columns;                // products that sum over rows, in float32
-  const ColumnTable* bfloat16_columns;       // the same in bfloat16; null: none that is faster
-  bool is_int8_fast;                         // than floats
+  const Bfloat16AttentionTable* bfloat16_attention;  // null: as floats
+  const Int8AttentionTable* int8_attention;          // of keys and values in 8 bits; null: they are expanded first
+  const Int8Table* int8;                             // products of few rows in 8-bit integers
+  const WideTable* wide;                             // of 8-bit codes and activations in 16 bits
+  const PanelTable* int8_panels;                     // of many rows; null: none
+  const PanelTable* int8_block_panels;      // the same, of groups of whole blocks of steps; null: none that is faster
+  const PanelTable* bfloat16_panels;        // the same in bfloat16; null: none
+  const PanelTable* bfloat16_block_panels;  // the same, of groups of whole blocks of steps; null: none that is faster
+  const ColumnTable* columns;               // products that sum over rows, in float32
+  const ColumnTable* bfloat16_columns;      // the same in bfloat16; null: none that is faster
+  bool is_int8_fast;                        // than floats
   // The order of the activations for coded rows: in each run of words_per_block words of codes, value j * words + i
   // belongs to field j of word i. 1 is the order of the fields.
   std::size_t words_per_block;

@@ -228,6 +228,7 @@ const Table kRef = {
     .quantize = &kRefQuantize,
     .activations = &kRefActivations,
     .attention = &kRefAttention,
+    .bfloat16_attention = nullptr,
     .int8_attention = nullptr,
     .int8 = &kRefInt8,
     .wide = &kRefWide,

@@ -1,12 +1,10 @@
-// Norms, gates and attention: the reference against their definitions in double, every level against the
+// Norms and gates: the reference against their definitions in double, every level against the
 // reference.
 #include "quant/activations.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include <halfbyte/linear.h>
@@ -16,6 +14,7 @@
 #include "quant/threads.h"
 #include "quant/with_activations.h"
 #include "tests/catch.h"
+#include "tests/quant/largest_difference.h"
 #include "tests/quant/levels.h"
 #include "tests/quant/random_values.h"
 
@@ -30,12 +29,6 @@ std::vector<std::uint16_t> to_bfloat16(const std::vector<float>& values) {
   std::vector<std::uint16_t> out(values.size());
   convert(bytes(values), Dtype::kFloat32, bytes(out), Dtype::kBfloat16, static_cast<std::int64_t>(values.size()));
   return out;
-}
-
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return largest;
 }
 
 struct Normalised {
@@ -187,174 +180,6 @@ TEST_CASE("rows are added by share, and what stands beside them", "[activations]
         for (std::size_t j = 2 * row; j < 2 * row + 2; ++j)
           wanted += shares[j] * input[static_cast<std::size_t>(from[j]) * 5 + column];
         CHECK(out[i] == Approx(wanted).margin(1e-6));
-      }
-    }
-  }
-}
-
-struct Shape {
-  std::int64_t heads, kv_heads, head_dim;
-  float softcap;
-  std::int64_t window;
-  bool is_chunked = false;
-  std::vector<float> sinks = {};
-};
-
-constexpr std::int64_t kPasts[] = {700, 3, 511, 64};
-constexpr std::int64_t kRows = std::size(kPasts), kBlocks = 12;
-using Tokens = std::array<std::int64_t, kRows>;
-
-// Of kRows sequences.
-struct Case {
-  std::vector<float> queries, keys, values;
-  std::vector<std::byte*> key_blocks, value_blocks;  // kBlocks a row
-  Tokens tokens;
-
-  std::int64_t first(std::int64_t row) const {
-    return std::accumulate(tokens.begin(), tokens.begin() + row, std::int64_t{0});
-  }
-};
-
-// Units: values of a cache.
-std::size_t place_of(const Shape& s, std::int64_t row, std::int64_t head, std::int64_t key) {
-  const std::int64_t block = row * kBlocks + key / kBlockTokens;
-  return static_cast<std::size_t>(((block * s.kv_heads + head) * kBlockTokens + key % kBlockTokens) * s.head_dim);
-}
-
-std::vector<std::byte*> blocks_of(const Shape& s, std::vector<float>& cache) {
-  std::vector<std::byte*> out;
-  for (std::int64_t i = 0; i < kRows * kBlocks; ++i)
-    out.push_back(reinterpret_cast<std::byte*>(cache.data() + place_of(s, 0, 0, i * kBlockTokens)));
-  return out;
-}
-
-Case make_case(const Shape& s, const Tokens& tokens) {
-  Case out;
-  out.tokens = tokens;
-  out.queries = normal(static_cast<std::size_t>(out.first(kRows) * s.heads * s.head_dim), 10, 2);
-  out.keys = normal(place_of(s, kRows, 0, 0), 11, 0.5f);
-  out.values = normal(out.keys.size(), 12);
-  out.key_blocks = blocks_of(s, out.keys);
-  out.value_blocks = blocks_of(s, out.values);
-  return out;
-}
-
-// Of the first of them.
-std::vector<float> attended(const Table& table, const Shape& s, const Case& c, std::int64_t rows = kRows) {
-  std::vector<float> out(static_cast<std::size_t>(c.first(rows) * s.heads * s.head_dim));
-  std::vector<SequenceBlocks> sequences;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    sequences.push_back({c.first(row), c.tokens[static_cast<std::size_t>(row)], kPasts[row],
-                         c.key_blocks.data() + row * kBlocks, c.value_blocks.data() + row * kBlocks});
-  }
-  Attend a{};
-  a.sequences = sequences.data();
-  a.count = rows;
-  a.heads = s.heads;
-  a.kv_heads = s.kv_heads;
-  a.head_dim = s.head_dim;
-  a.scale = 0.25f;
-  a.softcap = s.softcap;
-  a.window = s.window;
-  a.is_chunked = s.is_chunked;
-  a.sinks = s.sinks.empty() ? nullptr : s.sinks.data();
-  a.queries = bytes(c.queries);
-  a.query_dtype = a.key_dtype = a.value_dtype = a.output_dtype = Dtype::kFloat32;
-  a.output = bytes(out);
-  attend(table, a);
-  return out;
-}
-
-std::int64_t first_seen(const Shape& s, std::int64_t end) {
-  if (s.window == 0) return 0;
-  return s.is_chunked ? (end - 1) / s.window * s.window : std::max<std::int64_t>(0, end - s.window);
-}
-
-// One head of a row's token by its definition.
-std::vector<double> attend_in_double(const Shape& s, const Case& c, std::int64_t row, std::int64_t token,
-                                     std::int64_t head) {
-  const float* q = c.queries.data() + ((c.first(row) + token) * s.heads + head) * s.head_dim;
-  const std::int64_t end = kPasts[row] + token + 1;
-  std::vector<double> out(static_cast<std::size_t>(s.head_dim));
-  double sum = s.sinks.empty() ? 0.0 : std::exp(static_cast<double>(s.sinks[static_cast<std::size_t>(head)]));
-  for (std::int64_t key = first_seen(s, end); key < end; ++key) {
-    const std::size_t at = place_of(s, row, head / (s.heads / s.kv_heads), key);
-    double score = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(s.head_dim); ++i) score += 0.25 * q[i] * c.keys[at + i];
-    if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
-    sum += std::exp(score);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(score) * c.values[at + i];
-  }
-  for (double& value : out) value /= sum;
-  return out;
-}
-
-std::vector<double> attend_in_double(const Shape& s, const Case& c) {
-  std::vector<double> out;
-  for (std::int64_t row = 0; row < kRows; ++row) {
-    for (std::int64_t i = 0; i < c.tokens[static_cast<std::size_t>(row)] * s.heads; ++i) {
-      const auto head = attend_in_double(s, c, row, i / s.heads, i % s.heads);
-      out.insert(out.end(), head.begin(), head.end());
-    }
-  }
-  return out;
-}
-
-const Shape kShapes[] = {{8, 1, 64, 0, 0},
-                         {4, 4, 32, 0, 0},
-                         {6, 2, 80, 0, 0},
-                         {8, 2, 20, 0, 100},
-                         {4, 2, 64, 30, 0},
-                         {10, 2, 127, 5, 513},
-                         {4, 2, 64, 0, 64, true},
-                         {4, 1, 32, 0, 513, true},
-                         {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
-                         {30, 1, 16, 0, 0},
-                         {130, 1, 8, 0, 70},
-                         {6, 3, 32, 0, 100, false, {1.0f, 2.0f, -90.0f, 0.0f, 3.0f, 1.5f}}};
-// One token has a way of its own; the last are several blocks; sequences of both go together.
-constexpr Tokens kTokenCounts[] = {{1, 1, 1, 1}, {2, 2, 2, 2}, {41, 41, 41, 41}, {1, 37, 1, 2}};
-
-TEST_CASE("attention is what its definition says, on every level", "[activations][levels]") {
-  for (const Shape& shape : kShapes) {
-    for (const Tokens& tokens : kTokenCounts) {
-      const Case c = make_case(shape, tokens);
-      const std::vector<double> wanted = attend_in_double(shape, c);
-      for (const Table* table : tables()) {
-        INFO(table->name << " heads " << shape.heads << "/" << shape.kv_heads << " of " << shape.head_dim);
-        CHECK(largest_difference(attended(*table, shape, c), wanted) < 1e-5);  // measured: 3.9e-6
-      }
-    }
-  }
-}
-
-// Fills what lies beyond a row's own keys with NaN, and takes away the blocks that its tokens see no more.
-void spoil(const Shape& s, Case& c, std::int64_t row) {
-  const std::int64_t past = kPasts[row], end = past + c.tokens[static_cast<std::size_t>(row)];
-  for (std::int64_t head = 0; head < s.kv_heads; ++head) {
-    for (std::int64_t key = end; key < kBlocks * kBlockTokens; ++key) {
-      for (std::vector<float>* cache : {&c.keys, &c.values}) {
-        std::fill_n(cache->begin() + static_cast<std::ptrdiff_t>(place_of(s, row, head, key)), s.head_dim, NAN);
-      }
-    }
-  }
-  for (std::int64_t block = 0; (block + 1) * kBlockTokens <= first_seen(s, past + 1); ++block) {
-    const auto at = static_cast<std::size_t>(row * kBlocks + block);
-    c.key_blocks[at] = c.value_blocks[at] = nullptr;
-  }
-}
-
-TEST_CASE("a row's attention depends neither on the other rows nor on keys that it does not see",
-          "[activations][levels]") {
-  for (const Shape& shape : kShapes) {
-    for (const Tokens& tokens : kTokenCounts) {
-      for (const Table* table : tables()) {
-        Case c = make_case(shape, tokens);
-        const std::vector<float> together = attended(*table, shape, c);
-        const std::vector<float> alone = attended(*table, shape, c, 1);
-        CHECK(std::equal(alone.begin(), alone.end(), together.begin()));
-        for (std::int64_t row = 0; row < kRows; ++row) spoil(shape, c, row);
-        CHECK(is_same(attended(*table, shape, c), together));
       }
     }
   }

@@ -3,6 +3,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/activations_test.cpp
     quant/among_openmp_test.cpp
     quant/attention_gradients_test.cpp
+    quant/attention_test.cpp
     quant/call_test.cpp
     quant/dispatch_test.cpp
     quant/gated_linear_test.cpp

@@ -1,0 +1,33 @@
+// Many queries and one tile of keys and values at a time, as attention's kernels multiply them: in float32, or as they
+// lie where all that is read, and the result, is bfloat16, and the CPU multiplies that faster.
+#pragma once
+
+#include "quant/activations.h"
+#include "quant/kernels/activation_kernels.h"
+#include "quant/key_value_tiles.h"
+
+namespace halfbyte::quant {
+
+// What is loaded belongs to the thread, until it loads the next.
+class ManyQueries {
+ public:
+  ManyQueries(const kernels::Table& table, const Attend& a);
+
+  // `count` heads of Attend::queries, from `place` on, become the queries from `at` on, of `all`.
+  void load_queries(std::int64_t place, std::int64_t count, std::int64_t at, std::int64_t all) const;
+  void load_tile(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const;
+
+  // Of queries [first, first + n) and the tile's first `count` keys, as AttentionTable has them. Shapes: weights (n,
+  // kKeyTile), finite wherever scores are; sums (n, head_dim).
+  void score(std::size_t first, std::size_t n, std::size_t count, float* weights) const;
+  void weigh(const float* weights, const float* factors, std::size_t n, std::size_t count, float* sums) const;
+
+ private:
+  const kernels::Table& table_;
+  const kernels::AttentionTable& kernels_;
+  const kernels::Bfloat16AttentionTable* words_;  // null: in float32
+  const Attend& a_;
+  const KeyValueTiles tiles_;
+};
+
+}  // namespace halfbyte::quant
