@@ -21,6 +21,8 @@ namespace {
 // Values below this many are not worth waking other threads.
 constexpr std::int64_t kParallelValues = 16 << 10;
 constexpr std::int64_t kParallelProducts = 256 << 10;
+// Scores: a token's experts are chosen one after another.
+constexpr std::int64_t kParallelScores = 2 << 10;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -91,7 +93,7 @@ class Experts {
       correction = work_.correction.data();
     }
     const WorkScope work(WorkKind::kExpertRows);
-    quant::for_each_piece(tokens_, tokens_ * experts > kParallelValues, [&](std::int64_t token) {
+    quant::for_each_piece(tokens_, tokens_ * experts > kParallelScores, [&](std::int64_t token) {
       route_token({scores + token * experts, scores + (tokens_ + token) * experts, correction}, config_,
                   work_.chosen.data() + token * chosen, work_.shares.data() + token * chosen);
     });
