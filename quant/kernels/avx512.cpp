@@ -41,11 +41,23 @@ __m256i to_bfloat(Floats value) {
 }
 
 template <Float kFrom>
+Floats load_floats(const Byte* from) {
+  if constexpr (kFrom == kFloat32) return _mm512_loadu_ps(from);
+  const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  if constexpr (kFrom == kFloat16) return _mm512_cvtph_ps(values);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
+}
+
+// Whole vectors go without a mask: on a Zen 5 what is stored with one is not forwarded to who loads it next, who waits
+// until it is in cache.
+template <Float kFrom>
 void load_run(const Byte* source, std::size_t count, float* out) {
-  for (std::size_t i = 0; i < count; i += kWidth) {
-    const __mmask16 mask = first_lanes(count - i);
-    _mm512_mask_storeu_ps(out + i, mask, load_floats<kFrom>(source + i * kElementBytes[kFrom], mask));
-  }
+  std::size_t i = 0;
+  for (; i + kWidth <= count; i += kWidth)
+    _mm512_storeu_ps(out + i, load_floats<kFrom>(source + i * kElementBytes[kFrom]));
+  if (i == count) return;
+  const __mmask16 mask = first_lanes(count - i);
+  _mm512_mask_storeu_ps(out + i, mask, load_floats<kFrom>(source + i * kElementBytes[kFrom], mask));
 }
 
 void load(Float from, const Byte* source, std::size_t count, float* out) noexcept {
@@ -54,17 +66,27 @@ void load(Float from, const Byte* source, std::size_t count, float* out) noexcep
 }
 
 template <Float kTo>
+__m256i to_halves(Floats value) {
+  return kTo == kFloat16 ? _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
+}
+
+template <Float kTo>
 void store_run(const float* source, std::size_t count, Byte* out) {
-  for (std::size_t i = 0; i < count; i += kWidth) {
-    const __mmask16 mask = first_lanes(count - i);
-    const Floats value = _mm512_maskz_loadu_ps(mask, source + i);
-    if constexpr (kTo == kFloat32) {
-      _mm512_mask_storeu_ps(out + i * 4, mask, value);
-    } else {
-      const __m256i halves = kTo == kFloat16 ? _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT) : to_bfloat(value);
-      _mm256_mask_storeu_epi16(out + i * 2, mask, halves);
-    }
+  std::size_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    const Floats value = _mm512_loadu_ps(source + i);
+    if constexpr (kTo == kFloat32)
+      _mm512_storeu_ps(out + i * 4, value);
+    else
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * 2), to_halves<kTo>(value));
   }
+  if (i == count) return;
+  const __mmask16 mask = first_lanes(count - i);
+  const Floats value = _mm512_maskz_loadu_ps(mask, source + i);
+  if constexpr (kTo == kFloat32)
+    _mm512_mask_storeu_ps(out + i * 4, mask, value);
+  else
+    _mm256_mask_storeu_epi16(out + i * 2, mask, to_halves<kTo>(value));
 }
 
 void store(Float to, const float* source, std::size_t count, Byte* out) noexcept {
@@ -90,24 +112,25 @@ void expand_scales(const signed char* bytes, std::size_t count, float row_scale,
   }
 }
 
-// A lane is not finite when all its exponent bits are set. Works on 64 bytes of any of the dtypes.
+// A lane is not finite when all its exponent bits are set. Of kWidth lanes: halves are loaded as store_run stores them,
+// for what it stored may be looked at next.
 template <Float kFrom>
-unsigned non_finite_lanes(const Byte* from, std::size_t lanes) {
+unsigned non_finite_lanes(const Byte* from, __mmask16 mask) {
   if constexpr (kFrom == kFloat32) {
     const Ints exponent = _mm512_set1_epi32(0x7f800000);
-    const Ints bits = _mm512_maskz_loadu_epi32(first_lanes(lanes), from);
+    const Ints bits = mask == 0xffff ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi32(mask, from);
     return _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
   }
-  const Ints exponent = _mm512_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
-  const __mmask32 mask = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1u;
-  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_maskz_loadu_epi16(mask, from), exponent), exponent);
+  const __m256i exponent = _mm256_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
+  const __m256i bits = mask == 0xffff ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))
+                                      : _mm256_maskz_loadu_epi16(mask, from);
+  return _mm256_cmpeq_epi16_mask(_mm256_and_si256(bits, exponent), exponent);
 }
 
 template <Float kFrom>
 std::size_t scan_run(const Byte* source, std::size_t count) {
-  constexpr std::size_t kLanesPerLoad = 64 / kElementBytes[kFrom];
-  for (std::size_t i = 0; i < count; i += kLanesPerLoad) {
-    const unsigned found = non_finite_lanes<kFrom>(source + i * kElementBytes[kFrom], count - i);
+  for (std::size_t i = 0; i < count; i += kWidth) {
+    const unsigned found = non_finite_lanes<kFrom>(source + i * kElementBytes[kFrom], first_lanes(count - i));
     if (found) return i + static_cast<std::size_t>(__builtin_ctz(found));
   }
   return count;
