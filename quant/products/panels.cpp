@@ -82,12 +82,13 @@ Scratch& scratch() {
 // The input of one call, cut into panels of nearly equal height. Panel p holds rows [first(p), first(p + 1)).
 struct Panels {
   std::size_t rows, count;
+  std::size_t* firsts;      // (count + 1): divisions would show in each tile's way through all panels
   Byte* steps;              // of each panel: (steps, rows, kStepBytes)
   float* scales;            // of each panel: (groups, rows)
   std::int32_t* code_sums;  // as scales
   float* sums;              // as scales
 
-  std::size_t first(std::size_t panel) const { return rows * panel / count; }
+  std::size_t first(std::size_t panel) const { return firsts[panel]; }
   // Of a panel, from a group on.
   const Byte* input(const Plan& plan, std::size_t panel, std::size_t group) const {
     const std::size_t at = first(panel), height = first(panel + 1) - at;
@@ -100,9 +101,14 @@ Panels allocate_panels(const Plan& plan, std::size_t rows) {
   thread_local Aligned<Byte> steps;
   thread_local Floats scales, sums;
   thread_local Aligned<std::int32_t> code_sums;
+  thread_local Aligned<std::size_t> firsts;
   const std::size_t groups = plan.padded / plan.group_size + 1;
+  const std::size_t count = (rows + plan.panel_rows - 1) / plan.panel_rows;
+  std::size_t* const of_panels = firsts.at_least(count + 1);
+  for (std::size_t panel = 0; panel <= count; ++panel) of_panels[panel] = rows * panel / count;
   return {rows,
-          (rows + plan.panel_rows - 1) / plan.panel_rows,
+          count,
+          of_panels,
           steps.at_least(plan.rows * plan.row_bytes()),
           scales.at_least(plan.rows * groups),
           code_sums.at_least(plan.rows * groups),
