@@ -300,7 +300,7 @@ class ManyTokens : public Attention {
     std::fill_n(states, n, Softmax{-__builtin_inff(), 0});
     std::fill_n(sums, n * a_.head_dim, 0.0f);
     const std::int64_t end = seen_by(*unit.sequence, tokens.end - 1).end;
-    for (std::int64_t key = seen_by(*unit.sequence, tokens.begin).begin; key < end;) {
+    for (std::int64_t key = queries_.first_key(seen_by(*unit.sequence, tokens.begin).begin); key < end;) {
       const Range tile = tiles_.tile_at(key, end);
       add_tile(unit, tile, tiles_.tile_at(tile.end, end), states);
       key = tile.end;

@@ -1,5 +1,5 @@
 // A sequence's keys and values by tiles of up to kBlockTokens tokens, as attention's kernels read them: in float32,
-// whatever they are kept in, or the codes of 8 bits where they lie.
+// whatever they are kept in, or as they are, 8-bit codes or words of two bfloat16 values.
 #pragma once
 
 #include <algorithm>

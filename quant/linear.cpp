@@ -168,7 +168,11 @@ bool is_gated_at_once(std::span<const Product> products) {
   return are_gated_at_once(first, second, products);
 }
 
-void fetch_while_waiting(std::span<const Product> products) {
+std::size_t row_streams(const kernels::Table& table) noexcept {
+  return table.int8 ? std::min(table.streams, table.int8->streams) : 1;
+}
+
+void fetch_while_waiting(std::span<const Product> products, std::int64_t rows) {
   std::array<ReadMatrix, WaitingFetch::kMostMatrices> matrices;
   const std::size_t count = std::min(products.size(), matrices.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -176,9 +180,8 @@ void fetch_while_waiting(std::span<const Product> products) {
     matrices[i] = {weight.rows, static_cast<std::size_t>(weight.row_bytes()),
                    static_cast<std::size_t>(weight.out_features)};
   }
-  const kernels::Table& table = kernels::kernels();
   waiting_fetch().announce(std::span(matrices).first(count), static_cast<std::size_t>(max_threads()),
-                           std::min(table.streams, table.int8 ? table.int8->streams : 1));
+                           rows == 1 ? row_streams(kernels::kernels()) : 1);
 }
 
 bool is_by_own_kernels(const Product& product) {

@@ -13,6 +13,8 @@ class ManyQueries {
  public:
   ManyQueries(const kernels::Table& table, const Attend& a);
 
+  // The first key of a tile that must have `key`: words are of the same two keys however passes are divided.
+  std::int64_t first_key(std::int64_t key) const noexcept { return words_ ? key / 2 * 2 : key; }
   // `count` heads of Attend::queries, from `place` on, become the queries from `at` on, of `all`.
   void load_queries(std::int64_t place, std::int64_t count, std::int64_t at, std::int64_t all) const;
   void load_tile(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const;

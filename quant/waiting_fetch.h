@@ -24,13 +24,15 @@ struct Reading {
   std::size_t bytes = 0;    // of each
 };
 
-// Of thread `thread` of `threads`, which divide the rows of all matrices as products do (Chunks), each from the
-// beginnings of so many `streams` of its run: `most` bytes in all, and none beyond the matrix that a place is in.
+// Of thread `thread` of `threads`, which divide the rows of all matrices evenly, each from the beginnings of so many
+// `streams` of its run: `most` bytes in all, and none beyond the matrix that a place is in. Products divide them by
+// whole chunks (Chunks), so that up to a chunk of this is another's.
 Reading first_reading(std::span<const ReadMatrix> matrices, std::size_t thread, std::size_t threads,
                       std::size_t streams, std::size_t most) noexcept;
 
-// One thread says what will be read; all fetch their parts while they have nothing else to do. Nothing depends on what
-// a thread sees of it, nor on whether the memory is still there: a fetch of what is not does nothing.
+// Whoever calls says what will be read, and the last one to say so is heard; all threads fetch their parts while they
+// have nothing else to do. Nothing depends on what a thread sees of it, nor on whether the memory is still there: a
+// fetch of what is not does nothing.
 class WaitingFetch {
  public:
   static constexpr std::size_t kMostMatrices = 32;

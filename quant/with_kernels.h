@@ -19,5 +19,7 @@ void dequantize(const kernels::Table& table, const WeightMatrix& weight, std::in
                 std::byte* out, Dtype dtype);
 void convert(const kernels::Table& table, const std::byte* source, Dtype source_dtype, std::byte* target,
              Dtype target_dtype, std::int64_t count);
+// In how many places of a matrix of 4-bit codes a thread reads in turn, with one row of input.
+std::size_t row_streams(const kernels::Table& table) noexcept;
 
 }  // namespace halfbyte::quant

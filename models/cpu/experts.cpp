@@ -21,7 +21,7 @@ namespace {
 // Values below this many are not worth waking other threads.
 constexpr std::int64_t kParallelValues = 16 << 10;
 constexpr std::int64_t kParallelProducts = 256 << 10;
-// Scores: a token's experts are chosen one after another.
+// Scores below this many are chosen from by one thread.
 constexpr std::int64_t kParallelScores = 2 << 10;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -174,7 +174,7 @@ class Experts {
     if (rows_ == 0) return true;
     MlpShape shape;
     if (!view_chosen(shape)) return false;
-    fetch_while_waiting(work_.inputs, tokens_);
+    fetch_next(work_.inputs, tokens_);
     set_products(shape, operand(shape.input), down);
     if (tokens_ > 1 && multiply_by_pieces({work_.inputs, work_.downs, experts_.activation()}, work_.pieces))
       return true;
@@ -209,14 +209,14 @@ class Experts {
       a.output = reinterpret_cast<std::byte*>(outputs[place]->floats(rows_ * width) + row * width);
       if (place + 1 == shape.inputs) row += a.rows;
     }
-    fetch_while_waiting(work_.downs, tokens_);
+    fetch_next(work_.downs, tokens_);
     multiply_watched(work_.inputs);
     const std::byte* between = gate(rows_, shape);
     for (quant::Product& down : work_.downs) {
       down.arguments.input = between;
       between += down.arguments.rows * shape.size * size_bytes(shape.between);
     }
-    if (!experts_.has_shared()) fetch_while_waiting(next_, tokens_);
+    fetch_next(experts_.has_shared() ? nullptr : next_, tokens_);
     multiply_watched(work_.downs);
   }
 
@@ -271,13 +271,13 @@ class Experts {
       product.arguments.input = input;
       product.arguments.output = reinterpret_cast<std::byte*>(out.floats(tokens_ * product.weight.out_features));
     }
-    fetch_while_waiting(work_.downs, tokens_);
+    fetch_next(work_.downs, tokens_);
     multiply_watched(work_.inputs);
     quant::LinearArguments& down = work_.downs[0].arguments;
     down.rows = tokens_;
     down.input = gate(tokens_, shape);
     down.output = reinterpret_cast<std::byte*>(work_.shared.floats(tokens_ * hidden_));
-    fetch_while_waiting(next_, tokens_);
+    fetch_next(next_, tokens_);
     multiply_watched(work_.downs);
     return !experts_.has_shared_router() || share_shared();
   }

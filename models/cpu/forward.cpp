@@ -123,7 +123,7 @@ class Forward {
 
   // The results are in `outputs`, one a product. `next`: what is multiplied after them; null: it is not known.
   void multiply(ProductsView& view, const std::byte* input, Buffer* outputs, const ProductsView* next) {
-    fetch_while_waiting(next, count_);
+    fetch_next(next, count_);
     cpu::multiply(view, input, count_, work_.reordered, outputs);
   }
 
@@ -309,7 +309,7 @@ class Forward {
   }
 
   void feed_forward(MlpView& view, const ProductsView* next) {
-    fetch_while_waiting(&view.down, count_);
+    fetch_next(&view.down, count_);
     multiply(view.down, multiply_gated(view, work_.operand.at_least(0), count_, work_), &work_.delta, next);
   }
 

@@ -75,12 +75,12 @@ void set_outputs(ProductsView& view, Buffer* outputs, std::int64_t first_token) 
 
 }  // namespace
 
-void fetch_while_waiting(std::span<const quant::Product> next, std::int64_t tokens) {
-  if (tokens <= quant::kDirectRows) quant::fetch_while_waiting(next);
+void fetch_next(std::span<const quant::Product> next, std::int64_t tokens) {
+  if (tokens <= quant::kDirectRows) quant::fetch_while_waiting(next, tokens);
 }
 
-void fetch_while_waiting(const ProductsView* next, std::int64_t tokens) {
-  if (next) fetch_while_waiting(std::span(next->products).first(next->count), tokens);
+void fetch_next(const ProductsView* next, std::int64_t tokens) {
+  fetch_next(next ? std::span(next->products).first(next->count) : std::span<const quant::Product>(), tokens);
 }
 
 void multiply(ProductsView& view, const std::byte* input, std::int64_t tokens, Buffer& reordered, Buffer* outputs) {

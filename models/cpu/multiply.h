@@ -10,9 +10,10 @@
 
 namespace halfbyte::models::cpu {
 
-// What a pass multiplies after the next products: threads that wait fetch its beginning, where tokens are few.
-void fetch_while_waiting(const ProductsView* next, std::int64_t tokens);
-void fetch_while_waiting(std::span<const quant::Product> next, std::int64_t tokens);
+// What a pass multiplies after the next products: threads that wait fetch its beginning, where tokens are few. Null or
+// empty: it is not known, and nothing is fetched.
+void fetch_next(const ProductsView* next, std::int64_t tokens);
+void fetch_next(std::span<const quant::Product> next, std::int64_t tokens);
 
 // Asks the watch between slices of tokens. `reordered`: for the input in the order of a weight's columns. Shapes: input
 // (tokens, in_features), in the view's operand dtype; outputs (tokens, out_features) each, float32.

@@ -1,5 +1,5 @@
-// The table of functions for what lies between products, in plain C types: norms, rotary, gates, attention over a few
-// queries. All values are float32; Table::load and Table::store convert. For quant/*.cpp and the kernel files only.
+// The tables of functions for what lies between products, in plain C types: norms, rotary, gates, attention. All values
+// are float32 but where a table's name says otherwise; Table::load and Table::store convert. For quant/*.cpp and the kernel files only.
 //
 // One source is compiled for every level. Everything equals `ref` bit for bit (sums are made in kSumLanes lanes, then
 // pairwise) but attention, whose products are fused and whose sums are made in other orders.
@@ -100,7 +100,7 @@ struct Bfloat16AttentionTable {
   // The values of two keys side by side, of the last one's beside zeros where it has no neighbour. Shapes: values
   // (count, head_dim) in bfloat16; pairs ((count + 1) / 2, head_dim).
   void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs) noexcept;
-  // As AttentionTable::weigh. The weight beside an odd last one is finite.
+  // As AttentionTable::weigh.
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const std::uint32_t* pairs,
                 std::size_t count, std::size_t head_dim, float* out) noexcept;
 };

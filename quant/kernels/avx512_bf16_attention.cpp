@@ -41,6 +41,19 @@ void add_rows(const std::uint32_t* words, std::size_t stride, const Row* rows, s
   }
 }
 
+// The same of one row of which only the first value of each word counts: the other may be no number.
+template <std::size_t kN, std::size_t kS>
+void add_last_row(const std::uint32_t* words, const std::uint32_t* row, Floats (&sums)[kN][kS]) {
+  const Words first_values = _mm512_set1_epi32(0xffff);
+#pragma GCC unroll 4
+  for (std::size_t s = 0; s < kS; ++s) {
+    const Words own = _mm512_and_si512(_mm512_loadu_si512(row + s * kWidth), first_values);
+#pragma GCC unroll 4
+    for (std::size_t q = 0; q < kN; ++q)
+      add_products(sums[q][s], own, _mm512_set1_epi32(static_cast<int>(words[q * kPairs])));
+  }
+}
+
 template <std::size_t kN>
 struct Count {
   static constexpr std::size_t value = kN;
@@ -115,7 +128,8 @@ void weigh_some(const std::uint32_t* words, const float* factors, const std::uin
     for (std::size_t s = 0; s < kS; ++s)
       sums[q][s] = _mm512_mul_ps(_mm512_loadu_ps(out + q * head_dim + s * kWidth), _mm512_set1_ps(factors[q]));
   }
-  add_rows(words, kPairs, pairs, head_dim, (count + 1) / 2, sums);
+  add_rows(words, kPairs, pairs, head_dim, count / 2, sums);
+  if (count % 2) add_last_row(words + count / 2, pairs + count / 2 * head_dim, sums);
 #pragma GCC unroll 4
   for (std::size_t q = 0; q < kN; ++q) {
 #pragma GCC unroll 4

@@ -33,7 +33,7 @@ inline float from_bits(std::uint32_t bits) noexcept { return __builtin_bit_cast(
 inline Vector from_bits(Words bits) noexcept { return (Vector)bits; }
 
 // The limit where x is beyond it; lets NaN through. Of a float or a Vector, as what follows: for GCC makes branches of
-// limits in a loop of floats. And it makes a comparison and a choice of each where one instruction does both.
+// limits in a loop of floats, and of a Vector's two instructions where one does both.
 inline float at_least(float x, float limit) noexcept { return x < limit ? limit : x; }
 inline float at_most(float x, float limit) noexcept { return x > limit ? limit : x; }
 #ifdef __AVX__

@@ -94,6 +94,10 @@ void load_row(const Call& call, std::size_t row, Columns columns, float* out);
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
                     std::size_t column, std::size_t n);
 
+// Where the products of one row of input with these weight rows go: this core is to own it before they are written. Who
+// takes a chunk waits for what it has written, and that for whoever has read the last results.
+void expect_results(const Call& call, std::size_t begin, std::size_t end) noexcept;
+
 // Bytes of weights that a call of some rows of input reads, times those rows: what decides whether other threads are
 // worth waking.
 bool is_worth_threads(std::span<const Call> calls) noexcept;

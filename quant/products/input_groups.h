@@ -29,8 +29,9 @@ kernels::Int8DotArguments int8_arguments(const Chunks::Chunk& chunk, ScaleOrder 
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order);
 // Whether scales need nothing but to become float32, and chunks have whole kScaleUnits of weight rows.
 bool takes_stored_scales(const WeightView& weight) noexcept;
-// Of products that read each weight row where it lies, with so many rows of input. In 8 bits with scales where they are
-// stored, if they need nothing but to become float32 and the chunk has whole kScaleUnits of weight rows.
+// Of products that read each weight row where it lies, with so many rows of input. With scales where they are stored,
+// if they need nothing but to become float32 and the chunk has whole kScaleUnits of weight rows: in 8 bits, and of one
+// row in 16.
 kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 

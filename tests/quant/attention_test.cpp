@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
 #include <halfbyte/linear.h>
 
 #include "quant/activations.h"
+#include "quant/rows_alike.h"
 #include "quant/with_activations.h"
 #include "tests/catch.h"
 #include "tests/quant/largest_difference.h"
@@ -93,18 +95,19 @@ Attended make_attended(const Shape& s, const Tokens& tokens, Dtype dtype) {
   return out;
 }
 
-// Of the first of them.
-std::vector<float> attended(const Table& table, const Shape& s, const Attended& c, std::int64_t rows = kRows) {
-  const std::int64_t count = c.first(rows) * s.heads * s.head_dim;
-  std::vector<std::byte> out(static_cast<std::size_t>(count * size_bytes(c.dtype)));
+// Of `rows` rows the tokens [begin, end), or as many of them as a row has.
+void attend_some(const Table& table, const Shape& s, const Attended& c, std::int64_t rows, std::int64_t begin,
+                 std::int64_t end, std::vector<std::byte>& out) {
   std::vector<SequenceBlocks> sequences;
   for (std::int64_t row = 0; row < rows; ++row) {
-    sequences.push_back({c.first(row), c.tokens[static_cast<std::size_t>(row)], kPasts[row],
-                         c.key_blocks.data() + row * kBlocks, c.value_blocks.data() + row * kBlocks});
+    const std::int64_t count = std::min(c.tokens[static_cast<std::size_t>(row)], end) - begin;
+    if (count > 0)
+      sequences.push_back({c.first(row) + begin, count, kPasts[row] + begin, c.key_blocks.data() + row * kBlocks,
+                           c.value_blocks.data() + row * kBlocks});
   }
   Attend a{};
   a.sequences = sequences.data();
-  a.count = rows;
+  a.count = static_cast<std::int64_t>(sequences.size());
   a.heads = s.heads;
   a.kv_heads = s.kv_heads;
   a.head_dim = s.head_dim;
@@ -117,6 +120,15 @@ std::vector<float> attended(const Table& table, const Shape& s, const Attended& 
   a.query_dtype = a.key_dtype = a.value_dtype = a.output_dtype = c.dtype;
   a.output = out.data();
   attend(table, a);
+}
+
+// Of the first rows, the tokens before `cut` in a call of their own.
+std::vector<float> attended(const Table& table, const Shape& s, const Attended& c, std::int64_t rows = kRows,
+                            std::int64_t cut = 0) {
+  const std::int64_t count = c.first(rows) * s.heads * s.head_dim;
+  std::vector<std::byte> out(static_cast<std::size_t>(count * size_bytes(c.dtype)));
+  if (cut > 0) attend_some(table, s, c, rows, 0, cut, out);
+  attend_some(table, s, c, rows, cut, std::numeric_limits<std::int64_t>::max(), out);
   return floats_of(out, c.dtype);
 }
 
@@ -162,6 +174,8 @@ const Shape kShapes[] = {{8, 1, 64, 0, 0},
                          {4, 2, 64, 30, 0},
                          {10, 2, 127, 5, 513},
                          {4, 2, 64, 0, 64, true},
+                         {4, 2, 32, 0, 33},
+                         {4, 1, 16, 0, 7, true},
                          {4, 1, 32, 0, 513, true},
                          {4, 2, 64, 0, 0, false, {-3.0f, 0.5f, 4.0f, 60.0f}},
                          {30, 1, 16, 0, 0},
@@ -229,6 +243,29 @@ TEST_CASE("a row's attention depends neither on the other rows nor on keys that 
           CHECK(std::equal(alone.begin(), alone.end(), together.begin()));
           CHECK(is_same(attended(*table, shape, spoilt), together));
         }
+      }
+    }
+  }
+}
+
+// Values of very different sizes, so that an order of sums shows.
+void spread_values(const Shape& s, Attended& c) {
+  for (std::size_t i = 0; i < c.values.size(); ++i)
+    c.values[i] = std::ldexp(c.values[i], static_cast<int>(i * 7919 % 21) - 10);
+  keep(s, c);
+}
+
+TEST_CASE("tokens that count as many have the same attention, to the bit, however passes are divided",
+          "[activations][levels]") {
+  const RowsAlike alike(RowsKind::kMany);
+  const std::int64_t cut = GENERATE(1, 2, 19, 40);
+  for (const Shape& shape : {Shape{16, 8, 128, 0, 33}, Shape{4, 2, 64, 0, 0}, Shape{4, 1, 32, 0, 7, true}}) {
+    for (const Bound& bound : kBounds) {
+      Attended c = make_attended(shape, {41, 37, 40, 41}, bound.dtype);
+      spread_values(shape, c);
+      for (const Table* table : tables()) {
+        CAPTURE(cut, table->name, shape.heads, shape.head_dim, shape.window);
+        CHECK(is_same(attended(*table, shape, c, kRows, cut), attended(*table, shape, c)));
       }
     }
   }

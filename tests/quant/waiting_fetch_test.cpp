@@ -4,6 +4,7 @@
 
 #include "quant/next_products.h"
 #include "quant/thread_pool.h"
+#include "quant/with_kernels.h"
 #include "tests/catch.h"
 #include "tests/quant/max_threads.h"
 
@@ -91,8 +92,13 @@ TEST_CASE("weights of the products that come next are announced to the threads t
   product.weight.in_features = 64;
   WaitingFetch::Reader reader(waiting_fetch(), 1);
   static_cast<void>(fetches(reader));  // of what was announced before
-  fetch_while_waiting(std::span(&product, 1));
-  CHECK(fetches(reader) == 128 * 128 / 512);
+  const int rows = GENERATE(1, 2);
+  CAPTURE(rows);
+  fetch_while_waiting(std::span(&product, 1), rows);
+  const std::size_t streams = rows == 1 ? row_streams(kernels::kernels()) : 1;
+  CHECK(fetches(reader) == static_cast<int>(128 * 128 / streams / 512));
+  fetch_while_waiting({}, 1);
+  CHECK(fetches(reader) == 0);
 }
 
 }  // namespace
