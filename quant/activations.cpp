@@ -333,15 +333,22 @@ void reorder_columns(const ReorderColumns& a) {
 }
 
 void mix_rows(const MixRows& a) {
-  const auto add = [&](float* out, const float* row, float share) {
-    for (std::int64_t i = 0; i < a.size; ++i) out[i] += share * row[i];
+  constexpr std::int64_t kSome = 32;  // values whose sums stay in registers
+  const auto mix = [&](std::int64_t row, std::int64_t begin, std::int64_t count) {
+    float sums[kSome] = {};
+    const auto add = [&](const float* from, float share) {
+      if (count == kSome) {
+        for (std::int64_t i = 0; i < kSome; ++i) sums[i] += share * from[begin + i];
+      } else {
+        for (std::int64_t i = 0; i < count; ++i) sums[i] += share * from[begin + i];
+      }
+    };
+    for (std::int64_t i = row * a.count; i < (row + 1) * a.count; ++i) add(a.input + a.from[i] * a.size, a.shares[i]);
+    if (a.beside) add(a.beside + row * a.size, a.beside_shares ? a.beside_shares[row] : 1.0f);
+    std::copy_n(sums, count, a.output + row * a.size + begin);
   };
   for_each_piece(a.rows, a.rows * a.size * a.count > kParallelValues, [&](std::int64_t row) {
-    float* const out = a.output + row * a.size;
-    std::fill_n(out, a.size, 0.0f);
-    for (std::int64_t i = row * a.count; i < (row + 1) * a.count; ++i)
-      add(out, a.input + a.from[i] * a.size, a.shares[i]);
-    if (a.beside) add(out, a.beside + row * a.size, a.beside_shares ? a.beside_shares[row] : 1.0f);
+    for (std::int64_t begin = 0; begin < a.size; begin += kSome) mix(row, begin, std::min(kSome, a.size - begin));
   });
 }
 

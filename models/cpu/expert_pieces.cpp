@@ -8,6 +8,7 @@
 #include "models/cpu/costs.h"
 #include "models/cpu/gates.h"
 #include "models/sessions/pass_watch.h"
+#include "quant/gated_linear.h"
 #include "quant/linear_way.h"
 #include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
@@ -137,17 +138,24 @@ class Pieces {
   }
 
   void run(const ExpertPiece& piece, BetweenProducts& own) const {
-    Inputs inputs = inputs_of(piece);
-    Buffer* const outputs[] = {&own.first, &own.second};
-    for (std::size_t i = 0; i < experts_.inputs_each(); ++i)
-      inputs[i].arguments.output =
-          reinterpret_cast<std::byte*>(outputs[i]->floats(piece.rows() * inputs[i].weight.out_features));
-    quant::linear(std::span(inputs).first(experts_.inputs_each()));
     quant::Product down = down_of(piece);
     down.arguments.input =
-        gated({experts_.activation, piece.rows(), down.weight.in_features, down.arguments.input_dtype},
-              own.first.floats(0), experts_.inputs_each() == 1 ? nullptr : own.second.floats(0), own.between);
+        gate_up(piece, {experts_.activation, piece.rows(), down.weight.in_features, down.arguments.input_dtype}, own);
     quant::linear(std::span(&down, 1));
+  }
+
+  const std::byte* gate_up(const ExpertPiece& piece, const Gated& what, BetweenProducts& own) const {
+    Inputs all = inputs_of(piece);
+    const std::span<quant::Product> inputs = std::span(all).first(experts_.inputs_each());
+    std::byte* const out =
+        own.between.at_least(static_cast<std::size_t>(what.rows * what.size * size_bytes(what.dtype)));
+    if (quant::linear_gated({inputs, gate_of(what.activation), out, what.dtype})) return out;
+    Buffer* const outputs[] = {&own.first, &own.second};
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      inputs[i].arguments.output =
+          reinterpret_cast<std::byte*>(outputs[i]->floats(what.rows * inputs[i].weight.out_features));
+    quant::linear(inputs);
+    return gated(what, own.first.floats(0), inputs.size() == 1 ? nullptr : own.second.floats(0), own.between);
   }
 
   const ExpertRows& experts_;

@@ -103,25 +103,26 @@ void expand_scales(const signed char* bytes, std::size_t count, float row_scale,
   }
 }
 
-// A value is not finite when all its exponent bits are set. Bytes of 32 that belong to such values.
+// A value is not finite when all its exponent bits are set. Bytes of kWidth values that belong to such: halves are loaded
+// as store_run stores them, for what it stored may be looked at next.
 template <Float kFrom>
 unsigned non_finite_bytes(const Byte* from) {
-  const Ints bits = _mm256_loadu_si256(reinterpret_cast<const Ints*>(from));
   if constexpr (kFrom == kFloat32) {
+    const Ints bits = _mm256_loadu_si256(reinterpret_cast<const Ints*>(from));
     const Ints exponent = _mm256_set1_epi32(0x7f800000);
     return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent)));
   }
-  const Ints exponent = _mm256_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
-  return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi16(_mm256_and_si256(bits, exponent), exponent)));
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i exponent = _mm_set1_epi16(kFrom == kFloat16 ? 0x7c00 : 0x7f80);
+  return static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi16(_mm_and_si128(bits, exponent), exponent)));
 }
 
 template <Float kFrom>
 std::size_t scan_run(const Byte* source, std::size_t count) {
-  constexpr std::size_t kPerLoad = 32 / kElementBytes[kFrom];
-  for (std::size_t i = 0; i < count; i += kPerLoad) {
+  for (std::size_t i = 0; i < count; i += kWidth) {
     const Byte* from = source + i * kElementBytes[kFrom];
     Byte tail[32] = {};
-    if (count - i < kPerLoad) {
+    if (count - i < kWidth) {
       __builtin_memcpy(tail, from, (count - i) * kElementBytes[kFrom]);
       from = tail;
     }
