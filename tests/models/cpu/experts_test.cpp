@@ -43,7 +43,7 @@ std::optional<at::Tensor> fused(const MixtureOfExperts& experts, const at::Tenso
   models::cpu::Buffer output;
   if (!models::cpu::has_form(experts)) return std::nullopt;
   if (!models::cpu::run_experts(models::cpu::ModuleExperts(experts), x.const_data_ptr<float>(), x.size(1), work,
-                                output))
+                                output, nullptr))
     return std::nullopt;
   return at::from_blob(output.floats(0), x.sizes(), at::kFloat).clone();
 }
