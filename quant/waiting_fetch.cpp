@@ -15,7 +15,11 @@ constexpr std::size_t kLines = 8;
 // Of all that a thread fetches: what else it has in its second-level cache has room beside it.
 std::size_t most_bytes() noexcept {
   static const std::size_t most = [] {
+#ifdef _SC_LEVEL2_CACHE_SIZE
     const long size = sysconf(_SC_LEVEL2_CACHE_SIZE);  // 0 or -1: not known
+#else
+    const long size = 0;
+#endif
     return std::clamp<std::size_t>(size > 0 ? static_cast<std::size_t>(size) / 2 : 0, 128 << 10, 1 << 20);
   }();
   return most;
