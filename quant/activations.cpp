@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quant/int8_blocks.h"
+#include "quant/grown.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/thread_pool.h"
@@ -32,11 +33,6 @@ constexpr std::int64_t kGateChunk = 2048;
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 Byte* to_bytes(std::byte* data) { return reinterpret_cast<Byte*>(data); }
 const Byte* to_bytes(const std::byte* data) { return reinterpret_cast<const Byte*>(data); }
-
-float* at_least(std::vector<float>& buffer, std::int64_t count) {
-  if (buffer.size() < to_size(count)) buffer.resize(to_size(count));
-  return buffer.data();
-}
 
 float sum_of(const float* x, std::size_t size) {
   constexpr std::size_t kSums = 16;

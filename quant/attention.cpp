@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quant/activations.h"
+#include "quant/grown.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/key_value_tiles.h"
@@ -39,12 +40,6 @@ static_assert(kKeyTile == kBlockTokens, "a tile does not cross from one block to
 using Range = TokenRange;
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-template <class T>
-T* at_least(std::vector<T>& buffer, std::int64_t count) {
-  if (buffer.size() < to_size(count)) buffer.resize(to_size(count));
-  return buffer.data();
-}
 
 bool are_few(const SequenceBlocks& sequence) {
   return sequence.tokens <= kFewTokens && RowsAlike::kind() != RowsKind::kMany;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "quant/grown.h"
+
 namespace halfbyte::quant {
 namespace {
 
@@ -19,12 +21,6 @@ struct Buffers {
 Buffers& buffers() {
   thread_local Buffers mine;
   return mine;
-}
-
-template <class T>
-T* at_least(std::vector<T>& buffer, std::int64_t count) {
-  if (buffer.size() < static_cast<std::size_t>(count)) buffer.resize(static_cast<std::size_t>(count));
-  return buffer.data();
 }
 
 bool are_all_bfloat16(const Attend& a) {

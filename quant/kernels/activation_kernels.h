@@ -1,5 +1,6 @@
 // The tables of functions for what lies between products, in plain C types: norms, rotary, gates, attention. All values
-// are float32 but where a table's name says otherwise; Table::load and Table::store convert. For quant/*.cpp and the kernel files only.
+// are float32 but where a table's name says otherwise; Table::load and Table::store convert. For quant/*.cpp and the
+// kernel files only.
 //
 // One source is compiled for every level. Everything equals `ref` bit for bit (sums are made in kSumLanes lanes, then
 // pairwise) but attention, whose products are fused and whose sums are made in other orders.

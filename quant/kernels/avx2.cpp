@@ -103,8 +103,8 @@ void expand_scales(const signed char* bytes, std::size_t count, float row_scale,
   }
 }
 
-// A value is not finite when all its exponent bits are set. Bytes of kWidth values that belong to such: halves are loaded
-// as store_run stores them, for what it stored may be looked at next.
+// A value is not finite when all its exponent bits are set. Bytes of kWidth values that belong to such: halves are
+// loaded as store_run stores them, for what it stored may be looked at next.
 template <Float kFrom>
 unsigned non_finite_bytes(const Byte* from) {
   if constexpr (kFrom == kFloat32) {
