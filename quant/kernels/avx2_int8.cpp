@@ -17,6 +17,11 @@ constexpr StreamFetch kStreamFetch = kAvx2StreamFetch;
 Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const Ints*>(from)); }
 void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), value); }
 Floats load_floats(const float* from) { return _mm256_loadu_ps(from); }
+Floats load_floats(Float dtype, const Byte* from) {
+  if (dtype == kFloat32) return (Floats)load(from);
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return dtype == kFloat16 ? _mm256_cvtph_ps(halves) : (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+}
 void store_floats(float* to, Floats value) { _mm256_storeu_ps(to, value); }
 Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
 Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }

@@ -21,6 +21,11 @@ constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
 Floats load_floats(const float* from) { return _mm512_loadu_ps(from); }
+Floats load_floats(Float dtype, const Byte* from) {
+  if (dtype == kFloat32) return _mm512_loadu_ps(from);
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return dtype == kFloat16 ? _mm512_cvtph_ps(halves) : (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
 void store_floats(float* to, Floats value) { _mm512_storeu_ps(to, value); }
 Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
 Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
