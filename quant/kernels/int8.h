@@ -96,10 +96,11 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 // of kStreamRows of them at most wait for each other.
 inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 
-// Bytes ahead to which those rows are fetched, past the second-level cache, where they would stay unread: 2 %. Without
-// any a step takes 8 % more time on a Zen 3, and with 4 KB 3 % more. Pages farther ahead are not touched: prefetchers
-// take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster without, a Zen 5 5 % (AVX-512, while its
-// memory gives 72 GB/s; at 50 it does not matter). Within a process, or in turn.
+// Bytes ahead to which those rows are fetched (StreamFetch may have another distance), past the second-level cache,
+// where they would stay unread: 2 %. Without any a step takes 8 % more time on a Zen 3, and with 4 KB 3 % more. Pages
+// farther ahead are not touched: prefetchers take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster
+// without, a Zen 5 5 % (AVX-512, while its memory gives 72 GB/s; at 50 it does not matter). Within a process, or in
+// turn.
 inline constexpr std::size_t kStreamAhead = 16384;
 
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
@@ -112,7 +113,7 @@ inline constexpr std::size_t kStreamAhead = 16384;
 struct StreamFetch {
   std::size_t streams;     // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
   std::size_t rows_ahead;  // of weight rows, with some rows of input; 0: of those that come next, and none is touched
-  std::size_t ahead;       // bytes, of 4-bit codes with one row of input
+  std::size_t ahead;       // bytes, as kStreamAhead, in products with activations in 8 bits
 };
 // With AVX-512 and 10 KB a step of 1.1 B parameters takes 2 % less time on a Zen 5 than with 16 (.7 % while its memory
 // gives 50 GB/s), with 12 it is 1.5 and .1 %, with 8 1.6 and 1.4 %, with 4 8 % more and 2 % less; with 32 experts, of

@@ -10,6 +10,7 @@
 #include "tests/quant/exact_products.h"
 #include "tests/quant/float_rows.h"
 #include "tests/quant/levels.h"
+#include "tests/quant/max_threads.h"
 
 namespace {
 
@@ -132,6 +133,7 @@ TEST_CASE("a row of an int8 product is the same at every level, with any number 
           const auto n = static_cast<std::ptrdiff_t>(rows * shape.out_features);
           const std::vector<float> expected(alone.begin(), alone.begin() + n);
           CHECK(product(*table, 0, rows) == expected);
+          const MaxThreads one_thread(1);  // which reads both of its run's halves
           for (const kernels::Table& one : by_streams(*table)) CHECK((rows > 1 || product(one, 0, rows) == expected));
         }
       }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "quant/threads.h"
@@ -322,18 +323,21 @@ class GuardedBytes {
   std::byte *mapping_, *data_;
 };
 
-// A few, or a whole unit of them.
-std::int64_t weight_rows(const Shape& shape) { return (&shape - kShapes) % 2 == 0 ? 3 : 16; }
+// With scales of every dtype, and of a few rows or a whole unit of them.
+std::pair<GroupOptions, std::int64_t> options_and_rows(const Scheme& scheme, const Shape& shape) {
+  const std::int64_t index = &shape - kShapes, group_size = shape.group_size ? shape.group_size : shape.in_features;
+  return {{&scheme, group_size, Search::kAbsmax, kWeightDtypes[index % 3]}, index % 2 == 0 ? 3 : 16};
+}
 
 TEST_CASE("nothing is read beyond the end of weights, scales and activations", "[quant][levels]") {
   for (const kernels::Table* table : tables()) {
     for (const Scheme& scheme : schemes()) {
       for (const Shape& shape : kShapes) {
-        const std::int64_t group_size = shape.group_size ? shape.group_size : shape.in_features, n = weight_rows(shape);
-        if (!can_quantize(scheme, group_size)) continue;
+        const auto [options, n] = options_and_rows(scheme, shape);
+        if (!can_quantize(scheme, options.group_size)) continue;
         const auto floats = to_dtype(gaussian(static_cast<std::size_t>(n * shape.in_features), 3), Dtype::kBfloat16);
         const GuardedBytes source(floats);
-        const Packed packed = quantized(floats, Dtype::kBfloat16, shape.in_features, {&scheme, group_size});
+        const Packed packed = quantized(floats, Dtype::kBfloat16, shape.in_features, options);
         Packed again = packed;
         quantize_rows(*table, {source.data(), Dtype::kBfloat16, n, shape.in_features}, packed.options, again.rows_out(),
                       again.stats);
@@ -369,14 +373,9 @@ TEST_CASE("nothing is read beyond the end of weights, scales and activations", "
 TEST_CASE("dequantize: golden values", "[quant]") {
   const unsigned char codes[] = {0xf0, 0x78, 0x56, 0x34, 0x12, 0xa9, 0xec, 0x68};
   const float scale = -0.5f;
-  const WeightMatrix matrix{&scheme(SchemeId::kSymInt4),
-                            Dtype::kFloat32,
-                            reinterpret_cast<const std::byte*>(codes),
-                            reinterpret_cast<const std::byte*>(&scale),
-                            Dtype::kFloat32,
-                            1,
-                            16,
-                            16};
+  const auto* const rows = reinterpret_cast<const std::byte*>(codes);
+  const auto* const scales = reinterpret_cast<const std::byte*>(&scale);
+  const WeightMatrix matrix{&scheme(SchemeId::kSymInt4), Dtype::kFloat32, rows, scales, Dtype::kFloat32, 1, 16, 16};
   std::vector<float> values(16);
   dequantize(matrix, 0, 1, reinterpret_cast<std::byte*>(values.data()), Dtype::kFloat32);
   CHECK(values == std::vector<float>{4, -3.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, -0.5, -1, -2, -3, 0, 1});
