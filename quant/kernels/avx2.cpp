@@ -258,23 +258,27 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   for (std::size_t i = 0; i < kRows; ++i) a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(sums[i]);
 }
 
-// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions.
+// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions. Whole pairs of
+// vectors have a loop without a way out between the two, which would have the compiler keep the sums in memory.
 template <Float kFrom, std::size_t kRows>
 void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const Byte* row = a.rows + r * a.row_bytes;
   const float* input = a.input + m * a.input_stride;
   Floats sums[2][kRows] = {};
-  for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
+  const auto add = [&](std::size_t at, std::size_t count, Floats (&some)[kRows]) __attribute__((always_inline)) {
+    const Floats weight = load_some<kFrom>(row + at * kElementBytes[kFrom], count);
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kRows; ++i)
+      some[i] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(input + i * a.input_stride + at), some[i]);
+  };
+  std::size_t k = 0;
+  for (; k + 2 * kWidth <= a.in_features; k += 2 * kWidth) {
     _mm_prefetch(reinterpret_cast<const char*>(row + k * kElementBytes[kFrom] + kPrefetchBytes), _MM_HINT_T1);
-    for (std::size_t half = 0; half < 2; ++half) {
-      const std::size_t at = k + half * kWidth;
-      if (at >= a.in_features) break;
-      const Floats weight = load_some<kFrom>(row + at * kElementBytes[kFrom], a.in_features - at);
-      for (std::size_t i = 0; i < kRows; ++i) {
-        sums[half][i] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(input + i * a.input_stride + at), sums[half][i]);
-      }
-    }
+    add(k, kWidth, sums[0]);
+    add(k + kWidth, kWidth, sums[1]);
   }
+  if (k < a.in_features) add(k, a.in_features - k, sums[0]);
+  if (k + kWidth < a.in_features) add(k + kWidth, a.in_features - k - kWidth, sums[1]);
   for (std::size_t i = 0; i < kRows; ++i) {
     a.output[(m + i) * a.output_stride + (r - a.begin)] = sum_of(_mm256_add_ps(sums[0][i], sums[1][i]));
   }

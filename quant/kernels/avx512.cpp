@@ -246,22 +246,28 @@ void dot_coded_row(const DotArguments& a, std::size_t r, std::size_t m) {
   }
 }
 
-// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions.
+// As above for dense rows: even and odd vectors are summed apart to hide the latency of the additions. Whole pairs of
+// vectors have a loop of their own, without a mask.
 template <Float kFrom, std::size_t kRows>
 void dot_dense_row(const DotArguments& a, std::size_t r, std::size_t m) {
   const Byte* row = a.rows + r * a.row_bytes;
   const float* input = a.input + m * a.input_stride;
   Floats sums[2][kRows] = {};
-  for (std::size_t k = 0; k < a.in_features; k += 2 * kWidth) {
+  const auto add = [&](std::size_t at, Floats weight, Floats (&some)[kRows]) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kRows; ++i)
+      some[i] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(input + i * a.input_stride + at), some[i]);
+  };
+  std::size_t k = 0;
+  for (; k + 2 * kWidth <= a.in_features; k += 2 * kWidth) {
     _mm_prefetch(row + k * kElementBytes[kFrom] + kPrefetchBytes, _MM_HINT_T1);
-    for (std::size_t half = 0; half < 2; ++half) {
-      const std::size_t at = k + half * kWidth;
-      const std::size_t left = at < a.in_features ? a.in_features - at : 0;
-      const Floats weight = load_floats<kFrom>(row + at * kElementBytes[kFrom], first_lanes(left));
-      for (std::size_t i = 0; i < kRows; ++i) {
-        sums[half][i] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(input + i * a.input_stride + at), sums[half][i]);
-      }
-    }
+    add(k, load_floats<kFrom>(row + k * kElementBytes[kFrom]), sums[0]);
+    add(k + kWidth, load_floats<kFrom>(row + (k + kWidth) * kElementBytes[kFrom]), sums[1]);
+  }
+  for (Floats(&some)[kRows] : sums) {
+    if (k >= a.in_features) break;
+    add(k, load_floats<kFrom>(row + k * kElementBytes[kFrom], first_lanes(a.in_features - k)), some);
+    k += kWidth;
   }
   for (std::size_t i = 0; i < kRows; ++i) {
     const Floats sum = _mm512_add_ps(sums[0][i], sums[1][i]);
