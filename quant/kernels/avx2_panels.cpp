@@ -74,6 +74,7 @@ constexpr std::size_t kSpan = 2;                            // vectors of a tile
 // kMostRows rows of input at once.
 struct CodeProducts {
   using Sums = Ints;
+  static constexpr bool kHasRuns = false;
   static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
   static Ints weights(Ints codes) { return codes; }
   static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {
@@ -87,6 +88,7 @@ struct CodeProducts {
 // The same for bfloat16 values.
 struct ValueProducts {
   using Sums = Floats;
+  static constexpr bool kHasRuns = false;
   static constexpr std::size_t kMostRows = kPanelRows * kWidth / 16;
   static Ints weights(Ints values) { return values; }
   static Sums start(const PanelArguments&, std::size_t, std::size_t) { return Floats{}; }
@@ -115,29 +117,6 @@ inline __attribute__((always_inline)) void add_step(Sums (&sums)[kRows][kSpan], 
   at.tile += kTileBytes;
   at.input += at.input_bytes;
   at.prefetch += at.prefetch_bytes;
-}
-
-// Runs of products, of each of which the first are not added to anything. All steps are unrolled.
-template <class Products, std::size_t kRows, std::size_t kSteps>
-__attribute__((noinline)) void add_runs(const Byte* tile, const Byte* input, std::size_t input_bytes, std::size_t count,
-                                        Ints (*out)[kRows][kSpan]) {
-  for (; count > 0; --count, tile += kSteps * kTileBytes, ++out) {
-    Ints sums[kRows][kSpan];
-#pragma GCC unroll 16
-    for (std::size_t step = 0; step < kSteps; ++step, input += input_bytes) {
-      const Ints first = load(tile + step * kTileBytes), second = load(tile + step * kTileBytes + sizeof(Ints));
-#pragma GCC unroll 16
-      for (std::size_t m = 0; m < kRows; ++m) {
-        const Ints x = broadcast_word(input + m * kStepBytes);
-        step == 0 ? Products::set(sums[m][0], first, x) : Products::add(sums[m][0], first, x);
-        step == 0 ? Products::set(sums[m][1], second, x) : Products::add(sums[m][1], second, x);
-      }
-    }
-#pragma GCC unroll 16
-    for (std::size_t m = 0; m < kRows; ++m) {
-      for (std::size_t i = 0; i < kSpan; ++i) (*out)[m][i] = sums[m][i];
-    }
-  }
 }
 
 // Sums of a group's integers, or values, times its scales, to what is there.
@@ -172,52 +151,7 @@ inline __attribute__((always_inline)) void multiply_group(const PanelArguments& 
   add_values<Products, kRows>(a, sums, row, column, group);
 }
 
-// The same in runs of steps, added up in 16 bits and kept in memory until the group is done: with these sums in
-// registers there is no room for wider ones.
-template <class Products, std::size_t kRows, std::size_t kSteps, std::size_t kRuns>
-void multiply_runs(const PanelArguments& a, std::size_t row, std::size_t column, std::size_t group) {
-  const std::size_t input_bytes = a.rows * kStepBytes, first = group * kSteps * kRuns;
-  Ints runs[kRuns][kRows][kSpan];
-  add_runs<Products, kRows, kSteps>(a.tile + first * kTileBytes + column * kStepBytes,
-                                    a.input + first * input_bytes + row * kStepBytes, input_bytes, kRuns, runs);
-  Ints sums[kRows][kSpan];
-#pragma GCC unroll 16
-  for (std::size_t m = 0; m < kRows; ++m) {
-    const Ints start = Products::start(a, group, row + m);
-    for (std::size_t i = 0; i < kSpan; ++i) {
-      sums[m][i] = start;
-#pragma GCC unroll 16
-      for (std::size_t run = 0; run < kRuns; ++run) Products::fold(sums[m][i], runs[run][m][i]);
-    }
-  }
-  add_values<Products, kRows>(a, sums, row, column, group);
-}
-
-// Codes that will be unpacked next, as many as a group of a tile has.
-void prefetch_group(const PanelArguments& a, std::size_t group) {
-  const std::size_t bytes = a.steps_per_group * a.prefetch_bytes;
-  for (std::size_t at = 0; at < bytes; at += kLineBytes)
-    _mm_prefetch(reinterpret_cast<const char*>(a.prefetch + group * bytes + at), _MM_HINT_T1);
-}
-
-// Groups of 128, 64, 32 and 16 values.
-template <class Products, std::size_t kRows>
-void multiply_runs(const PanelArguments& a, std::size_t row, std::size_t column, std::size_t group) {
-  if (row + column == 0) prefetch_group(a, group);
-  constexpr std::size_t kSteps = Products::kRunSteps;
-  switch (a.steps_per_group) {
-    case 4 * kSteps:
-      return multiply_runs<Products, kRows, kSteps, 4>(a, row, column, group);
-    case 2 * kSteps:
-      return multiply_runs<Products, kRows, kSteps, 2>(a, row, column, group);
-    case kSteps:
-      return multiply_runs<Products, kRows, kSteps, 1>(a, row, column, group);
-    case kSteps / 2:
-      return multiply_runs<Products, kRows, kSteps / 2, 1>(a, row, column, group);
-    default:
-      __builtin_trap();  // no such group
-  }
-}
+#include "quant/kernels/avx2_runs.inc"
 
 template <class Products, std::size_t kRows>
 void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) {
@@ -226,8 +160,8 @@ void multiply_rows(const PanelArguments& a, std::size_t row, std::size_t count) 
   }
   for (std::size_t group = 0; group < a.groups; ++group) {
     for (std::size_t column = 0; column < kTileRows; column += kSpan * kWidth) {
-      if constexpr (requires { Products::kRunSteps; })
-        multiply_runs<Products, kRows>(a, row, column, group);
+      if constexpr (Products::kHasRuns)
+        multiply_runs<kRows>(a, row, column, group);
       else
         multiply_group<Products, kRows>(a, row, column, group, row + column == 0 ? a.prefetch_bytes : 0);
     }
@@ -296,27 +230,6 @@ void split_pairs(signed char* codes, std::size_t n) noexcept {
   for (std::size_t k = 0; k < n; k += sizeof(Ints)) store(codes + k, order_pairs(load(codes + k)));
 }
 
-// 4-bit codes: products of some steps are added up in 16 bits. As assembly, so that the compiler keeps all sums in
-// registers; there is none to spare.
-struct PairProducts4 : CodeProducts {
-  static constexpr std::size_t kRunSteps = 8;                                       // 8 * 2 * 15 * 127 fits 16 bits
-  static Sums start(const PanelArguments& a, std::size_t group, std::size_t row) {  // code_offset is 8
-    const std::int32_t* const sum = a.code_sums + group * a.rows + row;
-    return _mm256_sub_epi32(Ints{}, _mm256_slli_epi32(broadcast_word(reinterpret_cast<const Byte*>(sum)), 3));
-  }
-  static void fold(Sums& sums, const Ints& pairs) {
-    Ints fours;
-    asm("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(fours) : "m"(pairs), "x"(_mm256_set1_epi16(1)));
-  }
-  static void set(Ints& sums, Ints codes, Ints input) {
-    asm("vpmaddubsw %2, %1, %0" : "=x"(sums) : "x"(codes), "x"(input));
-  }
-  static void add(Ints& sums, Ints codes, Ints input) {
-    Ints pairs;
-    asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(pairs) : "x"(codes), "x"(input));
-  }
-};
-
 // Sums of pairs of 16-bit values.
 Ints sum_pairs(Ints values) { return _mm256_madd_epi16(values, _mm256_set1_epi16(1)); }
 
@@ -362,13 +275,14 @@ struct FloatProducts : ValueProducts {
 };
 
 void multiply_pairs(const PanelArguments& a) noexcept {
-  a.code_offset == 8 ? multiply<PairProducts4>(a) : multiply<PairProducts8>(a);
+  a.code_offset == 8 ? multiply<RunsOfPairs>(a) : multiply<PairProducts8>(a);
 }
 
 }  // namespace
 
 const PanelTable kAvx2Int8Panels = {.least_rows = {6, 12, 12},
                                     .unpack = {unpack<4, Int8Of4>, unpack<8, Int8Of8>, unpack<4, Int8OfLevels>},
+                                    .first_sums = first_sums,
                                     .multiply = multiply_pairs,
                                     .interleave = interleave,
                                     .split_pairs = split_pairs};

@@ -202,23 +202,26 @@ struct PanelArguments {
   const Byte* next_input;  // about as long, to be brought into the second-level cache meanwhile; null: none
   std::size_t groups;      // steps are groups * steps_per_group
   std::size_t steps_per_group;
-  const float* scales;            // (groups, kTileRows), scale_stride apart
-  const float* offsets;           // (offset_groups, kTileRows), as scales, to add to the tile's values times scales:
-                                  // what the products begin with, where is_first; null: none
-  std::size_t scale_stride;       // elements
-  std::size_t offset_groups;      // of the whole rows
-  int code_offset;                // to subtract from the tile's codes; 8-bit panels only
-  const float* input_scales;      // (groups, rows); 8-bit panels only
-  const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
-  const float* input_sums;        // (offset_groups, rows), of the input's values; with offsets only
-  std::size_t rows;               // 1 to PanelInput::most_rows
-  const Byte* prefetch;           // what to bring into the second-level cache meanwhile
-  std::size_t prefetch_bytes;     // of it, a step; 0: nothing
-  std::size_t prefetch_stride;    // from what comes with one tile to what comes with the next
-  bool is_first;                  // else the products are added to what is there
-  float* out;                     // (rows, kTileRows)
+  const float* scales;             // (groups, kTileRows), scale_stride apart
+  const float* offsets;            // (offset_groups, kTileRows), as scales, to add to the tile's values times scales:
+                                   // what the products begin with, where is_first; null: none
+  std::size_t scale_stride;        // elements
+  std::size_t offset_groups;       // of the whole rows
+  int code_offset;                 // to subtract from the tile's codes; 8-bit panels only
+  const float* input_scales;       // (groups, rows); 8-bit panels only
+  const std::int32_t* code_sums;   // (groups, rows), of the input's codes; 8-bit panels only
+  const std::int32_t* first_sums;  // (groups, runs of a group, rows), as PanelTable::first_sums makes them
+  const float* input_sums;         // (offset_groups, rows), of the input's values; with offsets only
+  std::size_t rows;                // 1 to PanelInput::most_rows
+  const Byte* prefetch;            // what to bring into the second-level cache meanwhile
+  std::size_t prefetch_bytes;      // of it, a step; 0: nothing
+  std::size_t prefetch_stride;     // from what comes with one tile to what comes with the next
+  bool is_first;                   // else the products are added to what is there
+  float* out;                      // (rows, kTileRows)
 };
 inline constexpr std::size_t kPanelRows = 12;
+// Steps of a group, or as many as it has, whose products some panels add up in 16 bits.
+inline constexpr std::size_t kPanelRunSteps = 16;
 
 // How kernels take the input of PanelArguments.
 struct PanelInput {
@@ -240,6 +243,10 @@ struct PanelTable {
   // Indexed by Int8Dot. A bfloat16 tile holds codes less their offset, or levels rounded to bfloat16; an 8-bit tile
   // codes, or levels plus 128.
   void (*unpack[kInt8DotCount])(const TileArguments& arguments) noexcept;
+  // What sums of products with 4-bit codes begin with. Shapes: steps (runs, run_steps, rows, kStepBytes), out (runs,
+  // rows); run_steps: kPanelRunSteps at most. Null: not needed.
+  void (*first_sums)(const Byte* steps, std::size_t rows, std::size_t runs, std::size_t run_steps,
+                     std::int32_t* out) noexcept = nullptr;
   void (*multiply)(const PanelArguments& arguments) noexcept;
   // Word w of row r goes to out[w * out_words + r]. Shapes: rows (count, words) of 4 bytes, 1 to 16 or most_rows of
   // them, row_bytes apart; out (words, out_words).

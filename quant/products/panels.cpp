@@ -34,7 +34,9 @@ struct Plan {
   std::size_t rows;             // of input, at once at most
 
   std::size_t steps_per_group() const { return group_size / values_per_step; }
-  std::size_t row_bytes() const { return padded / values_per_step * kStepBytes; }  // of a row of a panel
+  std::size_t run_steps() const { return std::min(steps_per_group(), kernels::kPanelRunSteps); }
+  std::size_t runs() const { return is_int8 ? steps_per_group() / run_steps() : 1; }  // of a group
+  std::size_t row_bytes() const { return padded / values_per_step * kStepBytes; }     // of a row of a panel
 };
 
 std::size_t bits_of(const WeightView& weight) { return weight.dot == kernels::kDotInt4 ? 4 : 8; }
@@ -82,11 +84,12 @@ Scratch& scratch() {
 // The input of one call, cut into panels of nearly equal height. Panel p holds rows [first(p), first(p + 1)).
 struct Panels {
   std::size_t rows, count;
-  std::size_t* firsts;      // (count + 1): divisions would show in each tile's way through all panels
-  Byte* steps;              // of each panel: (steps, rows, kStepBytes)
-  float* scales;            // of each panel: (groups, rows)
-  std::int32_t* code_sums;  // as scales
-  float* sums;              // as scales
+  std::size_t* firsts;       // (count + 1): divisions would show in each tile's way through all panels
+  Byte* steps;               // of each panel: (steps, rows, kStepBytes)
+  float* scales;             // of each panel: (groups, rows)
+  std::int32_t* code_sums;   // as scales
+  std::int32_t* first_sums;  // of each panel: (groups, runs, rows), where the kernels need them
+  float* sums;               // as scales
 
   std::size_t first(std::size_t panel) const { return firsts[panel]; }
   // Of a panel, from a group on.
@@ -100,7 +103,7 @@ struct Panels {
 Panels allocate_panels(const Plan& plan, std::size_t rows) {
   thread_local Aligned<Byte> steps;
   thread_local Floats scales, sums;
-  thread_local Aligned<std::int32_t> code_sums;
+  thread_local Aligned<std::int32_t> code_sums, first_sums;
   thread_local Aligned<std::size_t> firsts;
   const std::size_t groups = plan.padded / plan.group_size + 1;
   const std::size_t count = (rows + plan.panel_rows - 1) / plan.panel_rows;
@@ -112,6 +115,7 @@ Panels allocate_panels(const Plan& plan, std::size_t rows) {
           steps.at_least(plan.rows * plan.row_bytes()),
           scales.at_least(plan.rows * groups),
           code_sums.at_least(plan.rows * groups),
+          first_sums.at_least(plan.rows * groups * plan.runs()),
           sums.at_least(plan.rows * groups)};
 }
 
@@ -121,6 +125,7 @@ struct Panel {
   Byte* steps;
   float* scales;
   std::int32_t* code_sums;
+  std::int32_t* first_sums;
   float* sums;
 };
 
@@ -131,6 +136,7 @@ Panel panel_at(const Plan& plan, const Panels& panels, std::size_t index) {
           panels.steps + first * plan.row_bytes(),
           panels.scales + at,
           panels.code_sums + at,
+          panels.first_sums + at * plan.runs(),
           panels.sums + at};
 }
 
@@ -158,6 +164,8 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
   arrange_steps(*plan.kernels, rows, plan.padded, to.height, plan.padded / kStepBytes, to.steps);
   interleave_groups(plan, scales, groups, to.height, to.scales);
   interleave_groups(plan, sums, groups, to.height, to.code_sums);
+  if (plan.kernels->first_sums && call.weight.int8_dot() == kernels::kIntegers4)
+    plan.kernels->first_sums(to.steps, to.height, plan.groups * plan.runs(), plan.run_steps(), to.first_sums);
   if (!call.weight.has_offsets()) return;
   for (std::size_t i = 0; i < plan.groups * to.height; ++i)
     to.sums[i] = to.scales[i] * static_cast<float>(to.code_sums[i]);
@@ -226,6 +234,7 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
     a.input = panels.input(plan, index, block.group);
     a.input_scales = panel.scales + at;
     a.code_sums = panel.code_sums + at;
+    a.first_sums = panel.first_sums + at * plan.runs();
     a.input_sums = panel.sums;
     a.next_input = index + 1 < panels.count ? panels.input(plan, index + 1, block.group) : nullptr;
     a.out = products + panel.first * kTileRows;
