@@ -94,9 +94,9 @@ void load_row(const Call& call, std::size_t row, Columns columns, float* out);
 void write_products(const Call& call, float* products, std::size_t stride, std::size_t first_row, std::size_t rows,
                     std::size_t column, std::size_t n);
 
-// Where the products of one row of input with these weight rows go: this core is to own it before they are written. Who
-// takes a chunk waits for what it has written, and that for whoever has read the last results.
-void expect_results(const Call& call, std::size_t begin, std::size_t end) noexcept;
+// Where the products of a row of input with these weight rows go: this core is to own it before they are written. Who
+// takes a chunk waits for what it has written, and that for whoever has read the last results, or for memory.
+void expect_results(const Call& call, std::size_t row, std::size_t begin, std::size_t end) noexcept;
 
 // Bytes of weights that a call of some rows of input reads, times those rows: what decides whether other threads are
 // worth waking.

@@ -87,12 +87,12 @@ void multiply_rows(const Chunks::Chunk& chunk, const Input& input, std::size_t p
 template <class Kernel, class Input>
 void multiply_both(const Chunks::Chunk& chunk, std::size_t row, const Chunks::Chunk& beside, std::size_t beside_row,
                    const Input& input) {
-  expect_results(*chunk.call, chunk.begin, chunk.end);
+  expect_results(*chunk.call, 0, chunk.begin, chunk.end);
   auto a = Kernel::arguments(chunk, input, 1);
   Kernel::set_input(a, input, row, 1);
   decltype(a) b{};
   if (beside.call) {
-    expect_results(*beside.call, beside.begin, beside.end);
+    expect_results(*beside.call, 0, beside.begin, beside.end);
     b = Kernel::arguments(beside, input, 1);
     Kernel::set_input(b, input, beside_row, 1);
     a.beside = &b;

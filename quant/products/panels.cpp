@@ -208,9 +208,22 @@ struct TileBlock {
   const Byte* next;  // codes of the matrix that will be unpacked after all blocks of these tiles
 };
 
+// Where a piece's products are written in the end; gated ones are not written by their call.
+struct Results {
+  Chunks::Chunk piece;
+  std::size_t first_row;
+
+  void expect(const Panel& panel) const noexcept {
+    for (std::size_t row = 0; piece.call->output && row < panel.height; ++row)
+      expect_results(*piece.call, first_row + panel.first + row, piece.begin, piece.end);
+  }
+};
+
 // Shape of products: (tiles, rows of input, kTileRows).
-void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, const TileBlock& block,
+void multiply_panels(const Plan& plan, const Panels& panels, const TileBlock& block, const Results& results,
                      float* products) {
+  const Call& call = *results.piece.call;
+  const bool are_last = block.group + block.groups == plan.groups;
   kernels::PanelArguments a{};
   a.tile = block.tiles;
   a.tiles = block.count;
@@ -238,6 +251,7 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
     a.input_sums = panel.sums;
     a.next_input = index + 1 < panels.count ? panels.input(plan, index + 1, block.group) : nullptr;
     a.out = products + panel.first * kTileRows;
+    if (are_last) results.expect(panel);
     plan.kernels->multiply(a);
     a.prefetch_bytes = 0;  // the first panel has seen to it
   }
@@ -246,7 +260,8 @@ void multiply_panels(const Call& call, const Plan& plan, const Panels& panels, c
 std::size_t tiles_of(const Chunks::Chunk& piece) { return (piece.end - piece.begin + kTileRows - 1) / kTileRows; }
 
 // Weight rows [begin, end), of which a tile takes kTileRows. Shape of products: as multiply_panels has it.
-float* multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chunk& piece, Floats& products) {
+float* multiply_piece(const Plan& plan, const Panels& panels, const Results& results, Floats& products) {
+  const Chunks::Chunk& piece = results.piece;
   const Call& call = *piece.call;
   const WeightView& weight = call.weight;
   const std::size_t bits = bits_of(weight), rows = piece.end - piece.begin, tiles = tiles_of(piece);
@@ -261,8 +276,8 @@ float* multiply_piece(const Plan& plan, const Panels& panels, const Chunks::Chun
       plan.kernels->unpack[weight.int8_dot()]({weight.row(piece.begin + i * kTileRows) + at, weight.row_bytes,
                                                std::min(kTileRows, rows - i * kTileRows), n, weight.levels,
                                                weight.byte_levels, weight.flip, tile + i * bytes});
-    multiply_panels(call, plan, panels,
-                    {tile, tiles, bytes, scales, group, groups, weight.row(piece.end) + at * kTileRows}, out);
+    multiply_panels(plan, panels, {tile, tiles, bytes, scales, group, groups, weight.row(piece.end) + at * kTileRows},
+                    results, out);
   }
   return out;
 }
@@ -345,7 +360,7 @@ void by_panels(std::span<const Call> calls) {
     const Panels panels = fill_panels(one, plan, first, rows, is_worth_threads(calls));
     Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows, Chunks::Take::kOne);
     pieces.for_each([&](const Chunks::Chunk& piece) {
-      write_piece(panels, piece, multiply_piece(plan, panels, piece, scratch().products), first);
+      write_piece(panels, piece, multiply_piece(plan, panels, {piece, first}, scratch().products), first);
     });
   });
 }
@@ -367,7 +382,7 @@ void by_gated_panels(const GatedCalls& calls) {
     Chunks pieces(cut, tiles * kTileRows, Chunks::Take::kOne);
     pieces.for_each([&](const Chunks::Chunk& piece) {
       const auto multiply = [&](const Call* call, std::size_t row, Floats& products) {
-        return multiply_piece(plan, panels, {call, row + piece.begin, row + piece.end}, products);
+        return multiply_piece(plan, panels, {{call, row + piece.begin, row + piece.end}, first}, products);
       };
       const float* const x = multiply(calls.first, calls.first_row, scratch().products);
       const float* const up = multiply(calls.second, calls.second_row, scratch().others);
