@@ -24,10 +24,13 @@ struct Int8Groups {
   std::int32_t* sums;      // (n / group_size), of the codes
 };
 
-// A product with few rows of input fetches weight rows that come so much later ahead of their use: each from where its
-// own row has got to, or as a run. A run would wait for the translation of each page that it comes to, so that it
-// touches pages so far ahead of itself.
-inline constexpr std::size_t kPrefetchRows = 16, kLineBytes = 64, kTranslatedBytes = 8192;
+inline constexpr std::size_t kLineBytes = 64;
+
+// With some rows of input the weight rows that come next are fetched meanwhile, from front to back, past the
+// second-level cache, at least so many bytes ahead of what is multiplied. Two rows take 5 to 7 % less time so than with
+// 4 KB and by way of that cache (Zen 5, AVX2, groups of 128), and four 2 %; with AVX-512 two take 2 % less than where
+// each row fetches that of sixteen rows later, and the head reads 48 GB/s instead of 36 to 40. Within a process.
+inline constexpr std::size_t kLeastAhead = 10240;
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
 inline constexpr std::size_t kScaleUnit = 16;
@@ -106,20 +109,15 @@ inline constexpr std::size_t kStreamAhead = 16384;
 // A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
 // threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
 // takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %. A Zen 5 loses 8 % with two.
-//
-// For two rows of input a Zen 3 takes 15 to 20 % less time where the weight rows that come next are fetched, and no
-// page is touched, than with those of kPrefetchRows rows later. A Zen 5 with AVX-512 takes 6 to 8 % more, with AVX2 the
-// same.
 struct StreamFetch {
-  std::size_t streams;     // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
-  std::size_t rows_ahead;  // of weight rows, with some rows of input; 0: of those that come next, and none is touched
-  std::size_t ahead;       // bytes, as kStreamAhead, in products with activations in 8 bits
+  std::size_t streams;  // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
+  std::size_t ahead;    // bytes, as kStreamAhead, in products with activations in 8 bits
 };
 // With AVX-512 and 10 KB a step of 1.1 B parameters takes 2 % less time on a Zen 5 than with 16 (.7 % while its memory
 // gives 50 GB/s), with 12 it is 1.5 and .1 %, with 8 1.6 and 1.4 %, with 4 8 % more and 2 % less; with 32 experts, of
 // which much stays in its third-level cache, 10 KB take 1 % more and 1 % less.
-inline constexpr StreamFetch kAvx2StreamFetch = {.streams = 2, .rows_ahead = 0, .ahead = kStreamAhead};
-inline constexpr StreamFetch kAvx512StreamFetch = {.streams = 1, .rows_ahead = kPrefetchRows, .ahead = 10240};
+inline constexpr StreamFetch kAvx2StreamFetch = {.streams = 2, .ahead = kStreamAhead};
+inline constexpr StreamFetch kAvx512StreamFetch = {.streams = 1, .ahead = 10240};
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }
@@ -134,7 +132,6 @@ enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 // Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, each in lanes of its own, and zeros
 // in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
-inline constexpr std::size_t kLeastAhead = 4096;  // bytes from what is multiplied to what is fetched meanwhile
 // Which row a lane is of, once the lanes that a row has next to each other are added up.
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t width) {
   return width == kLaneRows ? lane : lane % 2 + lane / 4 * 2;
