@@ -21,11 +21,13 @@ void prepare_inputs(std::span<const Call> calls, const InputRows& inputs, std::s
   }
 }
 
+inline constexpr std::size_t kAnyLength = ~std::size_t{0};
+
 // prepared = room(rows); prepare(call, first, rows, columns, prepared, to) for all columns of each input, then
-// multiply(chunk, prepared, from, first, rows) for each chunk of weight rows, of prepared rows from `from` on. A long
-// input goes some rows at a time.
+// multiply(chunk, prepared, from, first, rows) for each stretch of `longest` weight rows, or of a chunk if that is
+// more, and prepared rows from `from` on. A long input goes some rows at a time.
 template <class Room, class Prepare, class Multiply>
-void multiply_directly(std::span<const Call> calls, const Room& room, const Prepare& prepare,
+void multiply_directly(std::span<const Call> calls, std::size_t longest, const Room& room, const Prepare& prepare,
                        const Multiply& multiply) {
   const InputRows inputs(calls);
   const std::size_t all = calls.front().rows;
@@ -35,7 +37,7 @@ void multiply_directly(std::span<const Call> calls, const Room& room, const Prep
     const auto prepared = room(is_one ? rows_of(calls.front()) : inputs.count());
     prepare_inputs(calls, inputs, first, rows_of, prepared, prepare);
     Chunks chunks(calls, kRowChunk, Chunks::Take::kSome);
-    chunks.for_each([&](const Chunks::Chunk& chunk) {
+    chunks.for_each_stretch(std::max(longest, kRowChunk), [&](const Chunks::Chunk& chunk, const Chunks::Chunk&) {
       const auto index = static_cast<std::size_t>(chunk.call - calls.data());
       multiply(chunk, prepared, inputs.first(index), first, rows_of(*chunk.call));
     });
@@ -47,8 +49,6 @@ template <class Kernels>
 std::size_t streams_of(const Call& call, const Kernels& kernels) {
   return std::min(call.table->streams, kernels.streams);
 }
-
-inline constexpr std::size_t kAnyLength = ~std::size_t{0};
 
 // The same of calls with one row of input each, by stretches of `longest` rows, or of a chunk if that is more:
 // multiply(chunk, row, beside, row of what is beside it, prepared), as Chunks::for_each_stretch has them.
@@ -78,6 +78,7 @@ void multiply_rows(const Chunks::Chunk& chunk, const Input& input, std::size_t p
   auto a = Kernel::arguments(chunk, input, rows);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     Kernel::set_input(a, input, prepared + m, rows - m);
+    for (std::size_t row = 0; row < a.m; ++row) expect_results(*chunk.call, first_row + m + row, chunk.begin, chunk.end);
     Kernel::dot(*chunk.call, a);
     write_products(*chunk.call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }

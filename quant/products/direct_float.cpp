@@ -135,7 +135,7 @@ bool shares_direct_input(const Call& a, const Call& b) noexcept {
 
 void direct_float(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
-  multiply_directly(calls, room, prepare_rows, multiply_chunk);
+  multiply_directly(calls, 0, room, prepare_rows, multiply_chunk);
 }
 
 }  // namespace halfbyte::quant

@@ -1,6 +1,7 @@
 // The product in 8-bit integers, as each weight row is read.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "quant/products/direct.h"
 #include "quant/products/input_groups.h"
@@ -105,12 +106,15 @@ bool shares_int8_input(const Call& a, const Call& b) noexcept {
 
 void direct_int8(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_input(calls.front().weight, rows); };
-  if (has_one_row_each(calls)) {
-    const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
+  const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
+  if (has_one_row_each(calls))
     return multiply_row(calls, streams_of(calls.front(), *calls.front().table->int8), are_stored ? kAnyLength : 0, room,
                         prepare_rows, multiply_both<Kernel, PreparedInput>);
-  }
-  multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
+  // All rows of input in one set: weight rows are not read again for another.
+  const bool are_read_once = std::ranges::all_of(
+      calls, [](std::size_t rows) { return rows <= kernels::kMaxDotRows && std::has_single_bit(rows); }, &Call::rows);
+  multiply_directly(calls, are_stored && are_read_once ? kAnyLength : 0, room, prepare_rows,
+                    multiply_rows<Kernel, PreparedInput>);
 }
 
 }  // namespace halfbyte::quant

@@ -90,7 +90,7 @@ void direct_wide(std::span<const Call> calls) {
     return multiply_row(calls, streams_of(calls.front(), *calls.front().table->wide), are_stored ? kAnyLength : 0, room,
                         prepare_rows, multiply_both<Kernel, PreparedInput>);
   }
-  multiply_directly(calls, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
+  multiply_directly(calls, 0, room, prepare_rows, multiply_rows<Kernel, PreparedInput>);
 }
 
 }  // namespace halfbyte::quant

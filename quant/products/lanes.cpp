@@ -164,7 +164,7 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename La
 template <class Lanes>
 void by_lanes(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_inputs<Lanes>(calls.front(), rows); };
-  multiply_directly(calls, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
+  multiply_directly(calls, 0, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
 }
 
 template <class Arguments, class Input>
