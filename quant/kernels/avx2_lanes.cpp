@@ -12,8 +12,8 @@ namespace {
 Ints lower_codes(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 Ints upper_codes(Ints bytes) { return lower_codes(_mm256_srli_epi16(bytes, 4)); }
 
-// Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums may wrap around meanwhile, but in
-// the end 16 * 2 * 8 * 127 fits. As assembly, so that sums stay in registers.
+// Products of some steps are added up in 16 bits. One is 2 * 15 * 127 at most; sums begin with the input times the
+// negated code of zero, so that none on the way exceeds 16 * 2 * 8 * 127. As assembly, so that sums stay in registers.
 struct Pairs {
   using Arguments = Int8DotArguments;
   static constexpr std::size_t kMostSteps = 16, kMostWords = kMostSteps / 2;

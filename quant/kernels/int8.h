@@ -26,10 +26,11 @@ struct Int8Groups {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-// With some rows of input the weight rows that come next are fetched meanwhile, from front to back, past the
-// second-level cache, at least so many bytes ahead of what is multiplied. Two rows take 5 to 7 % less time so than with
-// 4 KB and by way of that cache (Zen 5, AVX2, groups of 128), and four 2 %; with AVX-512 two take 2 % less than where
-// each row fetches that of sixteen rows later, and the head reads 48 GB/s instead of 36 to 40. Within a process.
+// With some rows of input the weight rows that come next are fetched meanwhile, from front to back, at least so many
+// bytes ahead of what is multiplied; past the second-level cache, but for lanes. Two rows take 5 to 7 % less time so
+// than with 4 KB and by way of that cache (Zen 5, AVX2, groups of 128); with AVX-512 two take 2 % less than where each
+// row fetches that of sixteen rows later, and the head reads 48 GB/s instead of 36 to 40. In lanes four rows take 2 %
+// less with AVX2 than with 4 KB, eight .5 %, and with AVX-512 0. All within a process; a Zen 3 had 4 KB.
 inline constexpr std::size_t kLeastAhead = 10240;
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
@@ -199,22 +200,23 @@ struct PanelArguments {
   const Byte* next_input;  // about as long, to be brought into the second-level cache meanwhile; null: none
   std::size_t groups;      // steps are groups * steps_per_group
   std::size_t steps_per_group;
-  const float* scales;             // (groups, kTileRows), scale_stride apart
-  const float* offsets;            // (offset_groups, kTileRows), as scales, to add to the tile's values times scales:
-                                   // what the products begin with, where is_first; null: none
-  std::size_t scale_stride;        // elements
-  std::size_t offset_groups;       // of the whole rows
-  int code_offset;                 // to subtract from the tile's codes; 8-bit panels only
-  const float* input_scales;       // (groups, rows); 8-bit panels only
-  const std::int32_t* code_sums;   // (groups, rows), of the input's codes; 8-bit panels only
-  const std::int32_t* first_sums;  // (groups, runs of a group, rows), as PanelTable::first_sums makes them
-  const float* input_sums;         // (offset_groups, rows), of the input's values; with offsets only
-  std::size_t rows;                // 1 to PanelInput::most_rows
-  const Byte* prefetch;            // what to bring into the second-level cache meanwhile
-  std::size_t prefetch_bytes;      // of it, a step; 0: nothing
-  std::size_t prefetch_stride;     // from what comes with one tile to what comes with the next
-  bool is_first;                   // else the products are added to what is there
-  float* out;                      // (rows, kTileRows)
+  const float* scales;            // (groups, kTileRows), scale_stride apart
+  const float* offsets;           // (offset_groups, kTileRows), as scales, to add to the tile's values times scales:
+                                  // what the products begin with, where is_first; null: none
+  std::size_t scale_stride;       // elements
+  std::size_t offset_groups;      // of the whole rows
+  int code_offset;                // to subtract from the tile's codes; 8-bit panels only
+  const float* input_scales;      // (groups, rows); 8-bit panels only
+  const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
+  const std::int32_t*
+      first_sums;           // (groups, runs of a group, rows), of 4-bit codes, where PanelTable::first_sums makes them
+  const float* input_sums;  // (offset_groups, rows), of the input's values; with offsets only
+  std::size_t rows;         // 1 to PanelInput::most_rows
+  const Byte* prefetch;     // what to bring into the second-level cache meanwhile
+  std::size_t prefetch_bytes;   // of it, a step; 0: nothing
+  std::size_t prefetch_stride;  // from what comes with one tile to what comes with the next
+  bool is_first;                // else the products are added to what is there
+  float* out;                   // (rows, kTileRows)
 };
 inline constexpr std::size_t kPanelRows = 12;
 // Steps of a group, or as many as it has, whose products some panels add up in 16 bits.

@@ -19,7 +19,8 @@ namespace halfbyte::quant {
 using kernels::Byte;
 using kernels::kFloatBytes;
 
-// Output rows that a kernel call covers: their scales and results stay in the first-level cache.
+// Output rows that a kernel call covers, as scales and results stay in the first-level cache; or some such chunks,
+// where kernels take scales as they are stored.
 constexpr std::size_t kRowChunk = 64;
 // Products that run together at most.
 constexpr std::size_t kMaxCalls = 32;

@@ -78,7 +78,8 @@ void multiply_rows(const Chunks::Chunk& chunk, const Input& input, std::size_t p
   auto a = Kernel::arguments(chunk, input, rows);
   for (std::size_t m = 0; m < rows; m += kernels::kMaxDotRows) {
     Kernel::set_input(a, input, prepared + m, rows - m);
-    for (std::size_t row = 0; row < a.m; ++row) expect_results(*chunk.call, first_row + m + row, chunk.begin, chunk.end);
+    for (std::size_t row = 0; row < a.m; ++row)
+      expect_results(*chunk.call, first_row + m + row, chunk.begin, chunk.end);
     Kernel::dot(*chunk.call, a);
     write_products(*chunk.call, a.output, a.output_stride, first_row + m, a.m, chunk.begin, a.output_stride);
   }

@@ -35,8 +35,8 @@ struct Plan {
 
   std::size_t steps_per_group() const { return group_size / values_per_step; }
   std::size_t run_steps() const { return std::min(steps_per_group(), kernels::kPanelRunSteps); }
-  std::size_t runs() const { return is_int8 ? steps_per_group() / run_steps() : 1; }  // of a group
-  std::size_t row_bytes() const { return padded / values_per_step * kStepBytes; }     // of a row of a panel
+  std::size_t runs() const { return kernels->first_sums ? steps_per_group() / run_steps() : 0; }  // of a group
+  std::size_t row_bytes() const { return padded / values_per_step * kStepBytes; }                 // of a row of a panel
 };
 
 std::size_t bits_of(const WeightView& weight) { return weight.dot == kernels::kDotInt4 ? 4 : 8; }
@@ -164,7 +164,7 @@ void fill_int8(const Call& call, const Plan& plan, const Panel& to, std::size_t 
   arrange_steps(*plan.kernels, rows, plan.padded, to.height, plan.padded / kStepBytes, to.steps);
   interleave_groups(plan, scales, groups, to.height, to.scales);
   interleave_groups(plan, sums, groups, to.height, to.code_sums);
-  if (plan.kernels->first_sums && call.weight.int8_dot() == kernels::kIntegers4)
+  if (plan.runs() > 0 && call.weight.int8_dot() == kernels::kIntegers4)
     plan.kernels->first_sums(to.steps, to.height, plan.groups * plan.runs(), plan.run_steps(), to.first_sums);
   if (!call.weight.has_offsets()) return;
   for (std::size_t i = 0; i < plan.groups * to.height; ++i)
@@ -208,13 +208,14 @@ struct TileBlock {
   const Byte* next;  // codes of the matrix that will be unpacked after all blocks of these tiles
 };
 
-// Where a piece's products are written in the end; gated ones are not written by their call.
+// Where a piece's products are written in the end; those of a gated product are not.
 struct Results {
   Chunks::Chunk piece;
   std::size_t first_row;
+  bool are_written;
 
   void expect(const Panel& panel) const noexcept {
-    for (std::size_t row = 0; piece.call->output && row < panel.height; ++row)
+    for (std::size_t row = 0; are_written && row < panel.height; ++row)
       expect_results(*piece.call, first_row + panel.first + row, piece.begin, piece.end);
   }
 };
@@ -223,7 +224,7 @@ struct Results {
 void multiply_panels(const Plan& plan, const Panels& panels, const TileBlock& block, const Results& results,
                      float* products) {
   const Call& call = *results.piece.call;
-  const bool are_last = block.group + block.groups == plan.groups;
+  const bool is_last = block.group + block.groups == plan.groups && block.count == 1;  // more: not measured
   kernels::PanelArguments a{};
   a.tile = block.tiles;
   a.tiles = block.count;
@@ -251,7 +252,7 @@ void multiply_panels(const Plan& plan, const Panels& panels, const TileBlock& bl
     a.input_sums = panel.sums;
     a.next_input = index + 1 < panels.count ? panels.input(plan, index + 1, block.group) : nullptr;
     a.out = products + panel.first * kTileRows;
-    if (are_last) results.expect(panel);
+    if (is_last) results.expect(panel);
     plan.kernels->multiply(a);
     a.prefetch_bytes = 0;  // the first panel has seen to it
   }
@@ -360,7 +361,7 @@ void by_panels(std::span<const Call> calls) {
     const Panels panels = fill_panels(one, plan, first, rows, is_worth_threads(calls));
     Chunks pieces(calls, tiles_at_once(calls, plan) * kTileRows, Chunks::Take::kOne);
     pieces.for_each([&](const Chunks::Chunk& piece) {
-      write_piece(panels, piece, multiply_piece(plan, panels, {piece, first}, scratch().products), first);
+      write_piece(panels, piece, multiply_piece(plan, panels, {piece, first, true}, scratch().products), first);
     });
   });
 }
@@ -382,7 +383,7 @@ void by_gated_panels(const GatedCalls& calls) {
     Chunks pieces(cut, tiles * kTileRows, Chunks::Take::kOne);
     pieces.for_each([&](const Chunks::Chunk& piece) {
       const auto multiply = [&](const Call* call, std::size_t row, Floats& products) {
-        return multiply_piece(plan, panels, {{call, row + piece.begin, row + piece.end}, first}, products);
+        return multiply_piece(plan, panels, {{call, row + piece.begin, row + piece.end}, first, false}, products);
       };
       const float* const x = multiply(calls.first, calls.first_row, scratch().products);
       const float* const up = multiply(calls.second, calls.second_row, scratch().others);

@@ -72,8 +72,8 @@ std::vector<std::byte> at_once(const kernels::Table& table, const Case& c) {
   return {};
 }
 
-Packed packed_of(std::int64_t columns, SchemeId id, unsigned seed) {
-  return quantized(gaussian(static_cast<std::size_t>(columns * kIn), seed), kIn, {&scheme(id), 64});
+Packed packed_of(std::int64_t columns, SchemeId id, unsigned seed, std::int64_t group_size = 64) {
+  return quantized(gaussian(static_cast<std::size_t>(columns * kIn), seed), kIn, {&scheme(id), group_size});
 }
 
 // 330 columns are pieces of several tiles, and a last tile that is not whole, where kernels take some at once.
@@ -82,8 +82,9 @@ TEST_CASE("gated products of many rows are what the products and the gate are", 
   for (const SchemeId id :
        {SchemeId::kSymInt4, SchemeId::kAsymInt4, SchemeId::kAffineInt4, SchemeId::kSymInt8, SchemeId::kNf4}) {
     for (const std::int64_t columns : {330, 70, 33}) {
-      const Packed gate = packed_of(columns, id, 3), up = packed_of(columns, id, 5);
-      const Packed both = packed_of(2 * columns, id, 7);
+      const std::int64_t group_size = columns == 70 ? 128 : 64;
+      const Packed gate = packed_of(columns, id, 3, group_size), up = packed_of(columns, id, 5, group_size);
+      const Packed both = packed_of(2 * columns, id, 7, group_size);
       for (const std::int64_t rows : {12, 45, 600}) {
         const Gate kind = rows == 45 ? Gate::kGeluTanh : rows == 12 ? Gate::kGelu : Gate::kSilu;
         const Dtype dtype = rows == 12 ? Dtype::kFloat32 : Dtype::kBfloat16;

@@ -1,4 +1,5 @@
 // Products in 8-bit integers, and products that share their input, for every level that this CPU has.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -138,6 +139,64 @@ TEST_CASE("a row of an int8 product is the same at every level, with any number 
         }
       }
     }
+  }
+}
+
+// So many weight rows that a thread takes chunks of them at once, in one call where scales are taken as they are
+// stored.
+TEST_CASE("chunks of weight rows that are multiplied as one are what rows are alone", "[quant][int8][levels]") {
+  const MaxThreads one_thread(1);
+  constexpr std::int64_t kMost = 8, kWidth = 256;
+  for (const std::int64_t group_size : {64, 128}) {
+    for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kSymInt8, SchemeId::kIq4Nl}) {
+      const Packed packed = quantized(gaussian(400 * kWidth, 3), kWidth, {&scheme(id), group_size});
+      const std::vector<float> x = gaussian(kMost * kWidth, 31, 1.0f);
+      const auto product = [&](const kernels::Table& table, std::int64_t first, std::int64_t rows) {
+        const std::vector<float> some(x.begin() + first * kWidth, x.begin() + (first + rows) * kWidth);
+        return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kInt8);
+      };
+      std::vector<float> alone;
+      for (std::int64_t row = 0; row < kMost; ++row) {
+        const std::vector<float> one = product(kernels::kRef, row, 1);
+        alone.insert(alone.end(), one.begin(), one.end());
+      }
+      for (const kernels::Table* level : tables()) {
+        for (const kernels::Table& table : by_streams(*level)) {
+          for (const std::int64_t rows : {1, 2, 3, 4, 8}) {
+            CAPTURE(table.name, table.streams, scheme(id).name, group_size, rows);
+            CHECK(product(table, 0, rows) == std::vector<float>(alone.begin(), alone.begin() + rows * 400));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("so are those of several matrices with inputs of their own", "[quant][int8][levels]") {
+  const MaxThreads one_thread(1);
+  constexpr std::int64_t kWidth = 256, kOutputs = 400, kRowsOf[] = {1, 2, 4, 2};
+  std::vector<Packed> weights;
+  std::vector<std::vector<float>> inputs, outputs, alone;
+  for (const std::int64_t rows : kRowsOf) {
+    const auto seed = static_cast<unsigned>(weights.size());
+    weights.push_back(quantized(gaussian(kOutputs * kWidth, seed), kWidth, {&scheme(SchemeId::kSymInt4), 128}));
+    inputs.push_back(gaussian(static_cast<std::size_t>(rows * kWidth), 31 + seed, 1.0f));
+    alone.push_back(
+        multiply(kernels::kRef, weights.back().matrix(), inputs.back(), Dtype::kFloat32, Arithmetic::kInt8));
+    outputs.emplace_back(alone.back().size());
+  }
+  for (const kernels::Table* table : tables()) {
+    CAPTURE(table->name);
+    std::vector<halfbyte::quant::Product> products;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      std::ranges::fill(outputs[i], NAN);
+      products.push_back(
+          {weights[i].matrix(),
+           {reinterpret_cast<const std::byte*>(inputs[i].data()), Dtype::kFloat32, kRowsOf[i], nullptr, Dtype::kFloat32,
+            reinterpret_cast<std::byte*>(outputs[i].data()), Dtype::kFloat32, Arithmetic::kInt8}});
+    }
+    linear(*table, products);
+    CHECK(outputs == alone);
   }
 }
 

@@ -18,6 +18,7 @@ set(HALFBYTE_QUANT_TESTS
     quant/nested_scales_test.cpp
     quant/norm_rows_test.cpp
     quant/onednn_test.cpp
+    quant/panels_test.cpp
     quant/parts_test.cpp
     quant/quantize_test.cpp
     quant/row_scales_test.cpp
