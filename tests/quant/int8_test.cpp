@@ -108,8 +108,30 @@ TEST_CASE("int8 products equal double precision on the rounded activations", "[q
   }
 }
 
+// The first rows of the input.
+std::vector<float> int8_product(const kernels::Table& table, const Packed& packed, const std::vector<float>& x,
+                                std::int64_t rows) {
+  const std::vector<float> some(x.begin(), x.begin() + rows * packed.matrix().in_features);
+  return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kInt8);
+}
+
 // What each level, and each of its ways to multiply few rows and many, must equal bit for bit: a row of input on its
-// own, by the reference.
+// own, by the reference. Of all rows, or the first ones.
+class RowsAlone {
+ public:
+  RowsAlone(const Packed& packed, const std::vector<float>& x) : outputs_(packed.matrix().out_features) {
+    for (auto row = x.begin(); row != x.end(); row += packed.matrix().in_features) {
+      const std::vector<float> one = int8_product(kernels::kRef, packed, {row, row + packed.matrix().in_features}, 1);
+      rows_.insert(rows_.end(), one.begin(), one.end());
+    }
+  }
+  std::vector<float> first(std::int64_t rows) const { return {rows_.begin(), rows_.begin() + rows * outputs_}; }
+
+ private:
+  std::int64_t outputs_;
+  std::vector<float> rows_;
+};
+
 TEST_CASE("a row of an int8 product is the same at every level, with any number of others", "[quant][int8][levels]") {
   constexpr std::int64_t kMost = 45;
   for (const SchemeId id : kIntegers) {
@@ -118,24 +140,15 @@ TEST_CASE("a row of an int8 product is the same at every level, with any number 
         continue;
       const Packed packed = packed_for(shape, id);
       const std::vector<float> x = gaussian(static_cast<std::size_t>(kMost * shape.in_features), 31, 1.0f);
-      const auto product = [&](const kernels::Table& table, std::int64_t first, std::int64_t rows) {
-        const auto begin = x.begin() + first * shape.in_features;
-        const std::vector<float> some(begin, begin + rows * shape.in_features);
-        return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kInt8);
-      };
-      std::vector<float> alone;
-      for (std::int64_t row = 0; row < kMost; ++row) {
-        const std::vector<float> one = product(kernels::kRef, row, 1);
-        alone.insert(alone.end(), one.begin(), one.end());
-      }
+      const RowsAlone alone(packed, x);
       for (const kernels::Table* table : tables()) {
         for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 25, 45}) {
           CAPTURE(table->name, scheme(id).name, shape.out_features, shape.in_features, shape.group_size, rows);
-          const auto n = static_cast<std::ptrdiff_t>(rows * shape.out_features);
-          const std::vector<float> expected(alone.begin(), alone.begin() + n);
-          CHECK(product(*table, 0, rows) == expected);
+          const std::vector<float> expected = alone.first(rows);
+          CHECK(int8_product(*table, packed, x, rows) == expected);
           const MaxThreads one_thread(1);  // which reads both of its run's halves
-          for (const kernels::Table& one : by_streams(*table)) CHECK((rows > 1 || product(one, 0, rows) == expected));
+          for (const kernels::Table& one : by_streams(*table))
+            CHECK((rows > 1 || int8_product(one, packed, x, rows) == expected));
         }
       }
     }
@@ -151,20 +164,12 @@ TEST_CASE("chunks of weight rows that are multiplied as one are what rows are al
     for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kSymInt8, SchemeId::kIq4Nl}) {
       const Packed packed = quantized(gaussian(400 * kWidth, 3), kWidth, {&scheme(id), group_size});
       const std::vector<float> x = gaussian(kMost * kWidth, 31, 1.0f);
-      const auto product = [&](const kernels::Table& table, std::int64_t first, std::int64_t rows) {
-        const std::vector<float> some(x.begin() + first * kWidth, x.begin() + (first + rows) * kWidth);
-        return multiply(table, packed.matrix(), some, Dtype::kFloat32, Arithmetic::kInt8);
-      };
-      std::vector<float> alone;
-      for (std::int64_t row = 0; row < kMost; ++row) {
-        const std::vector<float> one = product(kernels::kRef, row, 1);
-        alone.insert(alone.end(), one.begin(), one.end());
-      }
+      const RowsAlone alone(packed, x);
       for (const kernels::Table* level : tables()) {
         for (const kernels::Table& table : by_streams(*level)) {
           for (const std::int64_t rows : {1, 2, 3, 4, 8}) {
             CAPTURE(table.name, table.streams, scheme(id).name, group_size, rows);
-            CHECK(product(table, 0, rows) == std::vector<float>(alone.begin(), alone.begin() + rows * 400));
+            CHECK(int8_product(table, packed, x, rows) == alone.first(rows));
           }
         }
       }
