@@ -208,11 +208,11 @@ struct PanelArguments {
   int code_offset;                // to subtract from the tile's codes; 8-bit panels only
   const float* input_scales;      // (groups, rows); 8-bit panels only
   const std::int32_t* code_sums;  // (groups, rows), of the input's codes; 8-bit panels only
-  const std::int32_t*
-      first_sums;           // (groups, runs of a group, rows), of 4-bit codes, where PanelTable::first_sums makes them
-  const float* input_sums;  // (offset_groups, rows), of the input's values; with offsets only
-  std::size_t rows;         // 1 to PanelInput::most_rows
-  const Byte* prefetch;     // what to bring into the second-level cache meanwhile
+  // (groups, runs of a group, rows), of 4-bit codes, where PanelTable::first_sums makes them.
+  const std::int32_t* first_sums;
+  const float* input_sums;      // (offset_groups, rows), of the input's values; with offsets only
+  std::size_t rows;             // 1 to PanelInput::most_rows
+  const Byte* prefetch;         // what to bring into the second-level cache meanwhile
   std::size_t prefetch_bytes;   // of it, a step; 0: nothing
   std::size_t prefetch_stride;  // from what comes with one tile to what comes with the next
   bool is_first;                // else the products are added to what is there

@@ -55,13 +55,14 @@ void write_products(const Call& call, float* products, std::size_t stride, std::
 void expect_results(const Call& call, std::size_t row, std::size_t begin, std::size_t end) noexcept {
 #ifdef HALFBYTE_X86
   constexpr std::size_t kLineBytes = 64;
-  const std::size_t bytes = kFloatBytes[call.output_dtype];
-  const Byte* const results = call.output + (row * call.weight.out_features + begin) * bytes;
+  const std::size_t value = kFloatBytes[call.output_dtype];
+  const Byte* const results = call.output + (row * call.weight.out_features + begin) * value;
   const std::size_t before = reinterpret_cast<std::uintptr_t>(results) % kLineBytes;  // in the first line
+  const Byte* const first = results - before;
+  const std::size_t bytes = before + (end - begin) * value;
   // The compiler's own is one for reading, unless all CPUs that it compiles for have this; those that do not pass over
   // it.
-  for (std::size_t at = 0; at < before + (end - begin) * bytes; at += kLineBytes)
-    asm volatile("prefetchw %0" : : "m"(results[at - before]));
+  for (std::size_t at = 0; at < bytes; at += kLineBytes) asm volatile("prefetchw %0" : : "m"(first[at]));
 #else
   static_cast<void>(call), static_cast<void>(row), static_cast<void>(begin), static_cast<void>(end);
 #endif
