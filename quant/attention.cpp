@@ -186,7 +186,8 @@ class FewTokens : public Attention {
     float* queries = at_least(buffers().queries, n * a_.head_dim);
     for (std::int64_t token = 0; token < unit.sequence->tokens; ++token)
       load_queries(unit, token, queries + token * share_ * a_.head_dim);
-    if (int8_kernels()) buffers().codes.set(queries, n, a_.head_dim);
+    tiles_.expect_keys(*unit.sequence, unit.head, tiles_.tile_at(unit.range.begin, unit.range.end));
+    if (const auto* codes = int8_kernels()) buffers().codes.set(*codes, queries, to_size(n), to_size(a_.head_dim));
     for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
       const Range tile = tiles_.tile_at(key, unit.range.end);
       add_tile(unit, tile, queries, states, sums);
@@ -222,24 +223,26 @@ class FewTokens : public Attention {
     const std::int64_t n = queries_of(unit);
     float* weights = at_least(buffers().weights, n * kBlockTokens);
     float* factors = at_least(buffers().factors, n);
-    tiles_.expect_values(*unit.sequence, unit.head, keys);
     score(unit, keys, queries, to_size(n), weights);
     for (std::int64_t q = 0; q < n; ++q) {
       const Range seen = seen_by(*unit.sequence, q / share_);
       factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
     }
-    tiles_.expect_keys(*unit.sequence, unit.head, tiles_.tile_at(keys.end, unit.range.end));
-    weigh(unit, keys, to_size(n), sums);
+    weigh(unit, keys, tiles_.tile_at(keys.end, unit.range.end), to_size(n), sums);
   }
 
+  // The values of these keys are fetched meanwhile.
   void score(const Unit& unit, Range keys, const float* queries, std::size_t n, float* weights) const {
     const std::size_t size = to_size(a_.head_dim);
+    if (const kernels::Int8AttentionTable* table = int8_kernels()) {
+      const auto [codes, scales] = tiles_.key_codes(*unit.sequence, unit.head, keys);
+      const Byte* const values = tiles_.next_value_codes(*unit.sequence, unit.head, keys);
+      table->scores(buffers().codes.queries(), n, codes, scales, values, weights);
+      return kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
+    }
+    tiles_.expect_values(*unit.sequence, unit.head, keys);
     float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
-    if (const kernels::Int8AttentionTable* codes = int8_kernels()) {
-      const auto [keys_codes, scales] = tiles_.key_codes(*unit.sequence, unit.head, keys);
-      codes->scores(buffers().codes.queries(), n, keys_codes, scales, weights);
-      kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
-    } else if (tiles_.is_int8()) {
+    if (tiles_.is_int8()) {
       float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
       tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
       kernels_.scores_of_many(queries, n, columns, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
@@ -249,13 +252,16 @@ class FewTokens : public Attention {
     }
   }
 
-  void weigh(const Unit& unit, Range keys, std::size_t n, float* sums) const {
+  // The keys that come next are fetched meanwhile.
+  void weigh(const Unit& unit, Range keys, Range next, std::size_t n, float* sums) const {
     const std::size_t count = to_size(keys.end - keys.begin), size = to_size(a_.head_dim);
     const float *weights = buffers().weights.data(), *factors = buffers().factors.data();
-    if (const kernels::Int8AttentionTable* codes = int8_kernels()) {
-      const auto [values, scales] = tiles_.value_codes(*unit.sequence, unit.head, keys);
-      return codes->weigh(weights, factors, n, values, scales, count, size, sums);
+    if (const kernels::Int8AttentionTable* table = int8_kernels()) {
+      const auto [codes, scales] = tiles_.value_codes(*unit.sequence, unit.head, keys);
+      const Byte* const next_keys = tiles_.next_key_codes(*unit.sequence, unit.head, next);
+      return table->weigh(weights, factors, n, codes, scales, next_keys ? next_keys : codes, count, size, sums);
     }
+    tiles_.expect_keys(*unit.sequence, unit.head, next);
     float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
     tiles_.values(*unit.sequence, unit.head, keys, tile);
     kernels_.weigh(weights, factors, n, tile, count, size, sums);

@@ -76,6 +76,14 @@ class KeyValueTiles {
     return {bytes(int8_.codes(block, head)), int8_.scales(block, head)};
   }
 
+  // The same of tokens that are needed next, whose scales are fetched: codes are kernels' to fetch. Null: no tokens.
+  const kernels::Byte* next_key_codes(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const {
+    return next_codes(sequence.keys, head, tokens);
+  }
+  const kernels::Byte* next_value_codes(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const {
+    return next_codes(sequence.values, head, tokens);
+  }
+
   // Memory is asked for what is needed next, while others are computed with.
   void expect_keys(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const noexcept {
     expect(sequence.keys, a_.key_dtype, head, tokens);
@@ -86,6 +94,9 @@ class KeyValueTiles {
 
  private:
   static constexpr std::int64_t kLineBytes = 64;  // of a cache
+  // So many bytes stay in the first-level cache until they are needed: a step behind 4,096 tokens takes 1 to 2 % less
+  // time where they do not go by way of the second-level one (Zen 5, within a process).
+  static constexpr std::int64_t kNearBytes = 8192;
 
   static const kernels::Byte* bytes(const std::byte* data) noexcept {
     return reinterpret_cast<const kernels::Byte*>(data);
@@ -108,10 +119,21 @@ class KeyValueTiles {
     const std::byte* const first = place_in(blocks, dtype, head, tokens);
     const std::int64_t of_tokens = (tokens.end - tokens.begin) * a_.head_dim * size_bytes(dtype);
     const std::int64_t count = is_int8() ? int8_.codes_of_head() : of_tokens;
-    for (std::int64_t at = 0; at < count; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
-    if (!is_int8()) return;
-    const auto* const scales = reinterpret_cast<const std::byte*>(int8_.scales(block_of(blocks, tokens), head));
-    for (std::int64_t at = 0; at < kBlockTokens * 2; at += kLineBytes) __builtin_prefetch(scales + at, 0, 2);
+    (count <= kNearBytes ? fetch<0> : fetch<2>)(first, count);
+    if (is_int8()) expect_scales(block_of(blocks, tokens), head);
+  }
+  void expect_scales(const std::byte* block, std::int64_t head) const noexcept {
+    fetch<0>(reinterpret_cast<const std::byte*>(int8_.scales(block, head)), kBlockTokens * 2);
+  }
+  const kernels::Byte* next_codes(std::byte* const* blocks, std::int64_t head, TokenRange tokens) const noexcept {
+    if (tokens.begin >= tokens.end) return nullptr;
+    const std::byte* const block = block_of(blocks, tokens);
+    expect_scales(block, head);
+    return bytes(int8_.codes(block, head));
+  }
+  template <int kLocality>
+  static void fetch(const std::byte* from, std::int64_t count) noexcept {
+    for (std::int64_t at = 0; at < count; at += kLineBytes) __builtin_prefetch(from + at, 0, kLocality);
   }
 
   const kernels::Table& table_;

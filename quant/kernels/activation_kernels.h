@@ -106,22 +106,32 @@ struct Bfloat16AttentionTable {
                 std::size_t count, std::size_t head_dim, float* out) noexcept;
 };
 
-// Queries in 8 bits: value = code * scale. Shapes: codes (n, row), with zeros beyond head_dim; others (n).
+// Queries in integers: value = code * scale. Of n queries: codes (n, row), with zeros behind head_dim up to the last of
+// `quads` fours; others (n).
 struct Int8Queries {
-  const signed char* codes;
-  const float* scales;
-  const std::int32_t* inits;  // what the keys' offset of 128 adds, negated
-  std::size_t row;            // a multiple of 4
+  void* codes;  // of Int8AttentionTable::query_bytes, as its functions have them
+  float* scales;
+  std::int32_t* inits;  // what the keys' offset of 128 adds, negated
+  std::size_t row;      // elements, a multiple of kQueryUnit
+  std::size_t quads;
 };
+inline constexpr std::size_t kQueryUnit = 16;
 
-// Attention of a few queries that multiplies codes as they lie. Shapes: as of expand_keys and AttentionTable.
+// Attention of a few queries that multiplies codes as they lie. Shapes: as of expand_keys and AttentionTable. `next`:
+// other codes as many as these, needed soon, to be fetched meanwhile line by line (all at once they would be in the way
+// of what is read); these themselves: none.
 struct Int8AttentionTable {
+  std::size_t query_bytes;
+  // Rounds half to even. A query that holds NaN or an infinity gets a scale that is not finite.
+  void (*quantize)(const float* queries, std::size_t n, std::size_t head_dim, const Int8Queries& out) noexcept;
   // Products of all kKeyTile keys, in units of the values.
   void (*scores)(const Int8Queries& queries, std::size_t n, const Byte* codes, const std::uint16_t* scales,
-                 float* weights) noexcept;
-  // Weights become multiples of 1 / 65535 of the largest of a tile, times scales. Shapes: as AttentionTable::weigh.
+                 const Byte* next, float* weights) noexcept;
+  // Weights, times scales, become multiples of 1 / 65535 or 1 / 32767 of the largest of a tile. Shapes: as
+  // AttentionTable::weigh.
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const Byte* codes,
-                const std::uint16_t* scales, std::size_t count, std::size_t head_dim, float* out) noexcept;
+                const std::uint16_t* scales, const Byte* next, std::size_t count, std::size_t head_dim,
+                float* out) noexcept;
 };
 
 }  // namespace halfbyte::quant::kernels

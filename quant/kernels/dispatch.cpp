@@ -99,8 +99,12 @@ const Table* avx512_vnni() {
   return &table;
 }
 const Table* avx2_vnni() {
-  static const Table table =
-      with_products("avx2_vnni", on_this_cpu(kAvx2), kAvx2VnniInt8, kAvx2VnniInt8Panels, kAvx2.bfloat16_panels);
+  static const Table table = [] {
+    Table out =
+        with_products("avx2_vnni", on_this_cpu(kAvx2), kAvx2VnniInt8, kAvx2VnniInt8Panels, kAvx2.bfloat16_panels);
+    out.int8_attention = &kAvx2VnniInt8Attention;
+    return out;
+  }();
   return &table;
 }
 const Table* avx512() {

@@ -172,7 +172,7 @@ struct Int8AttentionTable;
 extern const ActivationTable kRefActivations, kAvx2Activations, kAvx512Activations;
 extern const AttentionTable kRefAttention, kAvx2Attention, kAvx512Attention;
 extern const Bfloat16AttentionTable kAvx512Bfloat16Attention;
-extern const Int8AttentionTable kAvx512Int8Attention;
+extern const Int8AttentionTable kAvx2Int8Attention, kAvx2VnniInt8Attention, kAvx512Int8Attention;
 
 struct Table {
   const char* name;
