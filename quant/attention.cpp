@@ -106,14 +106,24 @@ class Attention {
     table_.load(from, reinterpret_cast<const Byte*>(a_.queries) + at, to_size(share_ * a_.head_dim), out);
   }
 
-  // Of the keys of a tile, a query's own; the others weigh nothing.
-  float soften(float* weights, Range keys, Range seen, Softmax& state) const {
-    const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
-    const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
-    std::fill(weights, weights + begin, 0.0f);
-    std::fill(weights + std::max(begin, end), weights + kBlockTokens, 0.0f);
-    if (end <= begin) return 1.0f;
-    return kernels_.soften(weights + begin, to_size(end - begin), &state);
+  // Of the keys of a tile, each query's own (seen(q)); the others weigh nothing. Shapes: weights (n, kKeyTile), others
+  // (n).
+  template <class Seen>
+  void soften(float* weights, Range keys, std::int64_t n, const Seen& seen, Softmax* states, float* factors) const {
+    const auto sees_all = [&](std::int64_t q) {
+      const Range own = seen(q);
+      return own.begin <= keys.begin && own.end >= keys.end && keys.end - keys.begin == kBlockTokens;
+    };
+    for (std::int64_t q = 0, end; q < n; q = end) {
+      for (end = q; end < n && sees_all(end);) ++end;
+      float* const own = weights + q * kBlockTokens;
+      if (end > q) {
+        kernels_.soften_tiles(own, to_size(end - q), states + q, factors + q);
+      } else {
+        factors[q] = soften_some(own, keys, seen(q), states[q]);
+        ++end;
+      }
+    }
   }
 
   // Shape: sums (head_dim), divided here.
@@ -129,6 +139,16 @@ class Attention {
   const Attend& a_;
   const KeyValueTiles tiles_;
   std::int64_t share_;  // query heads of a key head
+
+ private:
+  float soften_some(float* weights, Range keys, Range seen, Softmax& state) const {
+    const std::int64_t begin = std::clamp(seen.begin, keys.begin, keys.end) - keys.begin;
+    const std::int64_t end = std::clamp(seen.end, keys.begin, keys.end) - keys.begin;
+    std::fill(weights, weights + begin, 0.0f);
+    std::fill(weights + std::max(begin, end), weights + kBlockTokens, 0.0f);
+    if (end <= begin) return 1.0f;
+    return kernels_.soften(weights + begin, to_size(end - begin), &state);
+  }
 };
 
 // Sequences of few new tokens each: a token's result is, bit for bit, what it is alone.
@@ -224,10 +244,8 @@ class FewTokens : public Attention {
     float* weights = at_least(buffers().weights, n * kBlockTokens);
     float* factors = at_least(buffers().factors, n);
     score(unit, keys, queries, to_size(n), weights);
-    for (std::int64_t q = 0; q < n; ++q) {
-      const Range seen = seen_by(*unit.sequence, q / share_);
-      factors[q] = soften(weights + q * kBlockTokens, keys, seen, states[q]);
-    }
+    const auto seen = [&](std::int64_t q) { return seen_by(*unit.sequence, q / share_); };
+    soften(weights, keys, n, seen, states, factors);
     weigh(unit, keys, tiles_.tile_at(keys.end, unit.range.end), to_size(n), sums);
   }
 
@@ -342,9 +360,8 @@ class ManyTokens : public Attention {
     float* const weights = at_least(mine.weights, kTogetherQueries * kBlockTokens);
     float* const factors = at_least(mine.factors, kTogetherQueries);
     queries_.score(first, n, count, weights);
-    for (std::size_t i = 0; i < n; ++i)
-      factors[i] =
-          soften(weights + i * kKeyTile, keys, seen(queries.begin + static_cast<std::int64_t>(i)), states[first + i]);
+    const auto seen_from = [&](std::int64_t q) { return seen(queries.begin + q); };
+    soften(weights, keys, queries.end - queries.begin, seen_from, states + first, factors);
     queries_.weigh(weights, factors, n, count, mine.sums.data() + first * to_size(a_.head_dim));
   }
 

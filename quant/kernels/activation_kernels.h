@@ -76,6 +76,8 @@ struct AttentionTable {
   // Scores become exp(score - largest) of the new largest; the sum is brought up to it. Gives the factor by which what
   // was added up before must be multiplied.
   float (*soften)(float* scores, std::size_t count, Softmax* state) noexcept;
+  // The same of whole tiles of n queries, with each query's factor. Shapes: scores (n, kKeyTile); others (n).
+  void (*soften_tiles)(float* scores, std::size_t n, Softmax* states, float* factors) noexcept;
   // out[q] = out[q] * factors[q] + sum over keys of weights[q] * tile. Shapes: factors (n), out (n, head_dim).
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const float* tile, std::size_t count,
                 std::size_t head_dim, float* out) noexcept;
