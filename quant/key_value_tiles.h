@@ -50,7 +50,10 @@ class KeyValueTiles {
     kernels_.transpose(rows, static_cast<std::size_t>(tokens.end - tokens.begin),
                        static_cast<std::size_t>(a_.head_dim) / 2, columns);
   }
-  // Where values lie. Shape: (tokens, head_dim). Precondition: not is_int8().
+  // Where keys and values lie. Shape: (tokens, head_dim). Precondition: not is_int8().
+  const kernels::Byte* key_rows(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const noexcept {
+    return bytes(place_in(sequence.keys, a_.key_dtype, head, tokens));
+  }
   const kernels::Byte* value_rows(const SequenceBlocks& sequence, std::int64_t head, TokenRange tokens) const noexcept {
     return bytes(place_in(sequence.values, a_.value_dtype, head, tokens));
   }

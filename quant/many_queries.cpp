@@ -12,10 +12,11 @@ using kernels::Byte;
 using kernels::kFloatBytes;
 using kernels::kKeyTile;
 
-// One thread's, in float32 or as words of two bfloat16 values.
+// One thread's, in float32 or as words of two bfloat16 values or codes.
 struct Buffers {
-  std::vector<float> queries, tile, columns;
+  std::vector<float> queries, tile, columns, query_scales, key_scales, value_scales;
   std::vector<std::uint32_t> query_words, value_words;
+  std::vector<std::int16_t> query_codes, key_codes;
 };
 
 Buffers& buffers() {
@@ -36,6 +37,7 @@ ManyQueries::ManyQueries(const kernels::Table& table, const Attend& a)
     : table_(table),
       kernels_(*table.attention),
       words_(are_all_bfloat16(a) ? table.bfloat16_attention : nullptr),
+      wide_(are_all_bfloat16(a) && !words_ ? table.wide_attention : nullptr),
       a_(a),
       tiles_(table, a) {}
 
@@ -44,19 +46,32 @@ void ManyQueries::load_queries(std::int64_t place, std::int64_t count, std::int6
   const auto values = static_cast<std::size_t>(count * a_.head_dim);
   const Byte* const queries =
       reinterpret_cast<const Byte*>(a_.queries) + static_cast<std::size_t>(place * a_.head_dim) * kFloatBytes[from];
-  if (words_)
-    std::memcpy(at_least(buffers().query_words, all * a_.head_dim / 2) + at * a_.head_dim / 2, queries, values * 2);
-  else
-    table_.load(from, queries, values, at_least(buffers().queries, all * a_.head_dim) + at * a_.head_dim);
+  Buffers& mine = buffers();
+  if (words_) {
+    std::memcpy(at_least(mine.query_words, all * a_.head_dim / 2) + at * a_.head_dim / 2, queries, values * 2);
+  } else if (wide_) {
+    wide_->quantize(queries, static_cast<std::size_t>(count), static_cast<std::size_t>(a_.head_dim),
+                    at_least(mine.query_codes, all * a_.head_dim) + at * a_.head_dim,
+                    at_least(mine.query_scales, all) + at);
+  } else {
+    table_.load(from, queries, values, at_least(mine.queries, all * a_.head_dim) + at * a_.head_dim);
+  }
 }
 
 void ManyQueries::load_tile(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const {
   Buffers& mine = buffers();
   const std::int64_t room = kBlockTokens * a_.head_dim;
   float* const columns = at_least(mine.columns, room);
+  const std::size_t count = static_cast<std::size_t>(keys.end - keys.begin),
+                    size = static_cast<std::size_t>(a_.head_dim);
+  if (wide_) {
+    std::int16_t* const codes = at_least(mine.key_codes, room);
+    wide_->quantize(tiles_.key_rows(sequence, head, keys), count, size, codes, at_least(mine.key_scales, kBlockTokens));
+    kernels_.transpose(reinterpret_cast<const float*>(codes), count, size / 2, columns);
+    return wide_->pair_values(tiles_.value_rows(sequence, head, keys), count, size,
+                              at_least(mine.value_words, room / 2), at_least(mine.value_scales, kBlockTokens));
+  }
   if (words_) {
-    const std::size_t count = static_cast<std::size_t>(keys.end - keys.begin),
-                      size = static_cast<std::size_t>(a_.head_dim);
     tiles_.key_word_columns(sequence, head, keys, columns);
     words_->pair_values(tiles_.value_rows(sequence, head, keys), count, size, at_least(mine.value_words, room / 2));
     return;
@@ -69,11 +84,17 @@ void ManyQueries::load_tile(const SequenceBlocks& sequence, std::int64_t head, T
 void ManyQueries::score(std::size_t first, std::size_t n, std::size_t count, float* weights) const {
   const Buffers& mine = buffers();
   const auto size = static_cast<std::size_t>(a_.head_dim);
-  if (!words_)
+  if (!words_ && !wide_)
     return kernels_.scores_of_many(mine.queries.data() + first * size, n, mine.columns.data(), count, size, a_.scale,
                                    a_.softcap, weights);
-  words_->scores(mine.query_words.data() + first * size / 2, n, mine.columns.data(), size,
-                 a_.softcap == 0.0f ? a_.scale : 1.0f, weights);
+  const float scale = a_.softcap == 0.0f ? a_.scale : 1.0f;
+  if (words_) {
+    words_->scores(mine.query_words.data() + first * size / 2, n, mine.columns.data(), size, scale, weights);
+  } else {
+    wide_->scores({mine.query_codes.data() + first * size, mine.query_scales.data() + first}, n,
+                  {reinterpret_cast<const std::uint32_t*>(mine.columns.data()), mine.key_scales.data()}, size, scale,
+                  weights);
+  }
   if (a_.softcap != 0.0f) kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
 }
 
@@ -83,6 +104,8 @@ void ManyQueries::weigh(const float* weights, const float* factors, std::size_t 
   const auto size = static_cast<std::size_t>(a_.head_dim);
   if (words_)
     words_->weigh(weights, factors, n, mine.value_words.data(), count, size, sums);
+  else if (wide_)
+    wide_->weigh(weights, factors, n, {mine.value_words.data(), mine.value_scales.data()}, count, size, sums);
   else
     kernels_.weigh(weights, factors, n, mine.tile.data(), count, size, sums);
 }

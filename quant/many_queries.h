@@ -1,5 +1,5 @@
-// Many queries and one tile of keys and values at a time, as attention's kernels multiply them: in float32, or as they
-// lie where all that is read, and the result, is bfloat16, and the CPU multiplies that faster.
+// Many queries and one tile of keys and values at a time, as attention's kernels multiply them: in float32, or
+// where all that is read, and the result, is bfloat16, as it lies or in 16-bit codes, as the CPU multiplies faster.
 #pragma once
 
 #include "quant/activations.h"
@@ -27,7 +27,8 @@ class ManyQueries {
  private:
   const kernels::Table& table_;
   const kernels::AttentionTable& kernels_;
-  const kernels::Bfloat16AttentionTable* words_;  // null: in float32
+  const kernels::Bfloat16AttentionTable* words_;  // null: as codes, or in float32
+  const kernels::WideAttentionTable* wide_;       // null: in float32, without words_
   const Attend& a_;
   const KeyValueTiles tiles_;
 };

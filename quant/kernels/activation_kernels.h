@@ -108,6 +108,32 @@ struct Bfloat16AttentionTable {
                 std::size_t count, std::size_t head_dim, float* out) noexcept;
 };
 
+// Attention of many queries that multiplies bfloat16 as 16-bit codes: value = code * scale. Rounding costs less than
+// bfloat16's own. Precondition: head_dim is a multiple of 16.
+struct WideQueries {
+  const std::int16_t* codes;  // (n, head_dim)
+  const float* scales;        // (n)
+};
+struct WideTile {
+  const std::uint32_t* pairs;  // of keys (head_dim / 2, kKeyTile), two neighbours of a key each; of values
+                               // (kKeyTile / 2, head_dim), of two keys
+  const float* scales;         // (kKeyTile)
+};
+struct WideAttentionTable {
+  // Of queries and keys. A row that holds NaN or an infinity gets NaN as its scale. Shapes: rows (count, head_dim) in
+  // bfloat16, codes as rows, scales (count).
+  void (*quantize)(const Byte* rows, std::size_t count, std::size_t head_dim, std::int16_t* codes,
+                   float* scales) noexcept;
+  // As Bfloat16AttentionTable::pair_values, of codes. Shape: scales (kKeyTile), zeros from `count` on.
+  void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs,
+                      float* scales) noexcept;
+  // As those of Bfloat16AttentionTable.
+  void (*scores)(const WideQueries& queries, std::size_t n, const WideTile& keys, std::size_t head_dim, float scale,
+                 float* weights) noexcept;
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const WideTile& values, std::size_t count,
+                std::size_t head_dim, float* out) noexcept;
+};
+
 // Queries in integers: value = code * scale. Of n queries: codes (n, row), with zeros behind head_dim up to the last of
 // `quads` fours; others (n).
 struct Int8Queries {

@@ -331,6 +331,7 @@ const Table kAvx2 = {
     .activations = &kAvx2Activations,
     .attention = &kAvx2Attention,
     .bfloat16_attention = nullptr,
+    .wide_attention = &kAvx2WideAttention,
     .int8_attention = &kAvx2Int8Attention,
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,

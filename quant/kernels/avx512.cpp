@@ -310,6 +310,7 @@ const Table kAvx512 = {
     .activations = &kAvx512Activations,
     .attention = &kAvx512Attention,
     .bfloat16_attention = nullptr,
+    .wide_attention = nullptr,
     .int8_attention = &kAvx2Int8Attention,
     .int8 = &kAvx2Int8,
     .wide = &kAvx2Wide,

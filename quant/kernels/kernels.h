@@ -169,9 +169,11 @@ struct ActivationTable;
 struct AttentionTable;
 struct Bfloat16AttentionTable;
 struct Int8AttentionTable;
+struct WideAttentionTable;
 extern const ActivationTable kRefActivations, kAvx2Activations, kAvx512Activations;
 extern const AttentionTable kRefAttention, kAvx2Attention, kAvx512Attention;
 extern const Bfloat16AttentionTable kAvx512Bfloat16Attention;
+extern const WideAttentionTable kAvx2WideAttention;
 extern const Int8AttentionTable kAvx2Int8Attention, kAvx2VnniInt8Attention, kAvx512Int8Attention;
 
 struct Table {
@@ -180,7 +182,8 @@ struct Table {
   const QuantizeTable* quantize;
   const ActivationTable* activations;
   const AttentionTable* attention;
-  const Bfloat16AttentionTable* bfloat16_attention;  // null: as floats
+  const Bfloat16AttentionTable* bfloat16_attention;  // null: as wide_attention or floats
+  const WideAttentionTable* wide_attention;          // of bfloat16 without bfloat16_attention; null: as floats
   const Int8AttentionTable* int8_attention;          // of keys and values in 8 bits; null: they are expanded first
   const Int8Table* int8;                             // products of few rows in 8-bit integers
   const WideTable* wide;                             // of 8-bit codes and activations in 16 bits

@@ -229,6 +229,7 @@ const Table kRef = {
     .activations = &kRefActivations,
     .attention = &kRefAttention,
     .bfloat16_attention = nullptr,
+    .wide_attention = nullptr,
     .int8_attention = nullptr,
     .int8 = &kRefInt8,
     .wide = &kRefWide,

@@ -271,5 +271,25 @@ TEST_CASE("tokens that count as many have the same attention, to the bit, howeve
   }
 }
 
+// Sums of integers are largest where queries and keys lie in one line, and codes smallest beside an outlier.
+TEST_CASE("long heads in one line, and with an outlier, have the attention of their definition",
+          "[activations][levels]") {
+  const std::int64_t head_dim = GENERATE(64, 512, 1024);
+  const Shape shape{2, 1, head_dim, 0, 0};
+  for (const float outlier : {1.0f, 24.0f}) {
+    Attended c = make_attended(shape, {41, 2, 41, 41}, Dtype::kBfloat16);
+    const auto size = static_cast<std::size_t>(head_dim);
+    const auto factor = [&](std::size_t i) { return i % size == 3 ? outlier : 1.0f; };
+    for (std::size_t i = 0; i < c.queries.size(); ++i) c.queries[i] = 0.5f * factor(i);
+    for (std::size_t i = 0; i < c.keys.size(); ++i) c.keys[i] = (i / size % 3 == 0 ? 0.5f : -0.5f) * factor(i);
+    keep(shape, c);
+    const std::vector<double> wanted = attend_in_double(shape, c);
+    for (const Table* table : tables()) {
+      CAPTURE(table->name, head_dim, outlier);
+      CHECK(largest_difference(attended(*table, shape, c), wanted) < 0.01);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace halfbyte::quant
