@@ -246,7 +246,8 @@ class FewTokens : public Attention {
     score(unit, keys, queries, to_size(n), weights);
     const auto seen = [&](std::int64_t q) { return seen_by(*unit.sequence, q / share_); };
     soften(weights, keys, n, seen, states, factors);
-    weigh(unit, keys, tiles_.tile_at(keys.end, unit.range.end), to_size(n), sums);
+    const bool is_last = keys.end == unit.range.end;
+    weigh(unit, keys, is_last ? Range{keys.end, keys.end} : tiles_.tile_at(keys.end, unit.range.end), to_size(n), sums);
   }
 
   // The values of these keys are fetched meanwhile.

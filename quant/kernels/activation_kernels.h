@@ -108,8 +108,9 @@ struct Bfloat16AttentionTable {
                 std::size_t count, std::size_t head_dim, float* out) noexcept;
 };
 
-// Attention of many queries that multiplies bfloat16 as 16-bit codes: value = code * scale. Rounding costs less than
-// bfloat16's own. Precondition: head_dim is a multiple of 16.
+// Attention of many queries that multiplies bfloat16 as 16-bit codes: value = code * scale, a scale for each row. A
+// row's rounding costs less than bfloat16's own; that of a value far below the row's largest may cost more.
+// Precondition: head_dim is a multiple of 16.
 struct WideQueries {
   const std::int16_t* codes;  // (n, head_dim)
   const float* scales;        // (n)
@@ -127,7 +128,7 @@ struct WideAttentionTable {
   // As Bfloat16AttentionTable::pair_values, of codes. Shape: scales (kKeyTile), zeros from `count` on.
   void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs,
                       float* scales) noexcept;
-  // As those of Bfloat16AttentionTable.
+  // As those of Bfloat16AttentionTable; keys of weight 0 count for nothing, whatever their values are.
   void (*scores)(const WideQueries& queries, std::size_t n, const WideTile& keys, std::size_t head_dim, float scale,
                  float* weights) noexcept;
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const WideTile& values, std::size_t count,
@@ -150,13 +151,13 @@ inline constexpr std::size_t kQueryUnit = 16;
 // of what is read); these themselves: none.
 struct Int8AttentionTable {
   std::size_t query_bytes;
-  // Rounds half to even. A query that holds NaN or an infinity gets a scale that is not finite.
+  // Rounds half to even. A query that holds NaN or an infinity gets NaN as its scale.
   void (*quantize)(const float* queries, std::size_t n, std::size_t head_dim, const Int8Queries& out) noexcept;
   // Products of all kKeyTile keys, in units of the values.
   void (*scores)(const Int8Queries& queries, std::size_t n, const Byte* codes, const std::uint16_t* scales,
                  const Byte* next, float* weights) noexcept;
-  // Weights, times scales, become multiples of 1 / 65535 or 1 / 32767 of the largest of a tile. Shapes: as
-  // AttentionTable::weigh.
+  // Keys of weight 0 count for nothing, whatever their values are. Weights, times scales, become multiples of 1 / 65535
+  // or 1 / 32767 of the largest of a tile. Shapes: as AttentionTable::weigh.
   void (*weigh)(const float* weights, const float* factors, std::size_t n, const Byte* codes,
                 const std::uint16_t* scales, const Byte* next, std::size_t count, std::size_t head_dim,
                 float* out) noexcept;

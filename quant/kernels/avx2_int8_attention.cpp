@@ -87,6 +87,12 @@ void quantize_query(const float* x, std::size_t head_dim, float most, std::int16
   for (std::size_t i = 0; i < head_dim; i += kWidth)
     largest = _mm256_max_epi32(largest, magnitudes(load_some(x + i, head_dim - i)));
   const float magnitude = largest_of(largest);
+  if (!(magnitude < __builtin_inff())) {
+    __builtin_memset(codes, 0, (head_dim + 3) / 4 * 4 * sizeof *codes);
+    *scale = __builtin_nanf("");
+    *init = 0;
+    return;
+  }
   const Floats inverse = _mm256_set1_ps(magnitude > 1e-30f ? most / magnitude : 0.0f);
   Ints sums{};
   for (std::size_t i = 0; i < head_dim; i += kWidth) {
@@ -181,17 +187,15 @@ struct Weights {
   float unit;
 };
 
-// Shape: scales (kKeyTile).
-void set_weights(const float* weights, const Floats (&scales)[kVectors], std::size_t count, Weights& out) {
+// Keys of no weight count for nothing, whatever their values are. Shape: scales (kKeyTile).
+void set_weights(const float* weights, const Floats (&scales)[kVectors], Weights& out) {
   Floats values[kVectors];
   Ints largest{};
 #pragma GCC unroll 8
   for (std::size_t s = 0; s < kVectors; ++s) {
-    values[s] = _mm256_mul_ps(_mm256_loadu_ps(weights + s * kWidth), scales[s]);
-    if (count < kKeyTile) {
-      const std::size_t left = count > s * kWidth ? count - s * kWidth : 0;
-      values[s] = _mm256_and_ps(values[s], _mm256_castsi256_ps(lanes_below(left)));
-    }
+    const Floats own = _mm256_loadu_ps(weights + s * kWidth);
+    const Floats has_weight = _mm256_cmp_ps(own, _mm256_setzero_ps(), _CMP_NEQ_UQ);
+    values[s] = _mm256_and_ps(_mm256_mul_ps(own, scales[s]), has_weight);
     largest = _mm256_max_epi32(largest, magnitudes(values[s]));
   }
   const float most = largest_of(largest);
@@ -277,7 +281,7 @@ void weigh(const float* weights, const float* factors, std::size_t n, const Byte
   for (std::size_t q = 0, some; q < n; q += some) {
     some = n - q < kQueries ? n - q : kQueries;
     Weights own[kQueries];
-    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, tile_scales, count, own[i]);
+    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, tile_scales, own[i]);
     kBySome[some - 1](own, factors + q, {codes, next, q / kQueries, passes_of(n)}, count, head_dim, out + q * head_dim);
   }
 }

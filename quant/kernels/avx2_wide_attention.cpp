@@ -12,7 +12,6 @@ using Floats = __m256;
 
 // Queries by vectors whose sums registers hold.
 constexpr std::size_t kWidth = 8, kQueries = 6, kSpan = 2;
-constexpr std::size_t kPairs = kKeyTile / 2;
 // Sums of products of rows whose codes have such norms at most, rounded, fit 32 bits: 46064 squared does.
 constexpr float kMostNorm = 46000.0f, kMostCode = 32767.0f;
 // And so do those of kKeyTile weights and values.
@@ -33,7 +32,7 @@ Ints spread(const void* word) {
 void add_products(Ints (&sums)[2], const Ints (&rows)[2], Ints word) {
   Ints products;
   asm("vpmaddwd %4, %2, %3\n\tvpaddd %3, %0, %0\n\tvpmaddwd %5, %2, %2\n\tvpaddd %2, %1, %1"
-      : "+x"(sums[0]), "+x"(sums[1]), "+x"(word), "=&x"(products)
+      : "+&x"(sums[0]), "+&x"(sums[1]), "+&x"(word), "=&x"(products)
       : "x"(rows[0]), "x"(rows[1]));
 }
 
@@ -181,22 +180,15 @@ struct Weights {
   float unit;
 };
 
-Ints lanes_below(std::size_t count) {
-  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < kWidth ? static_cast<int>(count) : 8), lane);
-}
-
-// Of the first `count` keys: what the others' values are does not matter.
-void set_weights(const float* weights, const float* scales, std::size_t count, Weights& out) {
+// Keys of no weight count for nothing, whatever their values are.
+void set_weights(const float* weights, const float* scales, Weights& out) {
   Floats values[kKeyTile / kWidth];
   Ints largest{};
 #pragma GCC unroll 8
   for (std::size_t s = 0; s < kKeyTile / kWidth; ++s) {
-    values[s] = _mm256_mul_ps(_mm256_loadu_ps(weights + s * kWidth), _mm256_loadu_ps(scales + s * kWidth));
-    if (count < kKeyTile) {
-      const std::size_t left = count > s * kWidth ? count - s * kWidth : 0;
-      values[s] = _mm256_and_ps(values[s], _mm256_castsi256_ps(lanes_below(left)));
-    }
+    const Floats own = _mm256_loadu_ps(weights + s * kWidth);
+    const Floats has_weight = _mm256_cmp_ps(own, _mm256_setzero_ps(), _CMP_NEQ_UQ);
+    values[s] = _mm256_and_ps(_mm256_mul_ps(own, _mm256_loadu_ps(scales + s * kWidth)), has_weight);
     largest = _mm256_max_epi32(largest, magnitudes(values[s]));
   }
   const Units units = units_of(largest_of(largest), kMostWeight);
@@ -240,7 +232,7 @@ void weigh(const float* weights, const float* factors, std::size_t n, const Wide
   for (std::size_t q = 0, some; q < n; q += some) {
     some = n - q < kQueries ? n - q : kQueries;
     Weights own[kQueries];
-    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, values.scales, count, own[i]);
+    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, values.scales, own[i]);
     kBySome[some - 1](own, factors + q, values.pairs, (count + 1) / 2, head_dim, out + q * head_dim);
   }
 }

@@ -45,6 +45,12 @@ void quantize_query(const float* x, std::size_t head_dim, signed char* codes, fl
   Ints largest = _mm512_setzero_si512();
   for (std::size_t i = 0; i < head_dim; i += kWidth) largest = _mm512_max_epi32(largest, magnitudes(at(i)));
   const float magnitude = largest_of(largest);
+  if (!(magnitude < __builtin_inff())) {
+    __builtin_memset(codes, 0, (head_dim + 3) / 4 * 4);
+    *scale = __builtin_nanf("");
+    *init = 0;
+    return;
+  }
   const Floats inverse = _mm512_set1_ps(magnitude > 1e-30f ? 127.0f / magnitude : 0.0f);
   Ints sums = _mm512_setzero_si512();
   for (std::size_t i = 0; i < head_dim; i += kWidth) {
@@ -133,13 +139,14 @@ struct Weights {
   float unit;
 };
 
-void set_weights(const float* weights, const std::uint16_t* scales, std::size_t count, Weights& out) {
+// Keys of no weight count for nothing, whatever their values are.
+void set_weights(const float* weights, const std::uint16_t* scales, Weights& out) {
   Floats values[kVectors];
   Ints largest = _mm512_setzero_si512();
   for (std::size_t s = 0; s < kVectors; ++s) {
-    const std::size_t left = count > s * kWidth ? count - s * kWidth : 0;
-    values[s] =
-        _mm512_maskz_mul_ps(lanes_below(left), _mm512_loadu_ps(weights + s * kWidth), scales_at(scales + s * kWidth));
+    const Floats own = _mm512_loadu_ps(weights + s * kWidth);
+    const __mmask16 mask = _mm512_cmp_ps_mask(own, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    values[s] = _mm512_maskz_mul_ps(mask, own, scales_at(scales + s * kWidth));
     largest = _mm512_max_epi32(largest, magnitudes(values[s]));
   }
   const float most = largest_of(largest);
@@ -207,7 +214,7 @@ void weigh(const float* weights, const float* factors, std::size_t n, const Byte
   for (std::size_t q = 0; q < n; q += kQueries) {
     const std::size_t some = n - q < kQueries ? n - q : kQueries;
     Weights own[kQueries];
-    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, scales, count, own[i]);
+    for (std::size_t i = 0; i < some; ++i) set_weights(weights + (q + i) * kKeyTile, scales, own[i]);
     (some == kQueries ? by_lines(lines, weigh_heads<2, 1>, weigh_heads<2, 2>, weigh_heads<2, 4>)
                       : by_lines(lines, weigh_heads<1, 1>, weigh_heads<1, 2>, weigh_heads<1, 4>))(
         own, factors + q, Tile::of_pass(codes, next, q / kQueries, lines), count, head_dim, out + q * head_dim);

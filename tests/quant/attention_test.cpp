@@ -271,6 +271,24 @@ TEST_CASE("tokens that count as many have the same attention, to the bit, howeve
   }
 }
 
+TEST_CASE("a value of many in codes that is no number shows in tokens that see it, and in no other",
+          "[activations][levels]") {
+  const Shape shape{2, 1, 64, 0, 0};
+  const Attended c = make_attended(shape, {41, 41, 41, 41}, Dtype::kBfloat16);
+  Attended spoilt = c;
+  spoilt.values[place_of(shape, 0, 0, kPasts[0] + 11) + 5] = NAN;
+  keep(shape, spoilt);
+  const auto before = 11 * shape.heads * shape.head_dim;
+  for (const Table* table : tables()) {
+    if (!table->wide_attention) continue;
+    CAPTURE(table->name);
+    const std::vector<float> wanted = attended(*table, shape, c), found = attended(*table, shape, spoilt);
+    CHECK(std::equal(wanted.begin(), wanted.begin() + before, found.begin()));
+    CHECK(std::isnan(found[static_cast<std::size_t>(before) + 5]));
+    CHECK(std::isnan(found[static_cast<std::size_t>(40 * shape.heads * shape.head_dim) + 5]));
+  }
+}
+
 // Sums of integers are largest where queries and keys lie in one line, and codes smallest beside an outlier.
 TEST_CASE("long heads in one line, and with an outlier, have the attention of their definition",
           "[activations][levels]") {

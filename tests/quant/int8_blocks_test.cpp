@@ -99,7 +99,8 @@ Sequence sequence_of(std::int64_t tokens, std::int64_t kv_heads, std::int64_t he
   Sequence out;
   const auto bytes = static_cast<std::size_t>(shape.bytes());
   const auto float_bytes = static_cast<std::size_t>(kv_heads * kBlockTokens * head_dim * 4);
-  for (auto* part : {&out.keys, &out.values}) part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(bytes));
+  for (auto* part : {&out.keys, &out.values})
+    part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(bytes));
   for (auto* part : {&out.float_keys, &out.float_values})
     part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(float_bytes));
   for (std::int64_t token = 0; token < tokens; ++token) {
@@ -172,9 +173,9 @@ double most_difference(const Table& table, const Case& c) {
 }
 
 constexpr Case kCases[] = {
-    {0, 1, 4, 2, 64, 0, 0},   {700, 1, 8, 1, 64, 0, 0},     {700, 5, 8, 2, 40, 0, 0},  {130, 8, 3, 3, 6, 0, 0},
-    {300, 6, 4, 2, 80, 100, 0}, {90, 20, 4, 2, 64, 33, 0}, {200, 3, 4, 4, 128, 0, 20.0f}, {10, 30, 2, 1, 33, 0, 0},
-    {70, 2, 14, 2, 600, 0, 0},
+    {0, 1, 4, 2, 64, 0, 0},        {700, 1, 8, 1, 64, 0, 0},   {700, 5, 8, 2, 40, 0, 0},
+    {130, 8, 3, 3, 6, 0, 0},       {300, 6, 4, 2, 80, 100, 0}, {90, 20, 4, 2, 64, 33, 0},
+    {200, 3, 4, 4, 128, 0, 20.0f}, {10, 30, 2, 1, 33, 0, 0},   {70, 2, 14, 2, 600, 0, 0},
 };
 
 TEST_CASE("attention over codes is attention over what they mean, on every level", "[activations][levels]") {
@@ -202,6 +203,31 @@ TEST_CASE("a token of few gives over codes what it gives alone, bit for bit", "[
           CHECK(std::equal(alone.begin(), alone.end(), together.begin() + token * c.heads * c.head_dim));
         }
       }
+    }
+  }
+}
+
+// Codes of weight 0 count for nothing, whatever their scale is.
+TEST_CASE("a value over codes that is no number shows in tokens that see it, and in no other",
+          "[activations][levels]") {
+  for (const Case& c : {Case{70, 5, 4, 2, 64, 0, 0}, Case{300, 6, 4, 2, 80, 20, 0}}) {
+    Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim),
+             spoilt = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
+    const std::int64_t bad = c.past + 3;
+    std::vector<float> row(static_cast<std::size_t>(c.head_dim), 1.0f);
+    row[7] = std::numeric_limits<float>::infinity();
+    const auto block = static_cast<std::size_t>(bad / kBlockTokens);
+    for (std::int64_t head = 0; head < c.kv_heads; ++head)
+      Int8Blocks{c.kv_heads, c.head_dim}.store_value(row.data(), spoilt.values[block].data(), head, bad % kBlockTokens);
+    for (const Table* table : tables()) {
+      if (!table->int8_attention) continue;
+      INFO(table->name << ", heads of " << c.head_dim);
+      const auto wanted = attended(*table, c, sequence, /*is_int8=*/true, 0, c.tokens);
+      const auto found = attended(*table, c, spoilt, /*is_int8=*/true, 0, c.tokens);
+      const std::int64_t before = 3 * c.heads * c.head_dim;
+      CHECK(std::equal(wanted.begin(), wanted.begin() + before, found.begin()));
+      CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>(before) + 7]));
+      CHECK_FALSE(std::isfinite(found.back()));
     }
   }
 }
