@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "quant/activations.h"
+#include "quant/few_queries.h"
 #include "quant/grown.h"
 #include "quant/kernels/activation_kernels.h"
 #include "quant/kernels/dtypes.h"
 #include "quant/key_value_tiles.h"
 #include "quant/many_queries.h"
-#include "quant/query_codes.h"
 #include "quant/rows_alike.h"
 #include "quant/thread_pool.h"
 #include "quant/with_activations.h"
@@ -63,8 +63,7 @@ struct Merge {
 // One thread's tile, the queries' weights, and the factors of what was added up before; and of the thread that calls,
 // the work, and what comes of the units of few tokens.
 struct Buffers {
-  std::vector<float> queries, tile, columns, weights, factors, sums, sums_of_units;
-  QueryCodes codes;
+  std::vector<float> queries, tile, weights, factors, sums, sums_of_units;
   std::vector<Softmax> states, states_of_units;
   std::vector<Unit> some_keys, some_tokens;
   std::vector<Merge> merges;
@@ -154,7 +153,7 @@ class Attention {
 // Sequences of few new tokens each: a token's result is, bit for bit, what it is alone.
 class FewTokens : public Attention {
  public:
-  FewTokens(const kernels::Table& table, const Attend& a) : Attention(table, a) {
+  FewTokens(const kernels::Table& table, const Attend& a) : Attention(table, a), queries_(table, a) {
     buffers().some_keys.clear();
     buffers().merges.clear();
     std::int64_t queries = 0;
@@ -207,10 +206,10 @@ class FewTokens : public Attention {
     for (std::int64_t token = 0; token < unit.sequence->tokens; ++token)
       load_queries(unit, token, queries + token * share_ * a_.head_dim);
     tiles_.expect_keys(*unit.sequence, unit.head, tiles_.tile_at(unit.range.begin, unit.range.end));
-    if (const auto* codes = int8_kernels()) buffers().codes.set(*codes, queries, to_size(n), to_size(a_.head_dim));
+    queries_.set(queries, to_size(n));
     for (std::int64_t key = unit.range.begin; key < unit.range.end;) {
       const Range tile = tiles_.tile_at(key, unit.range.end);
-      add_tile(unit, tile, queries, states, sums);
+      add_tile(unit, tile, states, sums);
       key = tile.end;
     }
   }
@@ -239,56 +238,18 @@ class FewTokens : public Attention {
     return {largest, sum};
   }
 
-  void add_tile(const Unit& unit, Range keys, const float* queries, Softmax* states, float* sums) const {
+  void add_tile(const Unit& unit, Range keys, Softmax* states, float* sums) const {
     const std::int64_t n = queries_of(unit);
     float* weights = at_least(buffers().weights, n * kBlockTokens);
     float* factors = at_least(buffers().factors, n);
-    score(unit, keys, queries, to_size(n), weights);
+    queries_.score(*unit.sequence, unit.head, keys, weights);
     const auto seen = [&](std::int64_t q) { return seen_by(*unit.sequence, q / share_); };
     soften(weights, keys, n, seen, states, factors);
-    const bool is_last = keys.end == unit.range.end;
-    weigh(unit, keys, is_last ? Range{keys.end, keys.end} : tiles_.tile_at(keys.end, unit.range.end), to_size(n), sums);
+    const Range next = keys.end < unit.range.end ? tiles_.tile_at(keys.end, unit.range.end) : Range{keys.end, keys.end};
+    queries_.weigh(*unit.sequence, unit.head, keys, next, weights, factors, sums);
   }
 
-  // The values of these keys are fetched meanwhile.
-  void score(const Unit& unit, Range keys, const float* queries, std::size_t n, float* weights) const {
-    const std::size_t size = to_size(a_.head_dim);
-    if (const kernels::Int8AttentionTable* table = int8_kernels()) {
-      const auto [codes, scales] = tiles_.key_codes(*unit.sequence, unit.head, keys);
-      const Byte* const values = tiles_.next_value_codes(*unit.sequence, unit.head, keys);
-      table->scores(buffers().codes.queries(), n, codes, scales, values, weights);
-      return kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
-    }
-    tiles_.expect_values(*unit.sequence, unit.head, keys);
-    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
-    if (tiles_.is_int8()) {
-      float* columns = at_least(buffers().columns, kBlockTokens * a_.head_dim);
-      tiles_.key_columns(*unit.sequence, unit.head, keys, tile, columns);
-      kernels_.scores_of_many(queries, n, columns, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
-    } else {
-      tiles_.keys(*unit.sequence, unit.head, keys, tile);
-      kernels_.scores(queries, n, tile, to_size(keys.end - keys.begin), size, a_.scale, a_.softcap, weights);
-    }
-  }
-
-  // The keys that come next are fetched meanwhile.
-  void weigh(const Unit& unit, Range keys, Range next, std::size_t n, float* sums) const {
-    const std::size_t count = to_size(keys.end - keys.begin), size = to_size(a_.head_dim);
-    const float *weights = buffers().weights.data(), *factors = buffers().factors.data();
-    if (const kernels::Int8AttentionTable* table = int8_kernels()) {
-      const auto [codes, scales] = tiles_.value_codes(*unit.sequence, unit.head, keys);
-      const Byte* const next_keys = tiles_.next_key_codes(*unit.sequence, unit.head, next);
-      return table->weigh(weights, factors, n, codes, scales, next_keys ? next_keys : codes, count, size, sums);
-    }
-    tiles_.expect_keys(*unit.sequence, unit.head, next);
-    float* tile = at_least(buffers().tile, kBlockTokens * a_.head_dim);
-    tiles_.values(*unit.sequence, unit.head, keys, tile);
-    kernels_.weigh(weights, factors, n, tile, count, size, sums);
-  }
-
-  // Null: codes are expanded first.
-  const kernels::Int8AttentionTable* int8_kernels() const { return tiles_.is_int8() ? table_.int8_attention : nullptr; }
-
+  const FewQueries queries_;
   std::span<const Unit> units_;
   std::span<Merge> merges_;
   float* sums_;      // (queries of all units, head_dim)

@@ -122,7 +122,8 @@ class KeyValueTiles {
     const std::byte* const first = place_in(blocks, dtype, head, tokens);
     const std::int64_t of_tokens = (tokens.end - tokens.begin) * a_.head_dim * size_bytes(dtype);
     const std::int64_t count = is_int8() ? int8_.codes_of_head() : of_tokens;
-    (count <= kNearBytes ? fetch<0> : fetch<2>)(first, count);
+    const std::int64_t of_tile = is_int8() ? count : kBlockTokens * a_.head_dim * size_bytes(dtype);
+    (of_tile <= kNearBytes ? fetch<0> : fetch<2>)(first, count);
     if (is_int8()) expect_scales(block_of(blocks, tokens), head);
   }
   void expect_scales(const std::byte* block, std::int64_t head) const noexcept {

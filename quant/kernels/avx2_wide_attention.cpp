@@ -66,14 +66,18 @@ Units units_of(float largest, float most) {
   return largest < __builtin_inff() ? Units{most / largest, largest / most} : Units{0.0f, __builtin_nanf("")};
 }
 
-void quantize_row(const Byte* row, std::size_t head_dim, Byte* codes, float* scale) {
+Units units_of_row(const Byte* row, std::size_t head_dim, float most) {
   Ints largest{};
   for (std::size_t at = 0; at < head_dim * 2; at += sizeof(Ints)) {
     const Ints words = load(row + at);
     largest = _mm256_max_epi32(largest, magnitudes(first_of(words)));
     largest = _mm256_max_epi32(largest, magnitudes(second_of(words)));
   }
-  const Units share = units_of(largest_of(largest), 1.0f);
+  return units_of(largest_of(largest), most);
+}
+
+void quantize_row(const Byte* row, std::size_t head_dim, Byte* codes, float* scale) {
+  const Units share = units_of_row(row, head_dim, 1.0f);
   Floats squares{};
   const Floats inverse = _mm256_set1_ps(share.factor);
   for (std::size_t at = 0; at < head_dim * 2; at += sizeof(Ints)) {
@@ -96,16 +100,6 @@ void quantize(const Byte* rows, std::size_t count, std::size_t head_dim, std::in
     quantize_row(rows + i * head_dim * 2, head_dim, reinterpret_cast<Byte*>(codes + i * head_dim), scales + i);
 }
 
-Units units_of_values(const Byte* row, std::size_t head_dim) {
-  Ints largest{};
-  for (std::size_t at = 0; at < head_dim * 2; at += sizeof(Ints)) {
-    const Ints words = load(row + at);
-    largest = _mm256_max_epi32(largest, magnitudes(first_of(words)));
-    largest = _mm256_max_epi32(largest, magnitudes(second_of(words)));
-  }
-  return units_of(largest_of(largest), kMostValue);
-}
-
 Ints codes_of(const Byte* values, float factor) {
   const Ints words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
   return rounded(first_of(words), _mm256_set1_ps(factor));
@@ -117,8 +111,8 @@ void pair_values(const Byte* values, std::size_t count, std::size_t head_dim, st
   for (std::size_t key = 0; key < count; key += 2, pairs += head_dim) {
     const bool has_second = key + 1 < count;
     const Byte *const first = values + key * row_bytes, *const second = first + (has_second ? row_bytes : 0);
-    const Units of_first = units_of_values(first, head_dim);
-    const Units of_second = has_second ? units_of_values(second, head_dim) : Units{0.0f, 0.0f};
+    const Units of_first = units_of_row(first, head_dim, kMostValue);
+    const Units of_second = has_second ? units_of_row(second, head_dim, kMostValue) : Units{0.0f, 0.0f};
     scales[key] = of_first.scale;
     scales[key + 1] = of_second.scale;
     for (std::size_t i = 0; i < head_dim; i += kWidth)
