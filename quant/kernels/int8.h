@@ -40,6 +40,8 @@ static constexpr std::size_t bytes_ahead(std::size_t rows, std::size_t row_bytes
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
 inline constexpr std::size_t kScaleUnit = 16;
+// Rows whose scales are turned at once, at most.
+inline constexpr std::size_t kMostScaleRows = 32;
 
 // Scales where they are stored, of all weight rows. Shape: (rows, groups).
 struct StoredScales {
@@ -48,7 +50,7 @@ struct StoredScales {
   Float dtype;
   void (*load)(Float dtype, const Byte* source, std::size_t count, float* out) noexcept;
   float* loaded;  // room for kScaleUnit rows, and kScalePadding values
-  float* turned;  // room for (groups + kScalePadding, kScaleUnit)
+  float* turned;  // room for (groups + kScalePadding, kMostScaleRows)
 };
 
 // One matrix of codes times m rows of 8-bit activations. Units: bytes for row_bytes, else elements.
@@ -64,7 +66,7 @@ struct Int8DotArguments {
   const signed char* levels;  // the sixteen values of codes, -127 to 127; kLevels4 only
   const float* scales;        // (groups, scale_stride): of row scale_begin + r in column r; zeros behind the last, and
                               // kScalePadding finite values at the end
-  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows, and not with lanes
+  StoredScales stored;        // instead of scales and offsets; of whole kScaleUnits of rows
   std::size_t scale_begin;    // the weight row that scales and offsets begin with; callers set it to `begin`
   const float* offsets;       // to add to code * scale, as scales; null: none
   std::size_t scale_stride;   // a multiple of kScaleUnit
@@ -323,7 +325,8 @@ struct WideDotArguments {
   const float* scales;             // (groups, scale_stride), as Int8DotArguments has them
   std::size_t scale_stride;        // a multiple of kScaleUnit
   std::size_t scale_row_stride;    // as Int8DotArguments has it
-  StoredScales stored;             // instead of scales: of one row of input, with whole kScaleUnits of weight rows
+  StoredScales stored;             // instead of scales: of one row of input, and with lanes; of whole kScaleUnits of
+                                   // weight rows
   const std::int16_t* input;       // (m, input_stride), zeros beyond in_features
   std::size_t input_stride;        // a multiple of kInputUnit
   const float* input_scales;       // (m, all groups) as place_in_set has it; of lanes (groups, width)

@@ -86,7 +86,7 @@ kernels::StoredScales stored_scales(const Chunks::Chunk& chunk) {
           weight.scale_dtype,
           call.table->load,
           loaded[chunk.stream].at_least(kernels::kScaleUnit * weight.groups + kernels::kScalePadding),
-          turned[chunk.stream].at_least(kernels::kScaleUnit * (weight.groups + kernels::kScalePadding))};
+          turned[chunk.stream].at_least(kernels::kMostScaleRows * (weight.groups + kernels::kScalePadding))};
 }
 
 template <class Arguments>
@@ -104,6 +104,14 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.scale_stride = scales.stride;
   out.scale_row_stride = scales.row_stride;
   out.output_stride = chunk.end - chunk.begin;
+  return out;
+}
+
+kernels::WideDotArguments stored_wide_arguments(const Chunks::Chunk& chunk, ScaleOrder otherwise) {
+  const WeightView& weight = chunk.call->weight;
+  if (!has_whole_units(chunk) || !are_plain(weight)) return wide_arguments(chunk, otherwise);
+  auto out = arguments<kernels::WideDotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
+  out.stored = stored_scales(chunk);
   return out;
 }
 
@@ -147,12 +155,11 @@ kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std:
 }
 
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows) {
-  const WeightView& weight = chunk.call->weight;
-  if (rows > 1 || !has_whole_units(chunk) || !are_plain(weight))
-    return wide_arguments(chunk, direct_order(chunk, rows));
-  auto out = arguments<kernels::WideDotArguments>(chunk, {nullptr, nullptr, 1, weight.groups});
-  out.stored = stored_scales(chunk);
-  return out;
+  return rows > 1 ? wide_arguments(chunk, ScaleOrder::kByGroup) : stored_wide_arguments(chunk, direct_order(chunk, 1));
+}
+
+kernels::WideDotArguments wide_lane_arguments(const Chunks::Chunk& chunk) {
+  return stored_wide_arguments(chunk, ScaleOrder::kByGroup);
 }
 
 kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder order) {

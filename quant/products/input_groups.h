@@ -31,9 +31,10 @@ kernels::WideDotArguments wide_arguments(const Chunks::Chunk& chunk, ScaleOrder 
 bool takes_stored_scales(const WeightView& weight) noexcept;
 // Of products that read each weight row where it lies, with so many rows of input. With scales where they are stored,
 // if they need nothing but to become float32 and the chunk has whole kScaleUnits of weight rows: in 8 bits, and of one
-// row in 16.
+// row, or in lanes, in 16.
 kernels::Int8DotArguments direct_int8_arguments(const Chunks::Chunk& chunk, std::size_t rows);
 kernels::WideDotArguments direct_wide_arguments(const Chunks::Chunk& chunk, std::size_t rows);
+kernels::WideDotArguments wide_lane_arguments(const Chunks::Chunk& chunk);
 
 // Some groups of a row of input, of which products are made by kMaxDotRows rows.
 struct GroupsOfRow {

@@ -35,7 +35,7 @@ struct Int8Lanes {
     table.int8->quantize(x, {groups.n, groups.group_size, natural, groups.scales, groups.sums});
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
-  static auto arguments(const Chunks::Chunk& chunk) { return int8_arguments(chunk, ScaleOrder::kByGroup); }
+  static auto arguments(const Chunks::Chunk& chunk, std::size_t rows) { return direct_int8_arguments(chunk, rows); }
   static const auto& table(const Call& call) { return call.table->int8->lanes; }
 };
 
@@ -50,7 +50,7 @@ struct WideLanes {
     table.wide->quantize(x, groups);
     for (std::size_t k = 0; k < groups.n; k += 4) std::swap(groups.codes[k + 1], groups.codes[k + 2]);
   }
-  static auto arguments(const Chunks::Chunk& chunk) { return wide_arguments(chunk, ScaleOrder::kByGroup); }
+  static auto arguments(const Chunks::Chunk& chunk, std::size_t) { return wide_lane_arguments(chunk); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
 
@@ -150,7 +150,7 @@ template <class Lanes>
 void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename Lanes::Code>& inputs,
                     std::size_t prepared, std::size_t first_row, std::size_t rows) {
   const Call& call = *chunk.call;
-  auto a = Lanes::arguments(chunk);
+  auto a = Lanes::arguments(chunk, rows);
   if constexpr (Lanes::kHasSums) a.code_sums = inputs.code_sums + inputs.values_from(prepared);
   a.first_sums = inputs.first_sums_from(prepared);
   a.input = inputs.steps_from(prepared);
@@ -161,10 +161,14 @@ void multiply_chunk(const Chunks::Chunk& chunk, const PreparedInputs<typename La
   write_products(call, a.output, a.output_stride, first_row, rows, chunk.begin, a.output_stride);
 }
 
+// Weight rows that a thread goes through at once, of scales where they are stored.
+constexpr std::size_t kStretch = 256;
+
 template <class Lanes>
 void by_lanes(std::span<const Call> calls) {
   const auto room = [&](std::size_t rows) { return room_for_inputs<Lanes>(calls.front(), rows); };
-  multiply_directly(calls, 0, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
+  const bool are_stored = std::ranges::all_of(calls, takes_stored_scales, &Call::weight);
+  multiply_directly(calls, are_stored ? kStretch : 0, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
 }
 
 template <class Arguments, class Input>

@@ -167,7 +167,7 @@ TEST_CASE("chunks of weight rows that are multiplied as one are what rows are al
       const RowsAlone alone(packed, x);
       for (const kernels::Table* level : tables()) {
         for (const kernels::Table& table : by_streams(*level)) {
-          for (const std::int64_t rows : {1, 2, 3, 4, 8}) {
+          for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 8}) {
             CAPTURE(table.name, table.streams, scheme(id).name, group_size, rows);
             CHECK(int8_product(table, packed, x, rows) == alone.first(rows));
           }
