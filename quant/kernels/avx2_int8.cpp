@@ -200,11 +200,13 @@ const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
                              .streams = kStreamFetch.streams,
-                             .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2TurnedFor}};
+                             .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2TurnedFor},
+                             .quads = {avx2_dot_quads, avx2_quad_first_sums, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
                                  .arrange = arrange,
                                  .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
                                  .streams = kStreamFetch.streams,
-                                 .lanes = {avx2_vnni_dot_lanes, nullptr, kWidth, kAvx2TurnedFor}};
+                                 .lanes = {avx2_vnni_dot_lanes, nullptr, kWidth, kAvx2TurnedFor},
+                                 .quads = {avx2_vnni_dot_quads, nullptr, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 
 }  // namespace halfbyte::quant::kernels

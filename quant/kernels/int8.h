@@ -137,8 +137,8 @@ static constexpr std::size_t int8_stream_values(std::size_t in_features, std::si
 // How 8-bit products take the weights: 4-bit codes less 8, 8-bit codes less 128, or 4-bit codes as levels.
 enum Int8Dot : int { kIntegers4, kIntegers8, kLevels4, kInt8DotCount };
 
-// Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, each in lanes of its own, and zeros
-// in those of rows that are not there.
+// Rows of input in lanes: a vector of `width` words has values of kLaneRows rows, or of LaneTable::rows, each in lanes
+// of its own, and zeros in those of rows that are not there.
 inline constexpr std::size_t kLaneRows = 8;
 // Which row a lane is of, once the lanes that a row has next to each other are added up.
 static constexpr std::size_t lane_row(std::size_t lane, std::size_t width) {
@@ -163,11 +163,17 @@ struct LaneTable {
   void (*first_sums)(const Input& input) noexcept = nullptr;   // of `input`'s part; null: not needed
   std::size_t width = 0;                                       // sums in a vector
   unsigned faster_for = 0;                                     // bit n: n rows of input
+  std::size_t rows = kLaneRows;                                // of input that a step has room for
+  std::size_t least_group = 1;                                 // values
+  std::size_t step_bytes = width * sizeof(float) / rows;       // of each row
 };
 // Weight rows are in the lanes (columns.inc): rows of input that are not there cost nothing. With AVX-512 four are
 // faster without (Zen 5).
 inline constexpr unsigned kAvx512TurnedFor = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 inline constexpr unsigned kAvx2TurnedFor = kAvx512TurnedFor | 1 << 4;
+// Lanes of three or four rows of input, for groups of kQuadGroup.
+inline constexpr unsigned kQuadsFor = 1 << 3 | 1 << 4;
+inline constexpr std::size_t kQuadRows = 4, kQuadGroup = 128;
 
 struct Int8Table {
   // Shape of x: (n). Rounds half to even.
@@ -176,10 +182,11 @@ struct Int8Table {
   void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
   std::size_t streams = 1;  // as StreamFetch has it: of which dot takes one `beside` the other
-  // As dot[kIntegers4], but for how the input lies. A step is a vector's bytes: as many codes of each row as there is
-  // room for, first those of the first half of two vectors' as `arrange` gives them, then as many of the second half,
-  // and so on. Scales and sums of codes are (groups, lanes.width), first sums as LaneInput has them.
+  // As dot[kIntegers4], but for how the input lies. A step is step_bytes codes of each row, first those of the first
+  // half of two vectors' as `arrange` gives them, then as many of the second half, and so on. Scales and sums of codes
+  // are (groups, width), first sums as LaneInput has them.
   LaneTable<Int8DotArguments, Int8LaneInput> lanes = {};
+  LaneTable<Int8DotArguments, Int8LaneInput> quads = {};  // before `lanes`, of what they are faster for
 };
 
 // Many rows of input: weight rows are unpacked kTileRows at a time into a tile, which is multiplied with panels of some
@@ -357,6 +364,9 @@ extern const ColumnTable kRefColumns;
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
 // What their `lanes` have.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
+void avx2_dot_quads(const Int8DotArguments& arguments) noexcept;
+void avx2_vnni_dot_quads(const Int8DotArguments& arguments) noexcept;
+void avx2_quad_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_first_sums(const Int8LaneInput& input) noexcept;
 void avx2_vnni_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx512_dot_columns(const Int8DotArguments& arguments) noexcept;

@@ -23,6 +23,17 @@ Scratch<Code>& scratch() {
   return buffers;
 }
 
+// A row of steps is so many times as long as its codes at most,
+constexpr std::size_t kRoomRows = 3;
+// and a group has so many runs: half as many as lanes at most.
+constexpr std::size_t kRoomRuns = 2;
+
+template <class Arguments, class Input>
+bool are_faster(const kernels::LaneTable<Arguments, Input>& lanes, const Call& call) {
+  return lanes.dot && call.rows <= lanes.rows && (lanes.faster_for >> call.rows & 1) != 0 &&
+         lanes.rows <= kRoomRows * call.rows && lanes.least_group <= int8_group_size(call.weight);
+}
+
 // 4-bit codes, and activations in 8 bits.
 struct Int8Lanes {
   using Code = signed char;
@@ -36,7 +47,10 @@ struct Int8Lanes {
     table.int8->arrange(natural, groups.n, kernels::kIntegers4, groups.codes);
   }
   static auto arguments(const Chunks::Chunk& chunk, std::size_t rows) { return direct_int8_arguments(chunk, rows); }
-  static const auto& table(const Call& call) { return call.table->int8->lanes; }
+  static const auto& table(const Call& call) {
+    const kernels::Int8Table& table = *call.table->int8;
+    return are_faster(table.quads, call) ? table.quads : table.lanes;
+  }
 };
 
 // 8-bit codes, and activations in 16 bits.
@@ -53,11 +67,6 @@ struct WideLanes {
   static auto arguments(const Chunks::Chunk& chunk, std::size_t) { return wide_lane_arguments(chunk); }
   static const auto& table(const Call& call) { return call.table->wide->lanes; }
 };
-
-// Lanes are so many times as many as rows at most,
-constexpr std::size_t kRoomRows = 3;
-// and runs of a group, which are half as many as lanes at most.
-constexpr std::size_t kRoomRuns = 2;
 
 // Inputs of up to kLaneRows rows each. An input lies where its first row is among the rows of all.
 template <class Code>
@@ -89,26 +98,25 @@ PreparedInputs<typename Lanes::Code> room_for_inputs(const Call& call, std::size
           width};
 }
 
-// Shape: (kLaneRows, padded) -> steps of kCodes codes of each: in turn of `half` codes and of as many behind them.
+// Shape: (rows, padded) -> steps of kCodes codes of each: in turn of `half` codes and of as many behind them.
 template <std::size_t kCodes, class Code>
-void to_steps(const Code* codes, std::size_t padded, std::size_t half, Code* out) {
+void to_steps(const Code* codes, std::size_t rows, std::size_t padded, std::size_t half, Code* out) {
   for (std::size_t block = 0; block < padded; block += 2 * half) {
     for (std::size_t at = block; at < block + half; at += kCodes) {
       for (const std::size_t from : {at, at + half}) {
-        for (std::size_t row = 0; row < kernels::kLaneRows; ++row, out += kCodes)
+        for (std::size_t row = 0; row < rows; ++row, out += kCodes)
           std::memcpy(out, codes + row * padded + from, kCodes * sizeof(Code));
       }
     }
   }
 }
 
-template <class Lanes>
-void to_steps(const typename Lanes::Code* codes, std::size_t padded, std::size_t width, typename Lanes::Code* out) {
+template <class Lanes, class Table>
+void to_steps(const typename Lanes::Code* codes, std::size_t padded, const Table& table, typename Lanes::Code* out) {
   constexpr std::size_t kCodeBytes = sizeof(typename Lanes::Code);
-  const std::size_t vector_bytes = width * sizeof(float), step_codes = vector_bytes / kernels::kLaneRows / kCodeBytes;
-  const std::size_t half = Lanes::kHasHalves ? vector_bytes : step_codes;  // of one step: in order
-  (step_codes * kCodeBytes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
-                                : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, padded, half, out);
+  const std::size_t half = Lanes::kHasHalves ? table.width * sizeof(float) : table.step_bytes / kCodeBytes;
+  (table.step_bytes == 4 ? to_steps<4 / kCodeBytes, typename Lanes::Code>
+                         : to_steps<8 / kCodeBytes, typename Lanes::Code>)(codes, table.rows, padded, half, out);
 }
 
 // Shape: (rows, groups) -> (groups, width).
@@ -127,23 +135,23 @@ template <class Lanes>
 void prepare_rows(const Call& call, std::size_t first, std::size_t rows, Columns columns,
                   const PreparedInputs<typename Lanes::Code>& out, std::size_t to) {
   auto& buffers = scratch<typename Lanes::Code>();
+  const auto& table = Lanes::table(call);
   const std::size_t n = columns.count(), groups = n / out.group_size;
   float* const natural = buffers.natural.at_least(n);
-  auto* codes = buffers.codes.at_least(kernels::kLaneRows * n);
+  auto* codes = buffers.codes.at_least(table.rows * n);
   float* scales = buffers.scales.at_least(rows * groups);
   std::int32_t* sums = buffers.sums.at_least(rows * groups);
   for (std::size_t m = 0; m < rows; ++m) {
     load_row(call, first + m, columns, natural);
     Lanes::quantize(*call.table, natural, {n, out.group_size, codes + m * n, scales + m * groups, sums + m * groups});
   }
-  std::fill(codes + rows * n, codes + kernels::kLaneRows * n, 0);
-  to_steps<Lanes>(codes, n, out.width, out.steps_from(to) + columns.begin * kernels::kLaneRows);
+  std::fill(codes + rows * n, codes + table.rows * n, 0);
+  to_steps<Lanes>(codes, n, table, out.steps_from(to) + columns.begin * table.rows);
   const std::size_t values = out.values_from(to) + columns.begin / out.group_size * out.width;
   to_lanes(scales, rows, groups, out.width, out.scales + values);
   if constexpr (Lanes::kHasSums) to_lanes(sums, rows, groups, out.width, out.code_sums + values);
-  if (!Lanes::table(call).first_sums) return;
-  Lanes::table(call).first_sums(
-      {out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
+  if (!table.first_sums) return;
+  table.first_sums({out.steps_from(to), columns.begin, columns.end, out.group_size, rows, out.first_sums_from(to)});
 }
 
 template <class Lanes>
@@ -171,20 +179,14 @@ void by_lanes(std::span<const Call> calls) {
   multiply_directly(calls, are_stored ? kStretch : 0, room, prepare_rows<Lanes>, multiply_chunk<Lanes>);
 }
 
-template <class Arguments, class Input>
-bool are_faster(const kernels::LaneTable<Arguments, Input>& lanes, std::size_t rows) {
-  return lanes.dot && rows <= kernels::kLaneRows && (lanes.faster_for >> rows & 1) != 0 &&
-         kernels::kLaneRows <= kRoomRows * rows;
-}
-
 }  // namespace
 
 bool has_int8_lanes(const Call& call) noexcept {
-  return call.table->int8 && are_faster(call.table->int8->lanes, call.rows) && call.weight.is_coded &&
+  return call.table->int8 && are_faster(call.table->int8->lanes, call) && call.weight.is_coded &&
          call.weight.int8_dot() == kernels::kIntegers4;
 }
 
-bool has_wide_lanes(const Call& call) noexcept { return are_faster(call.table->wide->lanes, call.rows); }
+bool has_wide_lanes(const Call& call) noexcept { return are_faster(call.table->wide->lanes, call); }
 
 void lanes_int8(std::span<const Call> calls) { by_lanes<Int8Lanes>(calls); }
 void lanes_wide(std::span<const Call> calls) { by_lanes<WideLanes>(calls); }
