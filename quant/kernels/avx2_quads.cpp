@@ -83,42 +83,57 @@ Ints join(Ints first, Ints second) {
   return add(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
 }
 
-// kWidth weight rows from r on. Those that come next are fetched from front to back.
+// kWidth weight rows at a time. Those that come next are fetched from front to back.
 template <class Products, std::size_t kInputs>
-struct Quads {
+class Quads {
   using Group = Ints[kPieces][kSets];
 
-  const Int8DotArguments& a;
-  const std::size_t r;
-  const ScalePlaces scales;
-  Group turned[2];       // that which is multiplied, and the next one
-  Floats sums[kInputs];  // in_pairs
-  Byte some[kWidth][kGroupBytes];
-
-  Quads(const Int8DotArguments& arguments, std::size_t row)
-      : a(arguments), r(row), scales(scale_places<1>(arguments, row)) {
-    for (Floats& sum : sums) sum = Floats{};
-  }
+ public:
+  explicit Quads(const Int8DotArguments& arguments) : a_(arguments) {}
 
   void run() {
-    begin();
     const std::size_t groups = (row_bytes() + kGroupBytes - 1) / kGroupBytes;
-    const Byte* fetched = a.rows + r * a.row_bytes + bytes_ahead(kWidth, a.row_bytes);
-    RowPlaces next = rows_of(0);
-#pragma GCC unroll 1
-    for (std::size_t n = 0; n < kPieces; ++n) turn(next, n, turned[0]);
-    for (std::size_t g = 0; g < groups; ++g, fetched += kWidth * kGroupBytes) {
-      fetch(fetched);
-      if (g + 1 < groups) next = rows_of(g + 1);
-      multiply(g, next);
+    RowPlaces next = rows_of(a_.begin, 0);
+    for (std::size_t n = 0; n < kPieces; ++n) turn(next, n, turned_[0]);
+    std::size_t now = 0;
+    for (std::size_t r = a_.begin; r < a_.end; r += kWidth) {
+      scales_ = scale_places<1>(a_, r);
+      begin(r);
+      const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(kWidth, a_.row_bytes);
+      for (std::size_t g = 0; g < groups; ++g, fetched += kWidth * kGroupBytes, now = 1 - now) {
+        fetch(fetched);
+        if (g + 1 < groups) {
+          next = rows_of(r, g + 1);
+        } else if (r + kWidth < a_.end) {
+          next = rows_of(r + kWidth, 0);
+        }
+        multiply(g, turned_[now], turned_[1 - now], next);
+      }
+      store(r);
     }
   }
 
-  void store() const {
-    float* out = a.output + (r - a.begin);
-    const std::size_t count = r + kWidth <= a.end ? kWidth : a.end - r;
-    for (std::size_t i = 0; i < kInputs; ++i, out += a.output_stride) {
-      const Floats products = in_pairs(sums[i]);
+ private:
+  std::size_t row_bytes() const { return (a_.in_features + 7) / 8 * 4; }
+
+  // The offsets times the sums of the input's groups.
+  void begin(std::size_t r) {
+    for (Floats& sum : sums_) sum = Floats{};
+    for (std::size_t g = 0; a_.offsets && g * kQuadGroup < a_.in_features; ++g) {
+      const Floats of_weights = in_pairs(load_floats(a_.offsets + g * a_.scale_stride + (r - a_.begin)));
+      for (std::size_t i = 0; i < kInputs; ++i) {
+        const std::size_t at = g * kWidth + i;
+        const float input = a_.input_scales[at] * static_cast<float>(a_.code_sums[at]);
+        sums_[i] = fused(of_weights, all_lanes(&input), sums_[i]);
+      }
+    }
+  }
+
+  void store(std::size_t r) const {
+    float* out = a_.output + (r - a_.begin);
+    const std::size_t count = r + kWidth <= a_.end ? kWidth : a_.end - r;
+    for (std::size_t i = 0; i < kInputs; ++i, out += a_.output_stride) {
+      const Floats products = in_pairs(sums_[i]);
       if (count == kWidth) {
         store_floats(out, products);
       } else {
@@ -127,32 +142,18 @@ struct Quads {
     }
   }
 
- private:
-  std::size_t row_bytes() const { return (a.in_features + 7) / 8 * 4; }
-
-  // The offsets times the sums of the input's groups.
-  void begin() {
-    for (std::size_t g = 0; a.offsets && g * kQuadGroup < a.in_features; ++g) {
-      const Floats of_weights = in_pairs(load_floats(a.offsets + g * a.scale_stride + (r - a.begin)));
-      for (std::size_t i = 0; i < kInputs; ++i) {
-        const std::size_t at = g * kWidth + i;
-        const float input = a.input_scales[at] * static_cast<float>(a.code_sums[at]);
-        sums[i] = fused(of_weights, all_lanes(&input), sums[i]);
-      }
-    }
-  }
-
-  // Where a group's codes are: in `some`, if rows are not all there (those are the last one again), or end within it.
-  RowPlaces rows_of(std::size_t g) {
+  // Where group g of rows from r on is: in `some_`, if rows are not all there (those are the last one again), or end
+  // within it.
+  RowPlaces rows_of(std::size_t r, std::size_t g) {
     const std::size_t at = g * kGroupBytes, bytes = row_bytes() - at;
-    if (r + kWidth <= a.end && bytes >= kGroupBytes) return {a.rows + r * a.row_bytes + at, a.row_bytes};
-    copy_some(at, bytes < kGroupBytes ? bytes : kGroupBytes);
-    return {some[0], kGroupBytes};
+    if (r + kWidth <= a_.end && bytes >= kGroupBytes) return {a_.rows + r * a_.row_bytes + at, a_.row_bytes};
+    copy_some(r, at, bytes < kGroupBytes ? bytes : kGroupBytes);
+    return {some_[0], kGroupBytes};
   }
-  __attribute__((noinline)) void copy_some(std::size_t at, std::size_t bytes) {
-    __builtin_memset(some, 0, sizeof some);
+  __attribute__((noinline)) void copy_some(std::size_t r, std::size_t at, std::size_t bytes) {
+    __builtin_memset(some_, 0, sizeof some_);
     for (std::size_t w = 0; w < kWidth; ++w)
-      __builtin_memcpy(some[w], a.rows + (r + w < a.end ? r + w : a.end - 1) * a.row_bytes + at, bytes);
+      __builtin_memcpy(some_[w], a_.rows + (r + w < a_.end ? r + w : a_.end - 1) * a_.row_bytes + at, bytes);
   }
 
   static inline __attribute__((always_inline)) void fetch(const Byte* from) {
@@ -175,13 +176,12 @@ struct Quads {
   }
 
   // Group g, which has been turned, while the next one is.
-  inline __attribute__((always_inline)) void multiply(std::size_t g, const RowPlaces& next) {
-    const Group& now = turned[g % 2];
-    Group& later = turned[1 - g % 2];
-    const auto* input = reinterpret_cast<const Piece*>(a.input) + g * kPieces * 2 * kQuadRows;
+  inline __attribute__((always_inline)) void multiply(std::size_t g, const Group& now, Group& later,
+                                                      const RowPlaces& next) {
+    const auto* input = reinterpret_cast<const Piece*>(a_.input) + g * kPieces * 2 * kQuadRows;
     Ints of_group[kInputs][kSets];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < kInputs; ++i) of_group[i][0] = of_group[i][1] = Products::begin(a.first_sums, g, i);
+    for (std::size_t i = 0; i < kInputs; ++i) of_group[i][0] = of_group[i][1] = Products::begin(a_.first_sums, g, i);
 #pragma GCC unroll 8
     for (std::size_t p = 0; p < kPieces; ++p, input += 2 * kQuadRows) {
       Ints bytes[kSets] = {load(&now[p][0]), load(&now[p][1])};
@@ -200,32 +200,31 @@ struct Quads {
   }
 
   inline __attribute__((always_inline)) void add_group(std::size_t g, const Ints (&of_group)[kInputs][kSets]) {
-    const Floats of_weights = in_pairs(load_floats(scales.first + g * scales.stride));
+    const Floats of_weights = in_pairs(load_floats(scales_.first + g * scales_.stride));
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < kInputs; ++i) {
       const Ints products = join(Products::in_words(of_group[i][0]), Products::in_words(of_group[i][1]));
-      const Ints exact = Products::exact(products, a.code_sums + g * kWidth + i);
-      sums[i] = fused(to_floats(exact) * all_lanes(a.input_scales + g * kWidth + i), of_weights, sums[i]);
+      const Ints exact = Products::exact(products, a_.code_sums + g * kWidth + i);
+      sums_[i] = fused(to_floats(exact) * all_lanes(a_.input_scales + g * kWidth + i), of_weights, sums_[i]);
     }
   }
+
+  const Int8DotArguments& a_;
+  ScalePlaces scales_;
+  Group turned_[2];       // that which is multiplied, and the next one
+  Floats sums_[kInputs];  // in_pairs
+  Byte some_[kWidth][kGroupBytes];
 };
 
 // A function of its own: as a part of its caller GCC 12 keeps no sum in registers.
 template <class Products, std::size_t kInputs>
-__attribute__((noinline)) void multiply_quads(const Int8DotArguments& a, std::size_t r) {
-  Quads<Products, kInputs> rows(a, r);
-  rows.run();
-  rows.store();
-}
-
-template <class Products, std::size_t kInputs>
-void dot_inputs(const Int8DotArguments& a) {
-  for (std::size_t r = a.begin; r < a.end; r += kWidth) multiply_quads<Products, kInputs>(a, r);
+__attribute__((noinline)) void multiply(const Int8DotArguments& a) {
+  Quads<Products, kInputs>(a).run();
 }
 
 template <class Products>
 void dot(const Int8DotArguments& a) {
-  (a.m == 3 ? dot_inputs<Products, 3> : dot_inputs<Products, 4>)(a);
+  (a.m == 3 ? multiply<Products, 3> : multiply<Products, 4>)(a);
 }
 
 }  // namespace
