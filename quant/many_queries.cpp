@@ -1,5 +1,6 @@
 #include "quant/many_queries.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -15,7 +16,7 @@ using kernels::kKeyTile;
 // One thread's, in float32 or as words of two bfloat16 values or codes.
 struct Buffers {
   std::vector<float> queries, tile, columns, query_scales, key_scales, value_scales;
-  std::vector<std::uint32_t> query_words, value_words;
+  std::vector<std::uint32_t> query_words, key_words, value_words;
   std::vector<std::int16_t> query_codes, key_codes;
 };
 
@@ -24,11 +25,18 @@ Buffers& buffers() {
   return mine;
 }
 
+// But for keys and values, which may be codes.
 bool are_all_bfloat16(const Attend& a) {
-  for (const Dtype dtype : {a.query_dtype, a.key_dtype, a.value_dtype, a.output_dtype}) {
-    if (dtype != Dtype::kBfloat16) return false;
-  }
-  return a.head_dim % 16 == 0;
+  const bool are_codes = a.key_dtype == Dtype::kInt8 && a.value_dtype == Dtype::kInt8;
+  const bool are_same = a.key_dtype == Dtype::kBfloat16 && a.value_dtype == Dtype::kBfloat16;
+  return a.query_dtype == Dtype::kBfloat16 && a.output_dtype == Dtype::kBfloat16 && (are_codes || are_same) &&
+         a.head_dim % 16 == 0;
+}
+
+// Those of a tile's first `count` keys, and zeros for the others.
+void load_scales(const kernels::Table& table, const std::uint16_t* stored, std::size_t count, float* out) {
+  table.load(kernels::kBfloat16, reinterpret_cast<const Byte*>(stored), count, out);
+  std::fill(out + count, out + kKeyTile, 0.0f);
 }
 
 }  // namespace
@@ -58,7 +66,22 @@ void ManyQueries::load_queries(std::int64_t place, std::int64_t count, std::int6
   }
 }
 
+void ManyQueries::load_codes(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const {
+  Buffers& mine = buffers();
+  kernels::PairCodes* const pair = words_ ? words_->pair_codes : wide_->pair_codes;
+  const std::size_t count = static_cast<std::size_t>(keys.end - keys.begin),
+                    size = static_cast<std::size_t>(a_.head_dim);
+  const std::int64_t room = kBlockTokens * a_.head_dim / 2;
+  const KeyValueTiles::Codes of_keys = tiles_.key_codes(sequence, head, keys),
+                             of_values = tiles_.value_codes(sequence, head, keys);
+  pair(of_keys.codes, size / 4, kKeyTile, 0x80, at_least(mine.key_words, room));
+  pair(of_values.codes, kKeyTile / 4, size, 0, at_least(mine.value_words, room));
+  load_scales(table_, of_keys.scales, count, at_least(mine.key_scales, kBlockTokens));
+  load_scales(table_, of_values.scales, count, at_least(mine.value_scales, kBlockTokens));
+}
+
 void ManyQueries::load_tile(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const {
+  if (tiles_.is_int8() && (words_ || wide_)) return load_codes(sequence, head, keys);
   Buffers& mine = buffers();
   const std::int64_t room = kBlockTokens * a_.head_dim;
   float* const columns = at_least(mine.columns, room);
@@ -88,11 +111,13 @@ void ManyQueries::score(std::size_t first, std::size_t n, std::size_t count, flo
     return kernels_.scores_of_many(mine.queries.data() + first * size, n, mine.columns.data(), count, size, a_.scale,
                                    a_.softcap, weights);
   const float scale = a_.softcap == 0.0f ? a_.scale : 1.0f;
+  const kernels::PairTile keys{
+      tiles_.is_int8() ? mine.key_words.data() : reinterpret_cast<const std::uint32_t*>(mine.columns.data()),
+      has_scales() ? mine.key_scales.data() : nullptr};
   if (words_) {
-    words_->scores(mine.query_words.data() + first * size / 2, n, mine.columns.data(), size, scale, weights);
+    words_->scores(mine.query_words.data() + first * size / 2, n, keys, size, scale, weights);
   } else {
-    wide_->scores({mine.query_codes.data() + first * size, mine.query_scales.data() + first}, n,
-                  {reinterpret_cast<const std::uint32_t*>(mine.columns.data()), mine.key_scales.data()}, size, scale,
+    wide_->scores({mine.query_codes.data() + first * size, mine.query_scales.data() + first}, n, keys, size, scale,
                   weights);
   }
   if (a_.softcap != 0.0f) kernels_.cap(weights, n * kKeyTile, a_.scale, a_.softcap);
@@ -102,10 +127,11 @@ void ManyQueries::weigh(const float* weights, const float* factors, std::size_t 
                         float* sums) const {
   const Buffers& mine = buffers();
   const auto size = static_cast<std::size_t>(a_.head_dim);
+  const kernels::PairTile values{mine.value_words.data(), has_scales() ? mine.value_scales.data() : nullptr};
   if (words_)
-    words_->weigh(weights, factors, n, mine.value_words.data(), count, size, sums);
+    words_->weigh(weights, factors, n, values, count, size, sums);
   else if (wide_)
-    wide_->weigh(weights, factors, n, {mine.value_words.data(), mine.value_scales.data()}, count, size, sums);
+    wide_->weigh(weights, factors, n, values, count, size, sums);
   else
     kernels_.weigh(weights, factors, n, mine.tile.data(), count, size, sums);
 }

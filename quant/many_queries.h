@@ -1,5 +1,6 @@
-// Many queries and one tile of keys and values at a time, as attention's kernels multiply them: in float32, or
-// where all that is read, and the result, is bfloat16, as it lies or in 16-bit codes, as the CPU multiplies faster.
+// Many queries and one tile of keys and values at a time, as attention's kernels multiply them: in float32, or, where
+// queries and the result are bfloat16, and keys and values are too or are 8-bit codes, as they lie or in 16-bit codes,
+// as the CPU multiplies faster.
 #pragma once
 
 #include "quant/activations.h"
@@ -25,6 +26,9 @@ class ManyQueries {
   void weigh(const float* weights, const float* factors, std::size_t n, std::size_t count, float* sums) const;
 
  private:
+  void load_codes(const SequenceBlocks& sequence, std::int64_t head, TokenRange keys) const;
+  bool has_scales() const noexcept { return wide_ || tiles_.is_int8(); }
+
   const kernels::Table& table_;
   const kernels::AttentionTable& kernels_;
   const kernels::Bfloat16AttentionTable* words_;  // null: as codes, or in float32

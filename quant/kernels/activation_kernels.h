@@ -93,32 +93,40 @@ struct AttentionTable {
                           std::size_t first, std::size_t n, float* weights, float* products) noexcept;
 };
 
+// Keys or values of a tile in words of two, each value times its key's scale. Shapes: of keys (head_dim / 2, kKeyTile),
+// two neighbours of a key each; of values (kKeyTile / 2, head_dim), of two keys; scales (kKeyTile).
+struct PairTile {
+  const std::uint32_t* pairs;
+  const float* scales;  // null: ones
+};
+
+// A head's codes of a tile as Int8Blocks has them, to words of two. Of keys (quads = head_dim / 4, words = kKeyTile),
+// which are unsigned: `flip` is 0x80; of values (quads = kKeyTile / 4, words = head_dim), signed: 0. Shapes: codes
+// (quads, words, 4), pairs (2 * quads, words).
+using PairCodes = void(const Byte* codes, std::size_t quads, std::size_t words, Byte flip,
+                       std::uint32_t* pairs) noexcept;
+
 // Attention of many queries that multiplies bfloat16 as it lies: weights are rounded to bfloat16 too, so it is for
-// results that are. A word is two neighbours. Precondition: head_dim is a multiple of 16.
+// results that are. 8-bit codes are bfloat16 as they are. Precondition: head_dim is a multiple of 16.
 struct Bfloat16AttentionTable {
-  // Products with all kKeyTile keys, times `scale`. Shapes: queries (n, head_dim / 2), columns (head_dim / 2,
-  // kKeyTile): what AttentionTable::transpose gives of words in place of floats.
-  void (*scores)(const std::uint32_t* queries, std::size_t n, const float* columns, std::size_t head_dim, float scale,
+  // Products with all kKeyTile keys, times `scale`. Shapes: queries (n, head_dim / 2), words of two neighbours.
+  void (*scores)(const std::uint32_t* queries, std::size_t n, const PairTile& keys, std::size_t head_dim, float scale,
                  float* weights) noexcept;
   // The values of two keys side by side, of the last one's beside zeros where it has no neighbour. Shapes: values
   // (count, head_dim) in bfloat16; pairs ((count + 1) / 2, head_dim).
   void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs) noexcept;
-  // As AttentionTable::weigh.
-  void (*weigh)(const float* weights, const float* factors, std::size_t n, const std::uint32_t* pairs,
-                std::size_t count, std::size_t head_dim, float* out) noexcept;
+  PairCodes* pair_codes;
+  // As AttentionTable::weigh; with scales, keys of weight 0 count for nothing, whatever theirs are.
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const PairTile& values, std::size_t count,
+                std::size_t head_dim, float* out) noexcept;
 };
 
 // Attention of many queries that multiplies bfloat16 as 16-bit codes: value = code * scale, a scale for each row. A
-// row's rounding costs less than bfloat16's own; that of a value far below the row's largest may cost more.
-// Precondition: head_dim is a multiple of 16.
+// row's rounding costs less than bfloat16's own; that of a value far below the row's largest may cost more. 8-bit codes
+// are such codes as they are. Precondition: head_dim is a multiple of 16.
 struct WideQueries {
   const std::int16_t* codes;  // (n, head_dim)
   const float* scales;        // (n)
-};
-struct WideTile {
-  const std::uint32_t* pairs;  // of keys (head_dim / 2, kKeyTile), two neighbours of a key each; of values
-                               // (kKeyTile / 2, head_dim), of two keys
-  const float* scales;         // (kKeyTile)
 };
 struct WideAttentionTable {
   // Of queries and keys. A row that holds NaN or an infinity gets NaN as its scale. Shapes: rows (count, head_dim) in
@@ -128,10 +136,11 @@ struct WideAttentionTable {
   // As Bfloat16AttentionTable::pair_values, of codes. Shape: scales (kKeyTile), zeros from `count` on.
   void (*pair_values)(const Byte* values, std::size_t count, std::size_t head_dim, std::uint32_t* pairs,
                       float* scales) noexcept;
-  // As those of Bfloat16AttentionTable; keys of weight 0 count for nothing, whatever their values are.
-  void (*scores)(const WideQueries& queries, std::size_t n, const WideTile& keys, std::size_t head_dim, float scale,
+  PairCodes* pair_codes;
+  // As those of Bfloat16AttentionTable, with scales.
+  void (*scores)(const WideQueries& queries, std::size_t n, const PairTile& keys, std::size_t head_dim, float scale,
                  float* weights) noexcept;
-  void (*weigh)(const float* weights, const float* factors, std::size_t n, const WideTile& values, std::size_t count,
+  void (*weigh)(const float* weights, const float* factors, std::size_t n, const PairTile& values, std::size_t count,
                 std::size_t head_dim, float* out) noexcept;
 };
 

@@ -121,6 +121,18 @@ void pair_values(const Byte* values, std::size_t count, std::size_t head_dim, st
   for (std::size_t key = (count + 1) / 2 * 2; key < kKeyTile; ++key) scales[key] = 0.0f;
 }
 
+void pair_codes(const Byte* codes, std::size_t quads, std::size_t words, Byte flip, std::uint32_t* pairs) noexcept {
+  const Ints flips = _mm256_set1_epi8(static_cast<char>(flip));
+  for (std::size_t quad = 0; quad < quads; ++quad, codes += words * 4, pairs += 2 * words) {
+    for (std::size_t i = 0; i < words; i += kWidth) {
+      const Ints four = _mm256_xor_si256(load(codes + i * 4), flips);
+      const Ints even = _mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8), odd = _mm256_srai_epi16(four, 8);
+      store(pairs + i, beside(even, odd));
+      store(pairs + words + i, _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa));
+    }
+  }
+}
+
 // sums[q] = sum over i of pair i of query q times kSpan vectors of row i. Shapes: words (kN, steps), `stride` apart;
 // rows (steps, row_words).
 template <std::size_t kN>
@@ -137,7 +149,7 @@ inline __attribute__((always_inline)) void add_rows(const Byte* words, std::size
 
 // Of kN queries and all keys of a tile.
 template <std::size_t kN>
-void scores_of(const WideQueries& queries, std::size_t first, const WideTile& tile, std::size_t head_dim, float scale,
+void scores_of(const WideQueries& queries, std::size_t first, const PairTile& tile, std::size_t head_dim, float scale,
                float* weights) {
   const std::size_t pairs = head_dim / 2;
   for (std::size_t key = 0; key < kKeyTile; key += kSpan * kWidth) {
@@ -157,7 +169,7 @@ void scores_of(const WideQueries& queries, std::size_t first, const WideTile& ti
   }
 }
 
-void scores(const WideQueries& queries, std::size_t n, const WideTile& keys, std::size_t head_dim, float scale,
+void scores(const WideQueries& queries, std::size_t n, const PairTile& keys, std::size_t head_dim, float scale,
             float* weights) noexcept {
   constexpr decltype(&scores_of<1>) kBySome[] = {scores_of<1>, scores_of<2>, scores_of<3>,
                                                  scores_of<4>, scores_of<5>, scores_of<kQueries>};
@@ -219,7 +231,7 @@ void weigh_heads(const Weights* weights, const float* factors, const std::uint32
     weigh_some<kN>(weights, factors, pairs + i, steps, head_dim, out + i);
 }
 
-void weigh(const float* weights, const float* factors, std::size_t n, const WideTile& values, std::size_t count,
+void weigh(const float* weights, const float* factors, std::size_t n, const PairTile& values, std::size_t count,
            std::size_t head_dim, float* out) noexcept {
   constexpr decltype(&weigh_heads<1>) kBySome[] = {weigh_heads<1>, weigh_heads<2>, weigh_heads<3>,
                                                    weigh_heads<4>, weigh_heads<5>, weigh_heads<kQueries>};
@@ -234,6 +246,6 @@ void weigh(const float* weights, const float* factors, std::size_t n, const Wide
 }  // namespace
 
 const WideAttentionTable kAvx2WideAttention = {
-    .quantize = quantize, .pair_values = pair_values, .scores = scores, .weigh = weigh};
+    .quantize = quantize, .pair_values = pair_values, .pair_codes = pair_codes, .scores = scores, .weigh = weigh};
 
 }  // namespace halfbyte::quant::kernels

@@ -1,5 +1,5 @@
-// Attention of many queries over keys and values in bfloat16 with AVX-512 BF16, two products a lane at once. Called
-// only where the CPU has it.
+// Attention of many queries over keys and values in bfloat16, or in 8-bit codes, with AVX-512 BF16, two products a lane
+// at once. Called only where the CPU has it.
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers read a variable before it is set (GCC bug 105593)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -71,24 +71,25 @@ void for_queries(std::size_t n, const Body& body) {
 
 // Of kN queries and all keys of a tile, times `scale`.
 template <std::size_t kN>
-void scores_of(const std::uint32_t* queries, const float* columns, std::size_t pairs, float scale, float* weights) {
+void scores_of(const std::uint32_t* queries, const PairTile& keys, std::size_t pairs, float scale, float* weights) {
   Floats sums[kN][kSpan] = {};
-  add_rows(queries, pairs, columns, kKeyTile, pairs, sums);
-  const Floats factor = _mm512_set1_ps(scale);
+  add_rows(queries, pairs, keys.pairs, kKeyTile, pairs, sums);
 #pragma GCC unroll 4
-  for (std::size_t q = 0; q < kN; ++q) {
+  for (std::size_t s = 0; s < kSpan; ++s) {
+    Floats factor = _mm512_set1_ps(scale);
+    if (keys.scales) factor = _mm512_mul_ps(factor, _mm512_loadu_ps(keys.scales + s * kWidth));
 #pragma GCC unroll 4
-    for (std::size_t s = 0; s < kSpan; ++s)
+    for (std::size_t q = 0; q < kN; ++q)
       _mm512_storeu_ps(weights + q * kKeyTile + s * kWidth, _mm512_mul_ps(sums[q][s], factor));
   }
 }
 
-void scores(const std::uint32_t* queries, std::size_t n, const float* columns, std::size_t head_dim, float scale,
+void scores(const std::uint32_t* queries, std::size_t n, const PairTile& keys, std::size_t head_dim, float scale,
             float* weights) noexcept {
   static_assert(kSpan * kWidth == kKeyTile);
   const std::size_t pairs = head_dim / 2;
   for_queries(n, [=](std::size_t q, auto some) {
-    scores_of<decltype(some)::value>(queries + q * pairs, columns, pairs, scale, weights + q * kKeyTile);
+    scores_of<decltype(some)::value>(queries + q * pairs, keys, pairs, scale, weights + q * kKeyTile);
   });
 }
 
@@ -107,11 +108,40 @@ void pair_values(const Byte* values, std::size_t count, std::size_t head_dim, st
   }
 }
 
+// Codes of each four, in bfloat16, which has them exactly: the n-th as the first, or the second, of a word.
+Words code_at(Words four, int n) {
+  const Words code = _mm512_srai_epi32(_mm512_slli_epi32(four, static_cast<unsigned>(24 - 8 * n)), 24);
+  return _mm512_castps_si512(_mm512_cvtepi32_ps(code));
+}
+Words words_of(Words first, Words second) { return _mm512_or_si512(_mm512_srli_epi32(first, 16), second); }
+
+void pair_codes(const Byte* codes, std::size_t quads, std::size_t words, Byte flip, std::uint32_t* pairs) noexcept {
+  const Words flips = _mm512_set1_epi8(static_cast<char>(flip));
+  for (std::size_t quad = 0; quad < quads; ++quad, codes += words * 4, pairs += 2 * words) {
+    for (std::size_t i = 0; i < words; i += kWidth) {
+      const Words four = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 4), flips);
+      _mm512_storeu_si512(pairs + i, words_of(code_at(four, 0), code_at(four, 1)));
+      _mm512_storeu_si512(pairs + words + i, words_of(code_at(four, 2), code_at(four, 3)));
+    }
+  }
+}
+
+// Weights of kWidth keys, times their scales.
+Floats weights_of(const float* weights, const float* scales) {
+  const Floats own = _mm512_loadu_ps(weights);
+  if (!scales) return own;
+  const __mmask16 has_weight = _mm512_cmp_ps_mask(own, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+  return _mm512_maskz_mul_ps(has_weight, own, _mm512_loadu_ps(scales));
+}
+
 // Weights of kN queries, rounded to the nearest, as words of two neighbours. Shape: (kN, kPairs).
 template <std::size_t kN>
-void round_weights(const float* weights, std::uint32_t* words) {
+void round_weights(const float* weights, const float* scales, std::uint32_t* words) {
+  static_assert(kPairs % (2 * kWidth) == 0);
   for (std::size_t i = 0; i < kN * kPairs; i += kWidth) {
-    const Floats low = _mm512_loadu_ps(weights + 2 * i), high = _mm512_loadu_ps(weights + 2 * i + kWidth);
+    const float* const of_keys = scales ? scales + 2 * i % kKeyTile : nullptr;
+    const Floats low = weights_of(weights + 2 * i, of_keys);
+    const Floats high = weights_of(weights + 2 * i + kWidth, of_keys ? of_keys + kWidth : nullptr);
     Words both;
     asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(high), "v"(low));
     _mm512_storeu_si512(words + i, both);
@@ -137,12 +167,14 @@ void weigh_some(const std::uint32_t* words, const float* factors, const std::uin
   }
 }
 
-void weigh(const float* weights, const float* factors, std::size_t n, const std::uint32_t* pairs, std::size_t count,
+void weigh(const float* weights, const float* factors, std::size_t n, const PairTile& values, std::size_t count,
            std::size_t head_dim, float* out) noexcept {
+  const std::uint32_t* const pairs = values.pairs;
+  const float* const scales = values.scales;
   for_queries(n, [=](std::size_t q, auto some) {
     constexpr std::size_t kN = decltype(some)::value;
     std::uint32_t words[kN * kPairs];
-    round_weights<kN>(weights + q * kKeyTile, words);
+    round_weights<kN>(weights + q * kKeyTile, scales, words);
     std::size_t i = 0;
     for (; i + kSpan * kWidth <= head_dim; i += kSpan * kWidth)
       weigh_some<kN, kSpan>(words, factors + q, pairs + i, count, head_dim, out + q * head_dim + i);
@@ -153,6 +185,7 @@ void weigh(const float* weights, const float* factors, std::size_t n, const std:
 
 }  // namespace
 
-const Bfloat16AttentionTable kAvx512Bfloat16Attention = {.scores = scores, .pair_values = pair_values, .weigh = weigh};
+const Bfloat16AttentionTable kAvx512Bfloat16Attention = {
+    .scores = scores, .pair_values = pair_values, .pair_codes = pair_codes, .weigh = weigh};
 
 }  // namespace halfbyte::quant::kernels

@@ -1,6 +1,7 @@
 // Keys and values in 8 bits: what is stored, and attention over it on every level.
 #include "quant/int8_blocks.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "quant/kernels/activation_kernels.h"
 #include "quant/with_activations.h"
 #include "tests/catch.h"
+#include "tests/quant/float_rows.h"
 #include "tests/quant/levels.h"
 #include "tests/quant/random_values.h"
 
@@ -132,10 +134,12 @@ struct Case {
   float softcap;
 };
 
+// `dtype`: of queries, which are rounded to bfloat16 in any case, and of the result.
 std::vector<float> attended(const Table& table, const Case& c, Sequence& sequence, bool is_int8, std::int64_t first,
-                            std::int64_t tokens) {
-  const std::vector<float> queries = normal(static_cast<std::size_t>(c.tokens * c.heads * c.head_dim), 21);
-  std::vector<float> out(static_cast<std::size_t>(tokens * c.heads * c.head_dim));
+                            std::int64_t tokens, Dtype dtype = Dtype::kFloat32) {
+  const std::vector<float> drawn = normal(static_cast<std::size_t>(c.tokens * c.heads * c.head_dim), 21);
+  const auto queries = to_dtype(to_floats(to_dtype(drawn, Dtype::kBfloat16), Dtype::kBfloat16), dtype);
+  std::vector<std::byte> out(static_cast<std::size_t>(tokens * c.heads * c.head_dim * size_bytes(dtype)));
   const SequenceBlocks blocks{0, tokens, c.past + first,
                               is_int8 ? sequence.key_blocks.data() : sequence.float_key_blocks.data(),
                               is_int8 ? sequence.value_blocks.data() : sequence.float_value_blocks.data()};
@@ -148,13 +152,12 @@ std::vector<float> attended(const Table& table, const Case& c, Sequence& sequenc
   a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   a.softcap = c.softcap;
   a.window = c.window;
-  a.queries = reinterpret_cast<const std::byte*>(queries.data() + first * c.heads * c.head_dim);
-  a.query_dtype = Dtype::kFloat32;
+  a.queries = queries.data() + first * c.heads * c.head_dim * size_bytes(dtype);
+  a.query_dtype = a.output_dtype = dtype;
   a.key_dtype = a.value_dtype = is_int8 ? Dtype::kInt8 : Dtype::kFloat32;
-  a.output = reinterpret_cast<std::byte*>(out.data());
-  a.output_dtype = Dtype::kFloat32;
+  a.output = out.data();
   attend(table, a);
-  return out;
+  return to_floats(out, dtype);
 }
 
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -190,6 +193,21 @@ TEST_CASE("attention over codes is attention over what they mean, on every level
   }
 }
 
+// As they lie, or in 16 bits, where the table has kernels for it.
+TEST_CASE("attention of many tokens in bfloat16 over codes is attention over what they mean, on every level",
+          "[activations][levels]") {
+  for (const Case& c : {Case{90, 20, 4, 2, 64, 33, 0}, Case{10, 70, 4, 1, 80, 0, 0}, Case{0, 131, 4, 4, 128, 0, 20.0f},
+                        Case{3, 41, 2, 1, 48, 0, 0}, Case{0, 20, 2, 1, 1024, 0, 0}}) {
+    Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
+    for (const Table* table : tables()) {
+      INFO(table->name << ", " << c.tokens << " after " << c.past << ", heads of " << c.head_dim);
+      const auto wanted = attended(*table, c, sequence, /*is_int8=*/false, 0, c.tokens);
+      const auto found = attended(*table, c, sequence, /*is_int8=*/true, 0, c.tokens, Dtype::kBfloat16);
+      CHECK(relative_difference(found, wanted) < 4e-3);
+    }
+  }
+}
+
 TEST_CASE("a token of few gives over codes what it gives alone, bit for bit", "[activations][levels]") {
   for (const Case& c : kCases) {
     if (c.tokens > 8) continue;
@@ -210,7 +228,9 @@ TEST_CASE("a token of few gives over codes what it gives alone, bit for bit", "[
 // Codes of weight 0 count for nothing, whatever their scale is.
 TEST_CASE("a value over codes that is no number shows in tokens that see it, and in no other",
           "[activations][levels]") {
-  for (const Case& c : {Case{70, 5, 4, 2, 64, 0, 0}, Case{300, 6, 4, 2, 80, 20, 0}}) {
+  const auto dtype = GENERATE(Dtype::kFloat32, Dtype::kBfloat16);
+  for (const Case& c : {Case{70, 5, 4, 2, 64, 0, 0}, Case{300, 6, 4, 2, 80, 20, 0}, Case{70, 21, 4, 2, 64, 0, 0},
+                        Case{70, 70, 4, 2, 80, 20, 0}}) {
     Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim),
              spoilt = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
     const std::int64_t bad = c.past + 3;
@@ -220,14 +240,16 @@ TEST_CASE("a value over codes that is no number shows in tokens that see it, and
     for (std::int64_t head = 0; head < c.kv_heads; ++head)
       Int8Blocks{c.kv_heads, c.head_dim}.store_value(row.data(), spoilt.values[block].data(), head, bad % kBlockTokens);
     for (const Table* table : tables()) {
-      if (!table->int8_attention) continue;
-      INFO(table->name << ", heads of " << c.head_dim);
-      const auto wanted = attended(*table, c, sequence, /*is_int8=*/true, 0, c.tokens);
-      const auto found = attended(*table, c, spoilt, /*is_int8=*/true, 0, c.tokens);
+      const bool is_many = c.tokens > 8, has_words = table->wide_attention || table->bfloat16_attention;
+      if (is_many ? !has_words || dtype == Dtype::kFloat32 : !table->int8_attention) continue;
+      INFO(table->name << ", " << c.tokens << " tokens, heads of " << c.head_dim);
+      const auto wanted = attended(*table, c, sequence, /*is_int8=*/true, 0, c.tokens, dtype);
+      const auto found = attended(*table, c, spoilt, /*is_int8=*/true, 0, c.tokens, dtype);
       const std::int64_t before = 3 * c.heads * c.head_dim;
       CHECK(std::equal(wanted.begin(), wanted.begin() + before, found.begin()));
       CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>(before) + 7]));
-      CHECK_FALSE(std::isfinite(found.back()));
+      const std::int64_t last = std::min<std::int64_t>(c.tokens, 20) - 1;  // that sees it in any case
+      CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>(last * c.heads * c.head_dim) + 7]));
     }
   }
 }
