@@ -63,7 +63,7 @@ struct Words {
                                                              const Piece& input) {
     Ints all_lanes;
     asm volatile("vpbroadcastq %3, %2\n\t%{vex%} vpdpbusd %2, %4, %0\n\t%{vex%} vpdpbusd %2, %5, %1"
-                 : "+x"(sums[0]), "+x"(sums[1]), "=&x"(all_lanes)
+                 : "+&x"(sums[0]), "+x"(sums[1]), "=&x"(all_lanes)
                  : "m"(input), "x"(codes[0]), "x"(codes[1]));
   }
   static Ints begin(const std::int32_t*, std::size_t, std::size_t) { return Ints{}; }

@@ -1,5 +1,5 @@
-// Attention of many queries over keys and values in bfloat16 with AVX2, in 16-bit integers: twice as many products at
-// once as in float32. Compiled with the flags of avx2.cpp.
+// Attention of many queries over keys and values in bfloat16, or in 8-bit codes, with AVX2, in 16-bit integers: twice
+// as many products at once as in float32. Compiled with the flags of avx2.cpp.
 #include <immintrin.h>
 
 #include "quant/kernels/activation_kernels.h"
@@ -12,7 +12,8 @@ using Floats = __m256;
 
 // Queries by vectors whose sums registers hold.
 constexpr std::size_t kWidth = 8, kQueries = 6, kSpan = 2;
-// Sums of products of rows whose codes have such norms at most, rounded, fit 32 bits: 46064 squared does.
+// Sums of products of rows whose codes have such norms at most, rounded, fit 32 bits: 46064 squared does. Those of
+// 8-bit codes are far smaller: 128 times the root of head_dim.
 constexpr float kMostNorm = 46000.0f, kMostCode = 32767.0f;
 // And so do those of kKeyTile weights and values.
 constexpr float kMostWeight = 8190.0f, kMostValue = 4095.0f;

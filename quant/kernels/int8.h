@@ -362,7 +362,7 @@ extern const WideTable kRefWide;
 extern const ColumnTable kRefColumns;
 #ifdef HALFBYTE_X86
 extern const Int8Table kAvx2Int8, kAvx2VnniInt8, kAvx512Int8;
-// What their `lanes` have.
+// What their `lanes` and `quads` have.
 void avx2_dot_lanes(const Int8DotArguments& arguments) noexcept;
 void avx2_dot_quads(const Int8DotArguments& arguments) noexcept;
 void avx2_vnni_dot_quads(const Int8DotArguments& arguments) noexcept;

@@ -183,7 +183,7 @@ struct Table {
   const ActivationTable* activations;
   const AttentionTable* attention;
   const Bfloat16AttentionTable* bfloat16_attention;  // null: as wide_attention or floats
-  const WideAttentionTable* wide_attention;          // of bfloat16 without bfloat16_attention; null: as floats
+  const WideAttentionTable* wide_attention;          // without bfloat16_attention; null: as floats
   const Int8AttentionTable* int8_attention;          // of keys and values in 8 bits; null: they are expanded first
   const Int8Table* int8;                             // products of few rows in 8-bit integers
   const WideTable* wide;                             // of 8-bit codes and activations in 16 bits

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quant/kernels/activation_kernels.h"
+#include "quant/rows_alike.h"
 #include "quant/with_activations.h"
 #include "tests/catch.h"
 #include "tests/quant/float_rows.h"
@@ -101,8 +102,8 @@ Sequence sequence_of(std::int64_t tokens, std::int64_t kv_heads, std::int64_t he
   Sequence out;
   const auto bytes = static_cast<std::size_t>(shape.bytes());
   const auto float_bytes = static_cast<std::size_t>(kv_heads * kBlockTokens * head_dim * 4);
-  for (auto* part : {&out.keys, &out.values})
-    part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(bytes));
+  for (auto* part : {&out.keys, &out.values})  // no numbers where nothing has been stored
+    part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(bytes, std::byte{0xff}));
   for (auto* part : {&out.float_keys, &out.float_values})
     part->assign(static_cast<std::size_t>(blocks), std::vector<std::byte>(float_bytes));
   for (std::int64_t token = 0; token < tokens; ++token) {
@@ -208,6 +209,25 @@ TEST_CASE("attention of many tokens in bfloat16 over codes is attention over wha
   }
 }
 
+TEST_CASE("tokens that count as many have the same attention over codes, to the bit, however passes are divided",
+          "[activations][levels]") {
+  const RowsAlike alike(RowsKind::kMany);
+  for (const Case& c : {Case{37, 60, 4, 2, 64, 33, 0}, Case{2, 70, 4, 1, 80, 0, 0}}) {
+    Sequence sequence = sequence_of(c.past + c.tokens, c.kv_heads, c.head_dim);
+    for (const Table* table : tables()) {
+      for (const std::int64_t cut : {1, 19, 29}) {
+        INFO(table->name << ", " << cut << " of " << c.tokens);
+        const auto attend_to = [&](std::int64_t first, std::int64_t tokens) {
+          return attended(*table, c, sequence, /*is_int8=*/true, first, tokens, Dtype::kBfloat16);
+        };
+        const auto whole = attend_to(0, c.tokens), before = attend_to(0, cut), behind = attend_to(cut, c.tokens - cut);
+        CHECK(std::equal(before.begin(), before.end(), whole.begin()));
+        CHECK(std::equal(behind.rbegin(), behind.rend(), whole.rbegin()));
+      }
+    }
+  }
+}
+
 TEST_CASE("a token of few gives over codes what it gives alone, bit for bit", "[activations][levels]") {
   for (const Case& c : kCases) {
     if (c.tokens > 8) continue;
@@ -248,8 +268,10 @@ TEST_CASE("a value over codes that is no number shows in tokens that see it, and
       const std::int64_t before = 3 * c.heads * c.head_dim;
       CHECK(std::equal(wanted.begin(), wanted.begin() + before, found.begin()));
       CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>(before) + 7]));
-      const std::int64_t last = std::min<std::int64_t>(c.tokens, 20) - 1;  // that sees it in any case
-      CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>(last * c.heads * c.head_dim) + 7]));
+      const std::int64_t seen = c.window == 0 ? c.tokens : std::min(c.tokens, 3 + c.window);  // those up to it see it
+      CHECK_FALSE(std::isfinite(found[static_cast<std::size_t>((seen - 1) * c.heads * c.head_dim) + 7]));
+      const std::int64_t behind = seen * c.heads * c.head_dim;
+      CHECK(std::equal(wanted.begin() + behind, wanted.end(), found.begin() + behind));
     }
   }
 }

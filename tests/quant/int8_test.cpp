@@ -179,7 +179,7 @@ TEST_CASE("chunks of weight rows that are multiplied as one are what rows are al
 
 TEST_CASE("so are those of several matrices with inputs of their own", "[quant][int8][levels]") {
   const MaxThreads one_thread(1);
-  constexpr std::int64_t kWidth = 256, kOutputs = 400, kRowsOf[] = {1, 2, 4, 2};
+  constexpr std::int64_t kWidth = 256, kOutputs = 400, kRowsOf[] = {1, 2, 4, 2, 3, 5, 4, 8};
   std::vector<Packed> weights;
   std::vector<std::vector<float>> inputs, outputs, alone;
   for (const std::int64_t rows : kRowsOf) {
