@@ -159,16 +159,18 @@ TEST_CASE("a row of an int8 product is the same at every level, with any number 
 // stored.
 TEST_CASE("chunks of weight rows that are multiplied as one are what rows are alone", "[quant][int8][levels]") {
   const MaxThreads one_thread(1);
-  constexpr std::int64_t kMost = 8, kWidth = 256;
+  constexpr std::int64_t kMost = 8, kOutputs = 400;
+  const std::int64_t width = GENERATE(256, 1408);  // 2 to 22 groups: fewer than scales are turned at once, and more
   for (const std::int64_t group_size : {64, 128}) {
     for (const SchemeId id : {SchemeId::kSymInt4, SchemeId::kSymInt8, SchemeId::kIq4Nl}) {
-      const Packed packed = quantized(gaussian(400 * kWidth, 3), kWidth, {&scheme(id), group_size});
-      const std::vector<float> x = gaussian(kMost * kWidth, 31, 1.0f);
+      const auto weights = gaussian(static_cast<std::size_t>(kOutputs * width), 3);
+      const Packed packed = quantized(weights, width, {&scheme(id), group_size});
+      const std::vector<float> x = gaussian(static_cast<std::size_t>(kMost * width), 31, 1.0f);
       const RowsAlone alone(packed, x);
       for (const kernels::Table* level : tables()) {
         for (const kernels::Table& table : by_streams(*level)) {
           for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 8}) {
-            CAPTURE(table.name, table.streams, scheme(id).name, group_size, rows);
+            CAPTURE(table.name, table.streams, scheme(id).name, width, group_size, rows);
             CHECK(int8_product(table, packed, x, rows) == alone.first(rows));
           }
         }
