@@ -12,7 +12,6 @@ using Ints = __m256i;
 using Floats = __m256;
 
 constexpr std::size_t kWidth = 8;
-constexpr StreamFetch kStreamFetch = kAvx2StreamFetch;
 
 Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const Ints*>(from)); }
 void store(void* to, Ints value) { _mm256_storeu_si256(static_cast<Ints*>(to), value); }
@@ -194,18 +193,21 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
-                             .streams = kStreamFetch.streams,
+                             .streams = kAvx2Streams,
+                             .ahead = kAvx2Ahead,
                              .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2TurnedFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
-                             .streams = kStreamFetch.streams,
+                             .streams = kAvx2Streams,
+                             .ahead = kAvx2Ahead,
                              .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2TurnedFor},
                              .quads = {avx2_dot_quads, avx2_quad_first_sums, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
                                  .arrange = arrange,
                                  .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
-                                 .streams = kStreamFetch.streams,
+                                 .streams = kAvx2Streams,
+                                 .ahead = kAvx2Ahead,
                                  .lanes = {avx2_vnni_dot_lanes, nullptr, kWidth, kAvx2TurnedFor},
                                  .quads = {avx2_vnni_dot_quads, nullptr, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 

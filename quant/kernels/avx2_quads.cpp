@@ -99,7 +99,7 @@ class Quads {
     for (std::size_t r = a_.begin; r < a_.end; r += kWidth) {
       scales_ = scale_places<1>(a_, r);
       begin(r);
-      const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(kWidth, a_.row_bytes);
+      const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(a_.ahead, kWidth, a_.row_bytes);
       for (std::size_t g = 0; g < groups; ++g, fetched += kWidth * kGroupBytes, now = 1 - now) {
         fetch(fetched);
         if (g + 1 < groups) {

@@ -16,7 +16,6 @@ using Ints = __m512i;
 using Floats = __m512;
 
 constexpr std::size_t kWidth = 16;
-constexpr StreamFetch kStreamFetch = kAvx512StreamFetch;
 constexpr float kSmallest = 0x1p-120f;
 
 Ints load(const void* from) { return _mm512_loadu_si512(from); }
@@ -239,10 +238,11 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 
 }  // namespace
 
-const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot};
+const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot, .ahead = kAvx2Ahead};
 const Int8Table kAvx512Int8 = {.quantize = quantize,
                                .arrange = arrange,
                                .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>},
+                               .ahead = kAvx512Ahead,
                                .lanes = {avx512_dot_columns, nullptr, kWidth, kAvx512TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -26,16 +26,16 @@ struct Int8Groups {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-// With some rows of input the weight rows that come next are fetched meanwhile, from front to back, at least so many
-// bytes ahead of what is multiplied; past the second-level cache, but for lanes. Two rows take 5 to 7 % less time so
-// than with 4 KB and by way of that cache (Zen 5, AVX2, groups of 128); with AVX-512 two take 2 % less than where each
-// row fetches that of sixteen rows later, and the head reads 48 GB/s instead of 36 to 40. In lanes four rows take 2 %
-// less with AVX2 than with 4 KB, eight .5 %, and with AVX-512 0. All within a process; a Zen 3 had 4 KB.
-inline constexpr std::size_t kLeastAhead = 10240;
-// From so many weight rows, which are multiplied together, to what is fetched meanwhile.
-static constexpr std::size_t bytes_ahead(std::size_t rows, std::size_t row_bytes) {
+// How many bytes ahead of what is multiplied weight rows are fetched, from front to back; past the second-level cache,
+// but for lanes.
+struct FetchAhead {
+  std::size_t of_one;   // row of input
+  std::size_t of_some;  // rows of input: at least, as what comes next begins behind the weight rows multiplied together
+};
+// From so many weight rows, which are multiplied together with some rows of input, to what is fetched meanwhile.
+static constexpr std::size_t bytes_ahead(const FetchAhead& ahead, std::size_t rows, std::size_t row_bytes) {
   const std::size_t bytes = rows * row_bytes;
-  return bytes < kLeastAhead ? kLeastAhead : bytes;
+  return bytes < ahead.of_some ? ahead.of_some : bytes;
 }
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
@@ -85,6 +85,7 @@ struct Int8DotArguments {
   float* scratch_products;         // (kStreamRows, int8_stream_groups)
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
+  FetchAhead ahead;
   const Int8DotArguments* beside;  // other weight rows, to be read in turn with these, where m is 1 for both; alike
                                    // but for where all lies. Null: none
 };
@@ -107,25 +108,21 @@ static constexpr std::size_t place_in_set(std::size_t row, std::size_t all, std:
 // of kStreamRows of them at most wait for each other.
 inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 
-// Bytes ahead to which those rows are fetched (StreamFetch may have another distance), past the second-level cache,
-// where they would stay unread: 2 %. Without any a step takes 8 % more time on a Zen 3, and with 4 KB 3 % more. Pages
-// farther ahead are not touched: prefetchers take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster
-// without, a Zen 5 5 % (AVX-512, while its memory gives 72 GB/s; at 50 it does not matter). Within a process, or in
-// turn.
-inline constexpr std::size_t kStreamAhead = 16384;
+// One row of input without any fetches takes 8 % more time on a Zen 3, and with 4 KB ahead 3 % more than with 16. Two
+// rows take 5 to 7 % less with 10 KB than with 4 KB and by way of the second-level cache (Zen 5, AVX2, groups of 128),
+// four in lanes 2 % less, eight .5 %. With AVX-512 and one row 10 KB take 2 % less than 16 on a Zen 5 (.7 % while its
+// memory gives 50 GB/s), 4 KB 8 % more and 2 % less. All within a process. Pages farther ahead are not touched:
+// prefetchers take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster without, a Zen 5 5 %.
+inline constexpr FetchAhead kAvx2Ahead = {.of_one = 16384, .of_some = 10240};
+inline constexpr FetchAhead kAvx512Ahead = {.of_one = 10240, .of_some = 10240};
+inline constexpr FetchAhead kAnyAhead = {.of_one = ~std::size_t{0}, .of_some = ~std::size_t{0}};
 
-// A core whose prefetchers follow some streams gets more from memory with two, far from each other: on a Zen 3 two
-// threads read 20 GB/s instead of 17 to 18, and one 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters
-// takes 7 to 9 % less time. Where the two are 32 KB from each other it is 1 to 3 %. A Zen 5 loses 8 % with two.
-struct StreamFetch {
-  std::size_t streams;  // 1 or 2 places of a matrix that a thread reads in turn, where Table::streams has as many
-  std::size_t ahead;    // bytes, as kStreamAhead, in products with activations in 8 bits
-};
-// With AVX-512 and 10 KB a step of 1.1 B parameters takes 2 % less time on a Zen 5 than with 16 (.7 % while its memory
-// gives 50 GB/s), with 12 it is 1.5 and .1 %, with 8 1.6 and 1.4 %, with 4 8 % more and 2 % less; with 32 experts, of
-// which much stays in its third-level cache, 10 KB take 1 % more and 1 % less.
-inline constexpr StreamFetch kAvx2StreamFetch = {.streams = 2, .ahead = kStreamAhead};
-inline constexpr StreamFetch kAvx512StreamFetch = {.streams = 1, .ahead = 10240};
+// In how many places of a matrix a thread reads one row's weights in turn. A core whose prefetchers follow some streams
+// gets more from memory with two, far from each other: on a Zen 3 two threads read 20 GB/s instead of 17 to 18, and one
+// 11.5 to 14 instead of 10; a step of decode of 1.1 B parameters takes 7 to 9 % less time. Where the two are 32 KB from
+// each other it is 1 to 3 %. A Zen 5 loses 8 % with two.
+inline constexpr std::size_t kAvx2Streams = 2;
+
 static constexpr std::size_t int8_stream_groups(std::size_t in_features, std::size_t group_size) {
   return (in_features + kStreamUnit - 1) / kStreamUnit * (kStreamUnit / group_size);
 }
@@ -181,7 +178,8 @@ struct Int8Table {
   // Brings codes (n) of a row into the order in which dot[way] reads them.
   void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
-  std::size_t streams = 1;  // as StreamFetch has it: of which dot takes one `beside` the other
+  std::size_t streams = 1;  // places of a matrix of which dot takes one `beside` the other
+  FetchAhead ahead = kAnyAhead;
   // As dot[kIntegers4], but for how the input lies. A step is step_bytes codes of each row, first those of the first
   // half of two vectors' as `arrange` gives them, then as many of the second half, and so on. Scales and sums of codes
   // are (groups, width), first sums as LaneInput has them.
@@ -342,6 +340,7 @@ struct WideDotArguments {
   std::size_t m;                   // 1 to kMaxDotRows
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
+  FetchAhead ahead;
   const WideDotArguments* beside;  // as Int8DotArguments has it
 };
 
@@ -353,6 +352,7 @@ struct WideTable {
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
   std::size_t streams = 1;  // as Int8Table has it
+  FetchAhead ahead = kAnyAhead;
   // As Int8Table has them, of steps that are each row's next codes; of each four the first and the third come first.
   LaneTable<WideDotArguments, WideLaneInput> lanes = {};
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <vector>
 
 namespace halfbyte::quant {
@@ -89,6 +90,16 @@ kernels::StoredScales stored_scales(const Chunks::Chunk& chunk) {
           turned[chunk.stream].at_least(kernels::kMostScaleRows * (weight.groups + kernels::kScalePadding))};
 }
 
+// Whose arguments those are.
+template <class Arguments>
+const auto& kernels_of(const Call& call) {
+  if constexpr (std::is_same_v<Arguments, kernels::Int8DotArguments>) {
+    return *call.table->int8;
+  } else {
+    return *call.table->wide;
+  }
+}
+
 template <class Arguments>
 Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   const WeightView& weight = chunk.call->weight;
@@ -104,6 +115,8 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.scale_stride = scales.stride;
   out.scale_row_stride = scales.row_stride;
   out.output_stride = chunk.end - chunk.begin;
+  const kernels::FetchAhead &ahead = kernels_of<Arguments>(*chunk.call).ahead, &most = chunk.call->table->most_ahead;
+  out.ahead = {std::min(ahead.of_one, most.of_one), std::min(ahead.of_some, most.of_some)};
   return out;
 }
 
