@@ -194,20 +194,20 @@ const WideTable kAvx2Wide = {.most_rows = kAnyRows,
                              .quantize = wide::quantize,
                              .dot = wide::dot,
                              .streams = kAvx2Streams,
-                             .ahead = kAvx2Ahead,
+                             .fetches = kAvx2Fetches,
                              .lanes = {avx2_dot_wide_lanes, avx2_wide_first_sums, kWidth, kAvx2TurnedFor}};
 const Int8Table kAvx2Int8 = {.quantize = quantize,
                              .arrange = arrange,
                              .dot = {dot<Pairs4>, dot<Pairs8>, dot<PairsOfLevels>},
                              .streams = kAvx2Streams,
-                             .ahead = kAvx2Ahead,
+                             .fetches = kAvx2Fetches,
                              .lanes = {avx2_dot_lanes, avx2_first_sums, kWidth, kAvx2TurnedFor},
                              .quads = {avx2_dot_quads, avx2_quad_first_sums, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 const Int8Table kAvx2VnniInt8 = {.quantize = quantize,
                                  .arrange = arrange,
                                  .dot = {dot<Words4>, dot<Words8>, dot<WordsOfLevels>},
                                  .streams = kAvx2Streams,
-                                 .ahead = kAvx2Ahead,
+                                 .fetches = kAvx2Fetches,
                                  .lanes = {avx2_vnni_dot_lanes, nullptr, kWidth, kAvx2TurnedFor},
                                  .quads = {avx2_vnni_dot_quads, nullptr, kWidth, kQuadsFor, kQuadRows, kQuadGroup}};
 

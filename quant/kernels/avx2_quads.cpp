@@ -99,9 +99,9 @@ class Quads {
     for (std::size_t r = a_.begin; r < a_.end; r += kWidth) {
       scales_ = scale_places<1>(a_, r);
       begin(r);
-      const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(a_.ahead, kWidth, a_.row_bytes);
+      const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(a_.fetch, kWidth, a_.row_bytes);
       for (std::size_t g = 0; g < groups; ++g, fetched += kWidth * kGroupBytes, now = 1 - now) {
-        fetch(fetched);
+        a_.fetch.is_to_second ? fetch<_MM_HINT_T1>(fetched) : fetch<_MM_HINT_T0>(fetched);
         if (g + 1 < groups) {
           next = rows_of(r, g + 1);
         } else if (r + kWidth < a_.end) {
@@ -156,10 +156,11 @@ class Quads {
       __builtin_memcpy(some_[w], a_.rows + (r + w < a_.end ? r + w : a_.end - 1) * a_.row_bytes + at, bytes);
   }
 
+  template <_mm_hint kHint>
   static inline __attribute__((always_inline)) void fetch(const Byte* from) {
 #pragma GCC unroll 1
     for (std::size_t line = 0; line < kWidth * kGroupBytes; line += kLineBytes)
-      _mm_prefetch(reinterpret_cast<const char*>(from + line), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(from + line), kHint);
   }
 
   // The n-th part of a group: of one set's rows two pieces.

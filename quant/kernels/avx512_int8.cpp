@@ -238,11 +238,11 @@ Ints round_wide(std::int16_t* to, const float* x, float inverse) {
 
 }  // namespace
 
-const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot, .ahead = kAvx2Ahead};
+const WideTable kAvx512Wide = {.most_rows = 8, .quantize = wide::quantize, .dot = wide::dot, .fetches = kAvx2Fetches};
 const Int8Table kAvx512Int8 = {.quantize = quantize,
                                .arrange = arrange,
                                .dot = {dot<Integers4>, dot<Integers8>, dot<Levels4>},
-                               .ahead = kAvx512Ahead,
+                               .fetches = kAvx512Fetches,
                                .lanes = {avx512_dot_columns, nullptr, kWidth, kAvx512TurnedFor}};
 
 }  // namespace halfbyte::quant::kernels

@@ -26,16 +26,20 @@ struct Int8Groups {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-// How many bytes ahead of what is multiplied weight rows are fetched, from front to back; past the second-level cache,
-// but for lanes.
-struct FetchAhead {
-  std::size_t of_one;   // row of input
-  std::size_t of_some;  // rows of input: at least, as what comes next begins behind the weight rows multiplied together
+// How weight rows are fetched while those before them are multiplied, from front to back.
+struct Fetch {
+  std::size_t ahead;          // bytes from what is multiplied; with some rows of input at least (bytes_ahead)
+  bool is_to_second = false;  // 4-bit codes, but for lanes: into the second-level cache, not past it into the first
 };
-// From so many weight rows, which are multiplied together with some rows of input, to what is fetched meanwhile.
-static constexpr std::size_t bytes_ahead(const FetchAhead& ahead, std::size_t rows, std::size_t row_bytes) {
+struct Fetches {
+  Fetch of_one;  // row of input
+  Fetch of_some, of_some_with_long_rows;
+};
+inline constexpr std::size_t kLongRow = 1536;  // bytes
+// With some rows of input: from so many weight rows, which are multiplied together, to what is fetched meanwhile.
+static constexpr std::size_t bytes_ahead(const Fetch& fetch, std::size_t rows, std::size_t row_bytes) {
   const std::size_t bytes = rows * row_bytes;
-  return bytes < ahead.of_some ? ahead.of_some : bytes;
+  return bytes < fetch.ahead ? fetch.ahead : bytes;
 }
 
 // The scales of a chunk's weight rows lie in runs of a multiple of this many.
@@ -85,7 +89,7 @@ struct Int8DotArguments {
   float* scratch_products;         // (kStreamRows, int8_stream_groups)
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
-  FetchAhead ahead;
+  Fetch fetch;
   const Int8DotArguments* beside;  // other weight rows, to be read in turn with these, where m is 1 for both; alike
                                    // but for where all lies. Null: none
 };
@@ -113,9 +117,8 @@ inline constexpr std::size_t kStreamRows = 16, kStreamUnit = 512;
 // four in lanes 2 % less, eight .5 %. With AVX-512 and one row 10 KB take 2 % less than 16 on a Zen 5 (.7 % while its
 // memory gives 50 GB/s), 4 KB 8 % more and 2 % less. All within a process. Pages farther ahead are not touched:
 // prefetchers take that for another stream, and a Zen 3 reads matrices 9 to 14 % faster without, a Zen 5 5 %.
-inline constexpr FetchAhead kAvx2Ahead = {.of_one = 16384, .of_some = 10240};
-inline constexpr FetchAhead kAvx512Ahead = {.of_one = 10240, .of_some = 10240};
-inline constexpr FetchAhead kAnyAhead = {.of_one = ~std::size_t{0}, .of_some = ~std::size_t{0}};
+inline constexpr Fetches kAvx2Fetches = {{16384}, {10240}, {10240}};
+inline constexpr Fetches kAvx512Fetches = {{10240}, {10240}, {10240}};
 
 // In how many places of a matrix a thread reads one row's weights in turn. A core whose prefetchers follow some streams
 // gets more from memory with two, far from each other: on a Zen 3 two threads read 20 GB/s instead of 17 to 18, and one
@@ -179,7 +182,7 @@ struct Int8Table {
   void (*arrange)(const signed char* codes, std::size_t n, Int8Dot way, signed char* out) noexcept;
   void (*dot[kInt8DotCount])(const Int8DotArguments& arguments) noexcept;
   std::size_t streams = 1;  // places of a matrix of which dot takes one `beside` the other
-  FetchAhead ahead = kAnyAhead;
+  Fetches fetches = {};
   // As dot[kIntegers4], but for how the input lies. A step is step_bytes codes of each row, first those of the first
   // half of two vectors' as `arrange` gives them, then as many of the second half, and so on. Scales and sums of codes
   // are (groups, width), first sums as LaneInput has them.
@@ -340,7 +343,7 @@ struct WideDotArguments {
   std::size_t m;                   // 1 to kMaxDotRows
   float* output;                   // (m, output_stride): column r - begin for weight row r
   std::size_t output_stride;
-  FetchAhead ahead;
+  Fetch fetch;
   const WideDotArguments* beside;  // as Int8DotArguments has it
 };
 
@@ -352,7 +355,7 @@ struct WideTable {
   void (*quantize)(const float* x, const WideGroups& out) noexcept;
   void (*dot)(const WideDotArguments& arguments) noexcept;
   std::size_t streams = 1;  // as Int8Table has it
-  FetchAhead ahead = kAnyAhead;
+  Fetches fetches = {};
   // As Int8Table has them, of steps that are each row's next codes; of each four the first and the third come first.
   LaneTable<WideDotArguments, WideLaneInput> lanes = {};
 };

@@ -199,7 +199,7 @@ struct Table {
   std::size_t words_per_block;
   // In how many places of a matrix a thread reads in turn on this CPU, where the kernels take as many.
   std::size_t streams = 1;
-  FetchAhead most_ahead = kAnyAhead;  // on this CPU
+  const Fetches* fetches = nullptr;  // on this CPU; null: as the kernels have them
 
   void (*load)(Float from, const Byte* source, std::size_t count, float* out) noexcept;
   void (*store)(Float to, const float* source, std::size_t count, Byte* out) noexcept;

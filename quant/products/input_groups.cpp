@@ -90,6 +90,13 @@ kernels::StoredScales stored_scales(const Chunks::Chunk& chunk) {
           turned[chunk.stream].at_least(kernels::kMostScaleRows * (weight.groups + kernels::kScalePadding))};
 }
 
+// As this CPU has it, or else the kernels.
+const kernels::Fetch& fetch_of(const Call& call, const kernels::Fetches& otherwise) {
+  const kernels::Fetches& all = call.table->fetches ? *call.table->fetches : otherwise;
+  if (call.rows == 1) return all.of_one;
+  return call.weight.row_bytes < kernels::kLongRow ? all.of_some : all.of_some_with_long_rows;
+}
+
 // Whose arguments those are.
 template <class Arguments>
 const auto& kernels_of(const Call& call) {
@@ -115,8 +122,7 @@ Arguments arguments(const Chunks::Chunk& chunk, const ScalesByGroup& scales) {
   out.scale_stride = scales.stride;
   out.scale_row_stride = scales.row_stride;
   out.output_stride = chunk.end - chunk.begin;
-  const kernels::FetchAhead &ahead = kernels_of<Arguments>(*chunk.call).ahead, &most = chunk.call->table->most_ahead;
-  out.ahead = {std::min(ahead.of_one, most.of_one), std::min(ahead.of_some, most.of_some)};
+  out.fetch = fetch_of(*chunk.call, kernels_of<Arguments>(*chunk.call).fetches);
   return out;
 }
 

@@ -17,13 +17,14 @@ inline std::vector<const kernels::Table*> tables() {
   return found;
 }
 
-// The same, with each number of places that a thread may read in turn, and weights fetched from two distances: a CPU
-// has its own.
+// The same, with each number of places that a thread may read in turn, and weights fetched in two ways: a CPU has its
+// own.
 inline std::vector<kernels::Table> by_streams(const kernels::Table& table) {
+  static constexpr kernels::Fetches kFetches[] = {{{16384}, {10240}, {0, true}}, {{4096, true}, {0, true}, {10240}}};
   std::vector<kernels::Table> out(2, table);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].streams = i + 1;
-    out[i].most_ahead = {i * 4096, i * 4096};
+    out[i].fetches = &kFetches[i];
   }
   return out;
 }
