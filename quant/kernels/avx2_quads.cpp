@@ -101,7 +101,7 @@ class Quads {
       begin(r);
       const Byte* fetched = a_.rows + r * a_.row_bytes + bytes_ahead(a_.fetch, kWidth, a_.row_bytes);
       for (std::size_t g = 0; g < groups; ++g, fetched += kWidth * kGroupBytes, now = 1 - now) {
-        a_.fetch.is_to_second ? fetch<_MM_HINT_T1>(fetched) : fetch<_MM_HINT_T0>(fetched);
+        a_.fetch.is_to_second ? fetch<true>(fetched) : fetch<false>(fetched);
         if (g + 1 < groups) {
           next = rows_of(r, g + 1);
         } else if (r + kWidth < a_.end) {
@@ -156,11 +156,17 @@ class Quads {
       __builtin_memcpy(some_[w], a_.rows + (r + w < a_.end ? r + w : a_.end - 1) * a_.row_bytes + at, bytes);
   }
 
-  template <_mm_hint kHint>
+  // Into the second-level cache, or into both.
+  template <bool kToSecond>
   static inline __attribute__((always_inline)) void fetch(const Byte* from) {
 #pragma GCC unroll 1
-    for (std::size_t line = 0; line < kWidth * kGroupBytes; line += kLineBytes)
-      _mm_prefetch(reinterpret_cast<const char*>(from + line), kHint);
+    for (std::size_t line = 0; line < kWidth * kGroupBytes; line += kLineBytes) {
+      if constexpr (kToSecond) {
+        _mm_prefetch(reinterpret_cast<const char*>(from + line), _MM_HINT_T1);
+      } else {
+        _mm_prefetch(reinterpret_cast<const char*>(from + line), _MM_HINT_T0);
+      }
+    }
   }
 
   // The n-th part of a group: of one set's rows two pieces.

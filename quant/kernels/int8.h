@@ -29,13 +29,14 @@ inline constexpr std::size_t kLineBytes = 64;
 // How weight rows are fetched while those before them are multiplied, from front to back.
 struct Fetch {
   std::size_t ahead;          // bytes from what is multiplied; with some rows of input at least (bytes_ahead)
-  bool is_to_second = false;  // 4-bit codes, but for lanes: into the second-level cache, not past it into the first
+  bool is_to_second = false;  // into the second-level cache, instead of as each kernel has it; heeded by kernels of
+                              // 4-bit codes for up to four rows of input, but not by `columns.inc`
 };
 struct Fetches {
-  Fetch of_one;  // row of input
-  Fetch of_some, of_some_with_long_rows;
+  Fetch of_one;                           // row of input
+  Fetch of_some, of_some_with_long_rows;  // rows of input; weight rows of kLongRow bytes and more
 };
-inline constexpr std::size_t kLongRow = 1536;  // bytes
+inline constexpr std::size_t kLongRow = 1536;
 // With some rows of input: from so many weight rows, which are multiplied together, to what is fetched meanwhile.
 static constexpr std::size_t bytes_ahead(const Fetch& fetch, std::size_t rows, std::size_t row_bytes) {
   const std::size_t bytes = rows * row_bytes;
